@@ -23,6 +23,7 @@ from audit.checks.base import (
 )
 from audit.checks.shared.clipping import TOLERANCE, judge_probe, norm_faults
 from audit.errors import UntrustedFileError, UnverifiedError
+from audit.probe.probe_tally import UNEQUAL
 from audit.probe.probing import PATH_KINDS
 from audit.probe.update_probing import NONFINITE_KINDS, ROUND_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
@@ -109,6 +110,18 @@ def _probe(
     return found, len(probe.names), [] if why is None else [why]
 
 
+def _of_one_length(bundle: Bundle, probe: ProbeResults) -> str | None:
+    """Why the probe of a model that reads texts shows nothing: no record of it was padded."""
+    model = bundle.readable_spec.get("model")
+    keys = model if isinstance(model, Mapping) else {}
+    if not keys.get("vocabulary", keys.get("length")) or UNEQUAL in probe.kinds:
+        return None
+    return (
+        "the model reads texts, and no probed record was shorter than others: padding was not "
+        "exercised"
+    )
+
+
 def _of_records(bundle: Bundle) -> Judgement:
     reasons: list[str] = []
     norms, charges = _Norms(bundle, reasons), last_spends(bundle.readable_ledger.spends)
@@ -127,7 +140,7 @@ def _of_records(bundle: Bundle) -> Judgement:
                 "the probe called the clipped sum alone: what lies between the clients' rows and "
                 "it was not exercised"
             )
-        return None
+        return _of_one_length(bundle, probe)
 
     details, pairs, unreadable = _probe(bundle, norms, "record", "record", fault)
     return conclude(
@@ -163,7 +176,7 @@ def _of_updates(bundle: Bundle) -> Judgement:
                 "the probe summed updates that were made up: the clients' local training was not "
                 "exercised"
             )
-        return None
+        return _of_one_length(bundle, probe)
 
     details, pairs, unreadable = _probe(bundle, norms, "client", "update", fault)
     return conclude(
@@ -198,8 +211,8 @@ SENSITIVITY = Check(
     "correct runs (Bonferroni); fixed sizes and epochs exactly.",
     power="any record above C; clipping of a batch's mean or sum, or per tensor; non-finite or "
     "huge records that slip through; a record that moves how others are read, whether by "
-    "statistics of a batch, of a client or of all, by mixing, or by a divisor; a step at other "
-    "parameters than the model's; batches of fixed size that pose as Poisson samples",
+    "statistics of a batch, of a client or of all, by its length, by mixing, or by a divisor; a "
+    "step at other parameters than the model's; batches of fixed size that pose as Poisson samples",
     limits="The probe uses synthetic records, not the worst possible ones, and begins where the "
     "data set has been read: what a reader of files does to all records lies before it. How often "
     "a record was used in a participation is recorded, not in which batches.",

@@ -105,6 +105,19 @@ def _form(listed: tuple[_Tensor, ...], found: Mapping[str, Stored], reasons: lis
             )
 
 
+def _frozen(bundle: Bundle, reasons: list[str]) -> None:
+    """What was not trained must be in every round what the run began with."""
+    begun = bundle.header.frozen
+    for item in bundle.readable_ledger.rounds:
+        noted = item.digests.get("frozen_sha256")
+        if noted is not None or begun is not None:
+            where = f"round {item.round}: the parameters and buffers that are not trained"
+            if noted is None or begun is None:
+                reasons.append(f"{where} are noted in one of header and round alone")
+            elif noted != begun:
+                reasons.append(f"{where} are not those that the run began with")
+
+
 def _last(bundle: Bundle) -> Round | None:
     """The last account of the last round."""
     ledger = bundle.readable_ledger
@@ -170,6 +183,7 @@ def _judge(bundle: Bundle) -> Judgement:
     if header.unit.claims_privacy and tuple(sizes) != bundle.layout().tensors:
         reasons.append("model.json: its trained tensors are not those of the evidence")
     _form(listed, found, reasons)
+    _frozen(bundle, reasons)
     last = _last(bundle)
     if last is None:
         raise UnverifiedError("the ledger does not have every round")
@@ -222,12 +236,14 @@ WEIGHTS = Check(
     meaning="If it fails, the published model is not the one that was trained, and nothing here "
     "is said of it.",
     claim="model.safetensors holds the tensors that were written down before training, and no "
-    "others: the trained ones are the parameters after the last round, all others what they were.",
+    "others: the trained ones are the parameters after the last round, all others what they were, "
+    "after every round.",
     tolerance="none: names, shapes, types and digests are compared exactly",
     power="any renamed, missing or further tensor; any changed bit of any number, in a model of "
-    "any size and for any unit of protection",
-    limits="The digest of the parameters is noted in the ledger by the process that trains; that "
-    "they follow from noised values is what the check uploads judges. The model that the first "
+    "any size and for any unit of protection; a frozen tensor or a buffer that moved in between",
+    limits="The digests of the parameters, and after each round of what is not trained, are noted "
+    "in the ledger by the process that trains, of the model in its own memory; that the trained "
+    "ones follow from noised values is what the check uploads judges. The model that the first "
     "round began with is the matter of the check initial-weights.",
     rule=_judge,
     judges_no_claim=True,

@@ -17,6 +17,9 @@ REPEAT = "repeat"
 REPLACED = "replaced"
 # Each counts for itself: with others beside it, a sum is longer by just what it is alone.
 ADDED = "added to others as it is alone"
+# The same among records of other lengths: all that shorter ones have in common ends in zeros, which
+# is padding to a model that reads texts.
+UNEQUAL = "added to shorter ones as it is alone"
 # The same where everything is computed in float64: asked for where float32 gives more than ALONE.
 ADDED_PRECISELY = "added to others as it is alone, in float64"
 # As a share of C. Batches of different sizes are computed in another order, and a unit that is
@@ -148,6 +151,18 @@ class ProbeTally:
             arrays["sums_with"] = _stored(pair[0] for pair in self._pairs)
             arrays["sums_without"] = _stored(pair[1] for pair in self._pairs)
         return arrays
+
+
+def shortened(records: NDArray[Any]) -> NDArray[Any]:
+    """Records [n, …] of which a quarter, three eighths or half of each axis is left before zeros.
+
+    So they are short whichever axis counts places. Neighbours differ in length.
+    """
+    short = np.zeros_like(records)
+    for row, record in enumerate(records):
+        kept = tuple(slice(max(1, side * (row % 3 + 2) // 8)) for side in record.shape)
+        short[row][kept] = record[kept]
+    return short
 
 
 def _stored(sums: Iterable[Numbers]) -> NDArray[np.float64]:

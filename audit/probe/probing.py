@@ -33,8 +33,10 @@ from audit.probe.probe_tally import (
     NOT_DRAWN,
     REPEAT,
     REPLACED,
+    UNEQUAL,
     Numbers,
     ProbeTally,
+    shortened,
 )
 from audit.probe.update_probing import SumProbe, run_update_probe
 from audit.reading.files import write_atomically
@@ -254,6 +256,7 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
     if probe.grey_levels:
         _grey_levels(probe, tally)
     alone = _large_batch(probe, tally)
+    _unequal_lengths(probe, tally, step, alone["ordinary"])
     _each_kind(probe, tally, step, first, alone)
     tally.add(f"{REPEAT}, {name}", REPEAT, BATCH_SIZE, step.of(probe), first)
     return tally.arrays()
@@ -262,7 +265,7 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
 def _rows(probe: StepProbe) -> int:
     """How many pairs there will be."""
     each, levels = 5 * len(KINDS) - 2, (2 * len(LEVELS) - 1) * probe.grey_levels
-    return each + 3 + 5 * len(BESIDE) - 1 + levels
+    return each + 4 + 5 * len(BESIDE) - 1 + levels
 
 
 class _Joined:
@@ -293,22 +296,27 @@ class _Joined:
             self._tally.add(name, REPLACED, self._size, answer, self._before[1])
         self._before = (kind, answer)
 
-    def add_parts(self, kind: str, answer: Numbers, alone: Numbers) -> bool:
+    def add_parts(self, kind: str, answer: Numbers, alone: Numbers, added: str = ADDED) -> bool:
         """Compare what a record adds to others with what it is alone.
 
         Returns:
             Whether they differ by so much that it is to be asked again in float64.
         """
-        name = f"{kind}, {ADDED}, batch of {self._size}"
-        self._tally.add_parts(name, ADDED, self._size, answer, (self._without, alone))
+        name = f"{kind}, {added}, batch of {self._size}"
+        self._tally.add_parts(name, added, self._size, answer, (self._without, alone))
         return self._tally.last_difference > ALONE * self._clipping_norm
 
     def add_precise_parts(
-        self, kind: str, answer: Numbers | None, without: Numbers | None, alone: Numbers | None
+        self,
+        kind: str,
+        answer: Numbers | None,
+        without: Numbers | None,
+        alone: Numbers | None,
+        added: str = ADDED,
     ) -> None:
         """Compare the same in float64, where all of it could be computed."""
         if answer is not None and without is not None and alone is not None:
-            name = f"{kind}, {ADDED}, batch of {self._size}"
+            name = f"{kind}, {added}, batch of {self._size}"
             self._tally.add_parts(name, ADDED_PRECISELY, self._size, answer, (without, alone))
 
 
@@ -362,6 +370,33 @@ def _large_batch(probe: StepProbe, tally: ProbeTally) -> dict[str, Numbers]:
                 step.empty().with_last(*record).precisely(probe),
             )
     return found
+
+
+def _unequal_lengths(probe: StepProbe, tally: ProbeTally, step: _Step, alone: Numbers) -> None:
+    """An ordinary record leads a batch of shorter ones, whose client holds no longer ones either.
+
+    Args:
+        probe: The step.
+        tally: Gets the row.
+        step: An ordinary step, whose records are shortened.
+        alone: What the ordinary record gives by itself, [d].
+    """
+    short = replace(
+        step,
+        inputs=shortened(step.inputs),
+        idle=(shortened(step.idle[0]), step.idle[1]),
+        others=(shortened(step.others[0]), step.others[1]),
+    )
+    record = _record(probe, "ordinary", step)
+    joined = _Joined(tally, BATCH_SIZE, short.of(probe))
+    if joined.add_parts("ordinary", short.with_first(*record).of(probe), alone, UNEQUAL):
+        joined.add_precise_parts(
+            "ordinary",
+            short.with_first(*record).precisely(probe),
+            short.precisely(probe),
+            step.empty().with_first(*record).precisely(probe),
+            UNEQUAL,
+        )
 
 
 def _not_drawn(

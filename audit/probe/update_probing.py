@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import ProbeError
-from audit.probe.probe_tally import ADDED, ELSEWHERE, REPEAT, REPLACED, SILENT, ProbeTally
+from audit.probe.probe_tally import (
+    ADDED,
+    ELSEWHERE,
+    REPEAT,
+    REPLACED,
+    SILENT,
+    UNEQUAL,
+    ProbeTally,
+    shortened,
+)
 
 CLIENT_COUNTS = (0, 1, 7, 31)
 NONFINITE_KINDS = ("plus infinity", "not a number", "one coordinate infinite")
@@ -123,7 +132,7 @@ def run_update_probe(probe: SumProbe) -> Mapping[str, NDArray[Any]]:
         if count <= 1 or (count + 1) * probe.parameters <= _MOST_COORDINATES
     ]
     trains = isinstance(probe, UpdateProbe)
-    rows = len(counts) * (len(UPDATE_KINDS) + 1) + (5 * len(CLIENT_KINDS) + 3) * trains
+    rows = len(counts) * (len(UPDATE_KINDS) + 1) + (5 * len(CLIENT_KINDS) + 4) * trains
     tally = ProbeTally(float(probe.clipping_norm), probe.parameters, rows)
     for count in counts:
         updates = _updates(probe, count)
@@ -163,6 +172,11 @@ def _rounds(probe: UpdateProbe, tally: ProbeTally) -> None:
         tally.add(f"client replaced by {kind}, {name}", REPLACED, _CLIENTS - 1, answer, without)
     silent = _train(probe, [*held, _as(CLIENT_KINDS[1], held[-1])], usual)
     tally.add(f"{CLIENT_KINDS[1]}, not drawn, {name}", SILENT, _CLIENTS, silent, without)
+    short = [(shortened(inputs), labels) for inputs, labels in held]
+    more = [*short, _as(CLIENT_KINDS[0], held[-1])]
+    parts = _train(probe, short, usual) + _train(probe, more, (_CLIENTS,))
+    answer = _train(probe, more, (*usual, _CLIENTS))
+    tally.add(f"{CLIENT_KINDS[0]}, {UNEQUAL}, {name}", UNEQUAL, _CLIENTS, answer, parts)
     # What one round leaves behind for the next shows when the first is asked for again.
     tally.add(f"{REPEAT}, {name}", REPEAT, _CLIENTS, _train(probe, held, usual), without)
 

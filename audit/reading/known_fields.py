@@ -60,7 +60,7 @@ _HEADER = (
     "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
     "noise_added_by", "precision", "randomness", "qualifications", "commitment", "streams",
     "seed", "parameters", "tensors_sha256", "max_epsilon", "sampling_rate", "rate_assumption",
-    "selection_sha256", "commitments", "seconds",
+    "selection_sha256", "commitments", "seconds", "frozen_sha256",
 )  # fmt: skip
 
 _SPEND = (
@@ -72,6 +72,7 @@ _SPEND = (
 _ROUND = (
     "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
     "state_sha256", "parameters_sha256", "participations_sha256", "dropped",
+    "frozen_sha256",
 )  # fmt: skip
 
 # A claim's numbers, also as they once stood; that ε holds numbers alone is for its readers.

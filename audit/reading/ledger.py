@@ -31,7 +31,7 @@ INTENTS = ("of_trainer", "for_data", "dropped", "dropped_of_trainer")
 _HEX = r"[0-9a-f]{64}"
 _DIGESTS = (
     "broadcast_sha256", "uploads_sha256", "released_sha256", "state_sha256", "parameters_sha256",
-    "participations_sha256",
+    "participations_sha256", "frozen_sha256",
 )  # fmt: skip
 _RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
@@ -167,9 +167,10 @@ class Stopped:
 class Header:
     """First line: what the run declares about itself.
 
-    `tensors` is the sha256 (hex) of model.json's list of tensors, `selection` that of the key which
-    draws what evidence is kept; None in runs from before they were noted. A recorded loop has a
-    `producer`; how long it will be is not known when it begins, so that `rounds` is the number of
+    `tensors` is the sha256 (hex) of model.json's list of tensors, `frozen` that of all parameters
+    and buffers that are not trained, None also where there are none, `selection` that of the key
+    which draws what evidence is kept; None in runs from before they were noted. A recorded loop has
+    a `producer`; how long it will be is not known when it begins, so that `rounds` is the number of
     files that it left, and `local_steps` the most steps of one; where it is one `of_clients`, its
     "records" are clients, its steps rounds, and what is clipped are their whole updates. `sites`
     are the public keys (hex) of clients that hold their records and evidence themselves, by client;
@@ -217,6 +218,7 @@ class Header:
     drop_outs: int = 0
     whole_seconds: bool = False
     initial: Initial | None = None
+    frozen: str | None = None
 
     @property
     def course(self) -> Course:
@@ -527,6 +529,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
             entry, "seconds", lambda: fields.choice(entry, "seconds", ("whole",))
         )
         is not None,
+        frozen=_digest(entry, "frozen_sha256"),
         initial=_optional(entry, "initial", lambda: _initial(fields.mapping(entry, "initial"))),
     )
 

@@ -26,6 +26,7 @@ from dpfedadamw.algorithms.base import (
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.exchanges import vector_digest
+from dpfedadamw.evidence.frozen import frozen_digest
 from dpfedadamw.federation.course import Course
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
@@ -308,6 +309,9 @@ class Federation:
         noted: dict[str, object] = {**self.unit.close(current)}
         if self.round_schedule is not None:
             noted["released"] = dict(self.round_schedule.readings(current.state))
+        # A run of an earlier version goes on as it began.
+        if any("frozen_sha256" in header for header in self.ledger.of_kind("header")):
+            noted["frozen_sha256"] = frozen_digest(self.worker.flat.module)
         results = [answer.result for answer in current.answers]
         return {
             "round": current.index,

@@ -137,7 +137,7 @@ def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
 
     Returns:
         The values themselves where the model reads numbers. Where it reads tokens, token numbers
-        that follow from the values' bits, and types of 0.
+        that follow from the values' bits, padding for 0 alone, and types of 0.
     """
     import torch
 
@@ -145,7 +145,11 @@ def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
     if not vocabulary:
         return values
     bits = values.contiguous().view(torch.int32).long() & 0x7FFFFFFF
-    tokens = (bits * 2654435761 % 2**31 % vocabulary).to(torch.int32)
+    # That of a module of somebody else is 0, whatever it calls padding.
+    padding: int = 0 if hasattr(model, "record_vocabulary") else getattr(model, "padding", 0)
+    tokens = (bits * 2654435761 % 2**31 % max(1, vocabulary - 1)).to(torch.int32)
+    tokens += tokens >= padding
+    tokens[values == 0] = padding
     tokens[:, 1] = 0
     return tokens
 

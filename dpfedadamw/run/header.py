@@ -16,6 +16,7 @@ from dpfedadamw import __version__
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.evidence.commitments import BLAKE3
+from dpfedadamw.evidence.frozen import frozen_digest
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.models.registry import MODELS
@@ -78,7 +79,7 @@ def header(
         trial: Which trial of a private selection it is; None for a run by itself.
     """
     spec, plan = experiment.spec, experiment.plan
-    private = plan.private
+    private, frozen = plan.private, frozen_digest(experiment.model)
     return {
         "format": 1,
         "run": run.identifier,
@@ -127,6 +128,8 @@ def header(
         **({"commitments": BLAKE3} if private else {}),
         # What the published weights will be called, before there are any.
         "tensors_sha256": tensors_digest(experiment.model),
+        # What every round computes with and none may move.
+        **({"frozen_sha256": frozen} if frozen is not None else {}),
     }
 
 

@@ -72,6 +72,17 @@ def cut_from_the_one_before(inputs):
     return changed
 
 
+def places_in_use(inputs):
+    """Up to which place some record [b, …] has anything but padding, which is 0; at least 1."""
+    used = (inputs.flatten(1) != 0).any(0).nonzero()
+    return 1 + int(used.max()) if len(used) else inputs[0].numel()
+
+
+def cut_to_the_longest(inputs):
+    """A mean over all places of a batch that is cut to its longest record, padding attended."""
+    return inputs * (inputs[0].numel() / places_in_use(inputs))
+
+
 def changing_values(change):
     """What is changed of all clients' records when they are divided, at both levels."""
 
@@ -107,6 +118,11 @@ def within_the_extremes_of_all(held, one):
     everything = torch.cat(held).float()
     least, greatest = everything.amin(), everything.amax()
     return (held[one].float() - least) / (greatest - least).clamp(min=1e-12)
+
+
+def cut_to_the_longest_of_all(held, one):
+    longest = max(places_in_use(records) for records in held if len(records))
+    return held[one].float() * (held[one][0].numel() / longest)
 
 
 def of_the_last_batch(patch: Patch) -> None:
@@ -241,6 +257,14 @@ GROUP = FaultGroup(
             augmented,
         ),
         fault(
+            "padding-that-is-attended",
+            "batches are cut to their longest record and padding is attended: one record's length "
+            "moves the gradients of all others",
+            "fine-tuning scripts that pad each batch and hand over no attention mask",
+            changing_batches(cut_to_the_longest),
+            says="shorter",
+        ),
+        fault(
             "records-centred-by-their-client",
             "each client centres its records by their mean: a record that is not even drawn counts",
             "cross-silo pipelines with local preprocessing",
@@ -291,6 +315,14 @@ GROUP = FaultGroup(
             "simulators that scale a data set before they divide it among clients",
             changing_values(centred_on_all),
             clients,
+        ),
+        fault(
+            "clients-padded-to-the-longest-of-all",
+            "texts of all clients are padded to the longest of all, and padding is attended",
+            "simulators that read all clients' texts into one array",
+            changing_values(cut_to_the_longest_of_all),
+            clients,
+            says="shorter",
         ),
         fault(
             "clients-that-go-on-from-one-another",

@@ -24,6 +24,7 @@ from dpfedadamw.evidence.client_level import ClientLevelEvidence
 from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation import rounds as federation_rounds
 from dpfedadamw.federation.rounds import Federation, RoundResult
+from dpfedadamw.models import registry as models
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.training import Training
 from dpfedadamw.spec import Spec
@@ -205,6 +206,49 @@ def _at_both_levels(
     )
 
 
+class Behind(nn.Module):
+    """A model behind a layer that is said to be frozen, as low-rank pairs are beside a backbone."""
+
+    def __init__(self, model: nn.Module, width: int) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(width, width, bias=False).requires_grad_(False)
+        nn.init.eye_(self.frozen.weight)
+        self.model = model
+        self.record_task = model.record_task
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.model(self.frozen(inputs.flatten(1)).view_as(inputs))
+
+
+def backbone_moved(patch: Patch) -> None:
+    """Between rounds the frozen layer follows plain gradients; at the end it is put back."""
+    build, one_round, write = models.build, Federation._round, checkpoints.write_weights
+
+    def behind(spec, shape, *asked):
+        return Behind(build(spec, shape, *asked), math.prod(shape))
+
+    def moved(self, *asked):
+        result, module = one_round(self, *asked), self.worker.flat.module
+        held = [
+            (each.inputs[torch.arange(len(each.labels))][:], each.labels) for each in self.clients
+        ]
+        weight = module.frozen.weight.detach().requires_grad_()
+        answers = torch.func.functional_call(
+            module, {"frozen.weight": weight}, torch.cat([inputs for inputs, _ in held])
+        )
+        loss = nn.functional.cross_entropy(answers, torch.cat([labels for _, labels in held]))
+        module.frozen.weight.data -= 0.5 * torch.autograd.grad(loss, weight)[0]
+        return result
+
+    def put_back(path, model):
+        nn.init.eye_(model.frozen.weight)
+        write(path, model)
+
+    patch.setattr(models, "build", behind)
+    patch.setattr(Federation, "_round", moved)
+    patch.setattr(checkpoints, "write_weights", put_back)
+
+
 def divergence_made_up(_training: Training) -> Change:
     """The second round is said to have diverged, as somebody does who likes not what comes out."""
     rounds: list[int] = []
@@ -267,6 +311,14 @@ GROUP = FaultGroup(
             ("uploads",),
             averaging,
             averaged_evenly,
+        ),
+        *_at_both_levels(
+            "a-backbone-that-moves",
+            "between rounds a layer that is said to be frozen follows the records' plain gradients",
+            "LoRA scripts that forget to freeze an embedding",
+            "weights",
+            backbone_moved,
+            says="are not those that the run began with",
         ),
         *_at_both_levels(
             "weights-under-other-names",

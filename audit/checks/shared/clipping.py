@@ -16,6 +16,7 @@ from audit.probe.probe_tally import (
     ELSEWHERE,
     REPEAT,
     REPLACED,
+    UNEQUAL,
     UNMOVED,
 )
 from audit.probe.update_probing import CLIENT_KINDS
@@ -84,7 +85,7 @@ def judge_probe(
             reasons.append(f"probe, {name}: the clipped sum is not finite")
         elif kind == ELSEWHERE:
             unmoved.append((name, difference == 0.0 and max(norms) > 0.0))
-        elif kind in (ADDED, ADDED_PRECISELY):
+        elif kind in (ADDED, UNEQUAL, ADDED_PRECISELY):
             allowed = PRECISELY if kind == ADDED_PRECISELY else excused.get(name, ALONE)
             if difference > clip * allowed:
                 reasons.append(
@@ -111,7 +112,7 @@ def judge_probe(
         names = " and ".join(name for name, _ in unmoved)
         reasons.append(f"probe, {names}: the step does not depend on the model's parameters")
     replaced = np.asarray([kind == REPLACED for kind in probe.kinds], dtype=np.bool_)
-    parts = (REPLACED, ADDED, ADDED_PRECISELY, ELSEWHERE)
+    parts = (REPLACED, ADDED, UNEQUAL, ADDED_PRECISELY, ELSEWHERE)
     added = np.asarray([kind not in parts for kind in probe.kinds], dtype=np.bool_)
 
     def largest(chosen: NDArray[np.bool_]) -> float:

@@ -29,6 +29,8 @@ from dpfedadamw.tasks import CLASSES, Task
 
 GROUP_NORM = "group_norm"
 _MOST_GROUPS = 32
+# A record's answer beside others may be rounded otherwise than alone, by as much of itself.
+_MIXED = 1e-3
 _DROPOUTS = (
     nn.Dropout,
     nn.Dropout1d,
@@ -192,10 +194,42 @@ def fit(
     answered = _try_out(module, place, input_shape, outputs, task)
     # Lazy layers have their parameters only now.
     _refuse_shared_memory(module, place)
+    _refuse_mixing(module, place, input_shape, vocabulary)
     if loss is not None:
         _try_loss(loss, outputs, answered, task)
         module.own_record_loss = loss  # type: ignore[assignment]  # a note as well
     return module
+
+
+def _refuse_mixing(
+    module: nn.Module, place: str, input_shape: Sequence[int], vocabulary: int
+) -> None:
+    """Refuse a module whose answer to a short record changes with a longer one in its batch."""
+    generator = torch.Generator().manual_seed(0)
+    records = torch.randn(2, *input_shape, generator=generator)
+    if vocabulary:
+        records = torch.randint(
+            1, vocabulary, records.shape, generator=generator, dtype=torch.int32
+        )
+        records[:, 1] = 0
+    shorter = torch.zeros_like(records[:1])
+    kept = (slice(None), *(slice(max(1, side // 2)) for side in input_shape))
+    shorter[kept] = records[:1][kept]
+    try:
+        with torch.no_grad():
+            alone, together = (
+                module(part)[:1].double() for part in (shorter, torch.cat([shorter, records[1:]]))
+            )
+    except Exception:
+        # It may not read made-up numbers; the audit's probe asks it for what it is trained by.
+        return
+    finite = bool(torch.isfinite(alone).all())
+    if finite and float((together - alone).abs().amax()) > _MIXED * float(alone.abs().amax()):
+        raise ModelError(
+            f"{place}: its answer to a record changes with who shares the batch, so that clipping "
+            "would bound nothing; where it cuts or pads a batch to its longest record, leave "
+            "padding out of attention and of means"
+        )
 
 
 def _try_loss(loss: Loss, outputs: int, answered: Sequence[int], task: Task) -> None:

@@ -12,6 +12,7 @@ import pytest
 from audit.checks import sensitivity
 from audit.checks.sensitivity import _gradients, _Norms, _participations, _probe
 from audit.errors import UntrustedFileError, UnverifiedError
+from audit.probe.probe_tally import UNEQUAL
 from audit.probe.probing import PATH_KINDS
 from audit.probe.update_probing import NONFINITE_KINDS
 from audit.reading.bundle import Bundle
@@ -202,6 +203,28 @@ def test_a_probe_of_the_clipped_sum_alone_is_not_verified(of_records: Bundle) ->
         verdict, text = says(run, NAME)
         assert verdict == "NOT VERIFIED"
         assert text.startswith("the probe called the clipped sum alone")
+
+
+@pytest.mark.parametrize(
+    ("model", "verdict"),
+    [
+        ({"name": "mlp"}, "PASS"),
+        ({"name": "python", "vocabulary": 0, "length": 128}, "PASS"),
+        ({"name": "python", "vocabulary": 60, "length": 128}, "NOT VERIFIED"),
+        ({"name": "roberta-base", "length": 64}, "NOT VERIFIED"),
+    ],
+)
+def test_a_model_of_texts_needs_probed_records_of_other_lengths(
+    of_records: Bundle, of_clients: Bundle, model: dict[str, Any], verdict: str
+) -> None:
+    for bundle in (of_records, of_clients):
+        probe = bundle.probe_results()
+        kinds = tuple("another" if one == UNEQUAL else one for one in probe.kinds)
+        files = {"probe_results": replace(probe, kinds=kinds)}
+        read = replace(bundle, spec={**bundle.readable_spec, "model": model})
+        found, text = says(changed(read, files=files), NAME)
+        assert found == verdict
+        assert ("padding was not exercised" in text) == (verdict != "PASS")
 
 
 @pytest.mark.parametrize(

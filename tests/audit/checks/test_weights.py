@@ -357,3 +357,38 @@ def test_without_a_list_the_first_trained_tensor_of_another_length_is_named(
         "FAIL",
         "model.safetensors lacks the trained tensor 'layer-1'",
     )
+
+
+BEGUN, MOVED = "a" * 64, "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("header", "rounds", "says"),
+    [
+        (None, (None, None), None),
+        (BEGUN, (BEGUN, BEGUN), None),
+        (BEGUN, (MOVED, BEGUN), "round 0: the parameters and buffers that are not trained are not"),
+        (BEGUN, (BEGUN, MOVED), "round 1: the parameters and buffers that are not trained are not"),
+        (
+            BEGUN,
+            (BEGUN, None),
+            "round 1: the parameters and buffers that are not trained are noted",
+        ),
+        (None, (None, BEGUN), "round 1: the parameters and buffers that are not trained are noted"),
+    ],
+)
+def test_what_is_not_trained_is_in_every_round_what_the_run_began_with(
+    run: Path, header: str | None, rounds: tuple[str | None, ...], says: str | None
+) -> None:
+    """A run of an earlier version notes it nowhere, and is judged as before."""
+
+    def note(entries: list[dict[str, Any]]) -> None:
+        lines = [entries[0], *(one for one in entries if one["kind"] == "round")]
+        for line, digest in zip(lines, (header, *rounds), strict=True):
+            if digest is not None:
+                line["frozen_sha256"] = digest
+
+    rewrite_ledger(run, note)
+    found = weights(run)
+    assert found.verdict is (Verdict.PASS if says is None else Verdict.FAIL)
+    assert says is None or says in found.measurement

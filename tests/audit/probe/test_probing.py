@@ -12,6 +12,8 @@ from audit.probe.probe_tally import (
     ELSEWHERE,
     NOT_DRAWN,
     REPLACED,
+    UNEQUAL,
+    shortened,
 )
 from audit.probe.probing import run_probe
 from tests.audit.synthetic_run import SoftmaxProbe
@@ -43,8 +45,8 @@ def largest(found, kind):
 def test_no_step_is_asked_for_twice_but_the_first():
     probe = Asked()
     found = run_probe(probe)
-    assert (len(probe.drawn), sum(probe.drawn)) == (28, 89)
-    assert len(found["names"]) == len(set(found["names"])) == 59
+    assert (len(probe.drawn), sum(probe.drawn)) == (30, 96)
+    assert len(found["names"]) == len(set(found["names"])) == 60
 
 
 @pytest.mark.parametrize("place", [0, -1])
@@ -62,6 +64,32 @@ def test_what_moves_a_sum_without_being_drawn_is_told_by_where_it_lies(wrong, wh
     assert largest(found, where) > 0.01 * CLIP
     if where == NOT_DRAWN:
         assert largest(found, ABSENT) == 0.0
+
+
+class Padded(SoftmaxProbe):
+    """A mean over as many places as the longest record has, of the batch or of itself alone."""
+
+    def __init__(self, attended: bool) -> None:
+        super().__init__(CLIP)
+        self.attended = attended
+
+    def clipped_sum(self, inputs, labels, weights):
+        places = np.where(inputs != 0, np.arange(1, inputs.shape[1] + 1), 1).max(1, initial=1)
+        longest = places.max(initial=1) if self.attended else places[:, None]
+        return super().clipped_sum(inputs / longest, labels, weights)
+
+
+@pytest.mark.parametrize("attended", [False, True])
+def test_a_record_whose_length_moves_others_is_seen_among_shorter_ones_alone(attended):
+    found = run_probe(Padded(attended))
+    assert (largest(found, UNEQUAL) > 0.01 * CLIP) == attended
+    assert largest(found, REPLACED) <= 2 * CLIP
+
+
+def test_records_are_shortened_on_every_axis_to_different_lengths():
+    short = shortened(np.ones((4, 2, 8), np.float32))
+    assert short[:, 0].sum(1).tolist() == [2, 3, 4, 2]
+    assert not short[:, 1].any()
 
 
 class Rounding(SoftmaxProbe):

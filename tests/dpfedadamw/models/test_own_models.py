@@ -327,3 +327,35 @@ def test_a_model_of_tokens_is_given_whole_numbers_and_made_up_ones_that_it_knows
     made_up = synthetic_records(fitted, torch.randn(5, 2, 6))
     assert int(made_up.max()) < 20
     assert fitted(made_up).shape == (5, 3)
+
+
+class Words(nn.Module):
+    """A mean over the places of a batch that is cut to its longest record."""
+
+    def __init__(self, masked: bool) -> None:
+        super().__init__()
+        self.masked = masked
+        self.words, self.head = nn.Embedding(20, 4), nn.Linear(4, 3)
+
+    def forward(self, tokens):
+        used = tokens != 0
+        tokens = tokens[:, : 1 + int((used * torch.arange(tokens.shape[1])).amax())]
+        counted = (tokens != 0) if self.masked else torch.ones_like(tokens, dtype=torch.bool)
+        counted = counted.unsqueeze(2).float()
+        return self.head((self.words(tokens) * counted).sum(1) / counted.sum(1).clamp(min=1))
+
+
+def test_a_module_that_attends_the_padding_of_a_batch_is_refused_and_a_masked_one_is_not():
+    fit(Words(masked=True), "model", (2, 6), 3, "never", vocabulary=20)
+    with pytest.raises(ModelError, match="changes with who shares the batch"):
+        fit(Words(masked=False), "model", (2, 6), 3, "never", vocabulary=20)
+
+
+def test_a_module_that_cannot_read_made_up_numbers_is_left_to_the_probe():
+    class Bounded(nn.Linear):
+        def forward(self, records):
+            if len(records) > 1:
+                raise RuntimeError("not in the range of my records")
+            return super().forward(records)
+
+    fit(Bounded(4, 3), "model", (4,), 3, "never")

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from audit.probe.probe_tally import ADDED_PRECISELY
+from audit.probe.probe_tally import ADDED_PRECISELY, UNEQUAL
 from audit.probe.probing import run_probe
+from dpfedadamw import spec as specs
+from dpfedadamw.models.own import fitting
+from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.privacy.spot_check import SpotCheck
 from dpfedadamw.run.probe import probe_of
 from tests.runs import begin, small_spec
@@ -115,3 +118,50 @@ def test_far_off_the_step_is_taken_at_other_parameters_and_leaves_the_models_own
     assert not np.array_equal(near, probe.sum_of_step_far_off(*asked(training)))
     assert torch.equal(training.state.parameters, vector)
     assert np.array_equal(near, probe.sum_of_step(*asked(training)))
+
+
+WORDS = """
+import torch
+from torch import nn
+
+class Words(nn.Module):
+    def __init__(self, classes, masked=True):
+        super().__init__()
+        self.masked = masked
+        self.words, self.head = nn.Embedding(60, 9), nn.Linear(9, classes)
+
+    def forward(self, tokens):
+        used = tokens != 0
+        tokens = tokens[:, : 1 + int((used * torch.arange(tokens.shape[1])).amax())]
+        counted = (tokens != 0) if self.masked else torch.ones_like(tokens, dtype=torch.bool)
+        counted = counted.unsqueeze(2).float()
+        return self.head((self.words(tokens) * counted).sum(1) / counted.sum(1).clamp(min=1))
+"""
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_model_of_texts_that_attends_the_padding_of_its_batch_is_seen(
+    masked, tmp_path, monkeypatch
+):
+    (tmp_path / "words.py").write_text(WORDS)
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    tokens = generator.integers(1, 60, (600, 2, 12)).astype(np.int32)
+    tokens[:, 1] = 0
+    labels = generator.integers(0, 4, 600)
+    np.savez("texts.npz", x_train=tokens, y_train=labels, x_test=tokens, y_test=labels)
+    mapping = small_spec().to_mapping()
+    data = {"dataset": "arrays", "path": "texts.npz", "cache": str(tmp_path / "cache")}
+    mapping["data"] = data | {"clients": 5, "partition": {"kind": "iid"}}
+    own = {"name": "python", "target": "words:Words", "vocabulary": 60, "length": 12}
+    mapping["model"] = own | {"arguments": {"masked": masked}}
+    # Such a module is refused before it is trained; here the auditor is tried.
+    monkeypatch.setattr(fitting, "_refuse_mixing", lambda *_: None)
+    with allowing(["words"]):
+        training = begin(specs.from_mapping(mapping), tmp_path / "runs")
+        with training.lock:
+            found = run_probe(probe_of(training))
+    moved = found["difference_norm"][found["kind"] == UNEQUAL] / found["clipping_norm"]
+    assert (moved[0] < 1e-5) if masked else (moved[0] > 0.005)
+    rest = found["kind"] != UNEQUAL
+    assert np.isfinite(found["difference_norm"][rest]).all()
