@@ -63,9 +63,13 @@ def sources() -> str:
 
 
 def write_environment(
-    run: RunDirectory, completed: int, experiment: Experiment, engine: str
+    run: RunDirectory,
+    completed: int,
+    experiment: Experiment,
+    engine: str,
+    commitment: str | None = None,
 ) -> None:
-    """Write on what the rounds from ``completed`` on are computed.
+    """Write on what the rounds from ``completed`` on are computed, and from which key.
 
     What a process wrote that was cut off before it finished one of them goes.
     """
@@ -74,7 +78,9 @@ def write_environment(
         if match and int(match[1]) > completed:
             run.disk.remove(run.evidence / name)
     path = run.evidence / f"environment-{completed:05d}.json"
-    found = environment(experiment.device, engine)
+    # The ledger names the same key; who leaves out that the run was cut off leaves out its name.
+    named = {} if commitment is None else {"commitment": commitment}
+    found = environment(experiment.device, engine) | named
     write_atomically(path, json_line(found), PRIVATE_MODE, run.disk)
 
 

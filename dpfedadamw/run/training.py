@@ -548,13 +548,13 @@ def _training(
     plan, dataset, algorithm = experiment.plan, experiment.dataset, experiment.algorithm
     clients = divided(experiment, dataset.train, experiment.owner, len(plan.records))
     if apart is not None:
-        write_environment(run, completed, experiment, performance.engine)
+        write_environment(run, completed, experiment, performance.engine, randomness.commitment)
     elif plan.private:
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
         write_partition(run.evidence, experiment.owner, held)
         write_records(run.evidence, dataset.train.inputs, dataset.strata, dataset.test.inputs)
         write_inputs(run.evidence, held)
-        write_environment(run, completed, experiment, performance.engine)
+        write_environment(run, completed, experiment, performance.engine, randomness.commitment)
     setup = UnitSetup(
         experiment=experiment,
         directory=run.evidence,

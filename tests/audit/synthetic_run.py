@@ -298,6 +298,8 @@ def build_run(path: Path, s: Settings) -> Path:
             clients = np.arange(s.clients_per_round)
         attempts = 2 if s.second_attempt_of == index else 1
         for attempt in range(1, attempts + 1):
+            if attempt > 1:
+                entries.append({"kind": "resume", "round": index, "commitment": "e" * 64})
             for client in clients.tolist():
                 entries.append(_charge(s, sigma, index, client, attempt, records[client]))
                 counted = s.local_steps

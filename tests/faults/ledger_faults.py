@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.ledger import Ledger, canonical
-from dpfedadamw.run import computing
+from dpfedadamw.run import computing, journal
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import Spec
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters
@@ -88,6 +92,49 @@ def rewritten(change: Callable[[list[dict[str, Any]]], None]):
     return judge
 
 
+class CutOffError(Exception):
+    """The process ends."""
+
+
+def crash_left_out(spec: Spec, folder: Path, index: int = FORGOTTEN) -> Findings:
+    """A round is cut off after it drew noise; its charges and the line of the resumption are gone.
+
+    The process that goes on has a key of its own, so that the round's noise is drawn twice.
+    """
+    training = begin(spec, folder)
+
+    def ends(done: int, of: int) -> None:
+        if training.completed == index:
+            raise CutOffError
+
+    with contextlib.suppress(CutOffError):
+        engine_run.train(training, on_client=ends)
+    run = training.run
+    lines = run.ledger.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if not _charges(line, index)]
+    assert len(kept) < len(lines)
+    run.ledger.write_bytes(b"".join(kept))
+    paid = run.checkpoint / "paid"
+    paid.write_bytes(journal._record(sum(map(len, kept))))
+    append = Ledger.append
+
+    def forgetful(self: Ledger, kind: str, fields: Any) -> None:
+        if kind != "resume":
+            append(self, kind, fields)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "append", forgetful)
+        again = engine_run.resume(open_existing(run.path), torch.device("cpu"))
+        engine_run.train(again)
+    attest(again)
+    return filing.audit(again.run).to_json()
+
+
+def _charges(line: bytes, index: int) -> bool:
+    entry = json.loads(line)
+    return entry["kind"] == "spend" and entry["round"] == index
+
+
 def more_noise_everywhere(entries: list[dict[str, Any]]) -> None:
     for entry in entries:
         if "noise_multiplier" in entry:
@@ -134,6 +181,7 @@ def the_best_round_by_training_loss(patch: Patch) -> None:
     patch.setattr(engine_run.checkpoints, "write_weights", publishing)
 
 
+GONE_ON = "a process went on with the run at round 2"
 GROUP = FaultGroup(
     50,
     "The ledger",
@@ -161,6 +209,27 @@ GROUP = FaultGroup(
             ("integrity",),
             small_spec,
             strike_off_a_dropout,
+        ),
+        *(
+            Fault(
+                f"a-crash-that-is-left-out-of-{whose}",
+                "a round is cut off after its noise was drawn, and the ledger is put back to then",
+                "schedulers that restart a job from its last checkpoint",
+                ("integrity",),
+                spec,
+                judge=judge,
+                says=says,
+            )
+            for whose, spec, judge, says in (
+                ("records", lambda: small_spec(mode="release"), crash_left_out, GONE_ON),
+                ("clients", lambda: small_spec("blur", mode="release"), crash_left_out, GONE_ON),
+                (
+                    "records-in-the-first-round",
+                    lambda: small_spec(mode="release"),
+                    functools.partial(crash_left_out, index=0),
+                    "by a key that the ledger does not name",
+                ),
+            )
         ),
         Fault(
             "ledger-rewritten-with-more-noise",

@@ -105,7 +105,8 @@ INTEGRITY = Check(
     claim="The ledger is an unbroken hash chain from header to claim, begun from this spec, and "
     "each finished round has its evidence.",
     tolerance="none: digests and counts are compared exactly",
-    power="any single changed byte of ledger, spec or an array of the evidence",
+    power="any single changed byte of ledger, spec or an array of the evidence; a process that "
+    "went on after a crash of which the ledger has no line, where its note in the evidence is left",
     limits="A ledger rewritten as a whole, digests included, is consistent with itself; only the "
     "trainer's signature ties it to the moment of training. Weights, metrics and what of the "
     "evidence has no redundancy are compared with the digests in training.attestation.json where "

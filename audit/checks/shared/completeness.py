@@ -5,6 +5,8 @@ The part of the check "integrity" that both units share.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,10 +16,14 @@ from audit.checks.shared.sites import sites_faults
 from audit.errors import UntrustedFileError
 from audit.reading.attested import attestation_faults
 from audit.reading.bundle import Bundle
+from audit.reading.files import read_bytes
 from audit.reading.ledger import Header, Ledger, Resume, Round
 from audit.reading.spends import RoundSpend, Spend
+from audit.untrusted.documents import DocumentError, parse_json
 
 _MOST_UNREADABLE = 100
+_MOST_BYTES = 1 << 16
+_ENVIRONMENT = re.compile(r"environment-(\d{5,12})\.json")
 # The command line lets the trainer sign before it audits; only a run whose signature was never
 # made, or was deleted, comes here without.
 UNATTESTED = (
@@ -52,6 +58,8 @@ def judge_run(
         if bundle.spec_sha256 is not None and bundle.spec_sha256 != header.spec_sha256:
             reasons.append("spec.yaml: is not the spec whose sha256 the ledger's header names")
         rounds(ledger, header, reasons)
+        attempt_faults(ledger, header, reasons)
+        process_faults(bundle, ledger, header, reasons)
         evidence(bundle, header, reasons, unreadable)
         sites_faults(bundle, ledger, header, reasons, unreadable)
     attested = attestation_faults(bundle.root, reasons, unreadable)
@@ -105,6 +113,73 @@ def sequence_faults(ledger: Ledger, reasons: list[str]) -> None:
     if expected != ledger.rounds_to_finish:
         last = ledger.rounds_to_finish - 1
         reasons.append(f"ledger.jsonl: the finished rounds are not 0 to {last}, each once")
+
+
+def attempt_faults(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    """A round is charged again after the run was cut off, and for no other reason.
+
+    What a process charged is spent with it: the one that goes on begins the round with an attempt
+    more, and the line that says where it goes on stands in between.
+    """
+    charges: list[Spend | RoundSpend] = [*ledger.spends, *ledger.round_spends]
+    entries: list[Round | Resume | Spend | RoundSpend] = [
+        *charges, *ledger.rounds, *ledger.resumes,
+    ]  # fmt: skip
+    running: dict[int, int] = {}
+    before: dict[int, int] = {}
+    for entry in sorted(entries, key=lambda one: one.line):
+        where = f"ledger.jsonl:{entry.line}"
+        if isinstance(entry, Resume):
+            before |= running
+            running.clear()
+        elif isinstance(entry, Round):
+            cut = entry.round in before and entry.round not in running
+            if cut and (entry.asked or header.unit.whole_clients):
+                reasons.append(
+                    f"{where}: round {entry.round} ends after the run was cut off in it, and was "
+                    "not charged again"
+                )
+        elif entry.attempt <= before.get(entry.round, 0):
+            reasons.append(f"{where}: is charged to an attempt from before the run was cut off")
+        elif entry.attempt > running.setdefault(entry.round, entry.attempt) or (
+            entry.attempt > 1 + before.get(entry.round, 0)
+        ):
+            reasons.append(
+                f"{where}: is charged to attempt {entry.attempt}, and no line says where the run "
+                "went on after it was cut off"
+            )
+            running[entry.round] = entry.attempt
+
+
+def process_faults(bundle: Bundle, ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    """Each process notes where it begins and by which key it draws: the ledger must know both."""
+    try:
+        names = sorted(one.name for one in os.scandir(bundle.root / "evidence"))
+    except OSError:
+        # That there is no evidence is told by whoever reads it.
+        return
+    for match in filter(None, map(_ENVIRONMENT.fullmatch, names)):
+        index, name = int(match[1]), f"evidence/{match[0]}"
+        keys = [one.commitment for one in ledger.resumes if one.round == index]
+        if index and not keys:
+            reasons.append(
+                f"{name}: a process went on with the run at round {index}, and the ledger does not "
+                "say that it was cut off"
+            )
+            continue
+        try:
+            noted = parse_json(read_bytes(bundle.root, name, _MOST_BYTES))
+        except (UntrustedFileError, DocumentError) as error:
+            reasons.append(f"{name}: cannot be read ({error})")
+            continue
+        # An earlier version notes no key.
+        if isinstance(noted, dict) and "commitment" in noted:
+            known = [*keys, header.commitment] if not index else keys
+            if noted["commitment"] not in known:
+                reasons.append(
+                    f"{name}: a process drew noise by a key that the ledger does not name: the run "
+                    "was cut off, and the ledger does not say so"
+                )
 
 
 def charged_in_time(

@@ -118,6 +118,8 @@ def test_what_a_process_wrote_that_finished_no_round_goes(tmp_path):
     write_environment(run, 3, one, "vmap")
     assert json.loads(path.read_bytes())["engine"] == "vmap"
     assert read_environments(run.evidence) == {0: {}, 3: environment(CPU, "vmap")}
+    write_environment(run, 3, one, "vmap", "ab")
+    assert json.loads(path.read_bytes()) == environment(CPU, "vmap") | {"commitment": "ab"}
 
 
 @pytest.mark.parametrize("content", [b"torn", b"7", b"[1]", b"null", b"\xff"])

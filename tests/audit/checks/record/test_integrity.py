@@ -203,9 +203,12 @@ def test_an_earlier_attempt_may_have_been_cut_short_and_the_last_may_not(
     cut = further(*((place, {"attempt": 2}) for place in range(2)))
 
     def said(change: Callable[[Ledger], dict[str, Any]], attempt: int, first: int) -> list[str]:
-        spends = change(of_records.readable_ledger)["spends"][first:]
-        run = changed(of_records, ledger={"spends": spends}, evidence={0: {"attempt": attempt}})
-        return faults(run)
+        spends = tuple(
+            replace(one, line=1) if (one.round, one.attempt) == (0, 1) else one
+            for one in change(of_records.readable_ledger)["spends"][first:]
+        )
+        found = {"spends": spends, "resumes": (Resume(1, 0, None),)}
+        return faults(changed(of_records, ledger=found, evidence={0: {"attempt": attempt}}))
 
     assert said(again, 2, 0) == []
     assert said(again, 2, 1) == []
@@ -221,12 +224,68 @@ def test_a_run_that_was_cut_off_goes_on_where_it_stood(of_records: Bundle) -> No
         return ledger(of_records, lambda _: {"resumes": resumes})
 
     # After line 9 two rounds are finished.
-    assert resumed((10, 2)) == []
-    assert resumed((10, 2), (11, 2)) == []
-    assert resumed((10, 3)) == ["ledger.jsonl:10: goes on at round 3, 2 was next"]
-    assert resumed((10, 0)) == ["ledger.jsonl:10: goes on at round 0, 2 was next"]
+    assert resumed((9, 2)) == []
+    assert resumed((9, 2), (9, 2)) == []
+    assert resumed((9, 3)) == ["ledger.jsonl:9: goes on at round 3, 2 was next"]
+    assert resumed((9, 0)) == ["ledger.jsonl:9: goes on at round 0, 2 was next"]
     # The last finished round may run again; then it must end once more.
-    assert resumed((10, 1)) == ["ledger.jsonl:13: round 2 ends where 1 should"]
+    assert resumed((9, 1)) == ["ledger.jsonl:13: round 2 ends where 1 should"]
+
+
+def test_a_round_is_charged_again_where_the_run_went_on_and_nowhere_else(
+    of_records: Bundle,
+) -> None:
+    """Round 2 is charged in lines 10 to 12 and ends in line 13."""
+    read = of_records.readable_ledger
+
+    def found(resumes: tuple[int, ...], attempt: int) -> list[str]:
+        spends = tuple(
+            replace(one, attempt=attempt) if one.round == 2 else one for one in read.spends
+        )
+        lines = tuple(Resume(line, 2, None) for line in resumes)
+        run = changed(
+            of_records,
+            ledger={"spends": spends, "resumes": lines},
+            evidence={2: {"attempt": attempt}},
+        )
+        return [one for one in faults(run) if "cut off" in one]
+
+    assert found((), 1) == []
+    assert len(found((), 2)) == 3
+    assert found((9,), 1) == []
+    assert found((12,), 1) == [
+        "ledger.jsonl:13: round 2 ends after the run was cut off in it, and was not charged again"
+    ]
+    assert found((11,), 1) == [
+        "ledger.jsonl:12: is charged to an attempt from before the run was cut off",
+        "ledger.jsonl:13: round 2 ends after the run was cut off in it, and was not charged again",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("environment-00000.json", b"{}", None),
+        ("environment-00000.json", b'{"commitment": "HEADER"}', None),
+        ("environment-00000.json", b'{"commitment": "ee"}', "a key that the ledger does not name"),
+        ("environment-00000.json", b"torn", "cannot be read"),
+        ("environment-00002.json", b"{}", "a process went on with the run at round 2"),
+        ("environment-2.json", b"{}", None),
+    ],
+)
+def test_every_process_that_noted_itself_is_one_that_the_ledger_knows(
+    of_records: Bundle, name: str, content: bytes, says: str | None
+) -> None:
+    path = of_records.root / "evidence" / name
+    path.write_bytes(content.replace(b"HEADER", str(of_records.header.commitment).encode()))
+    try:
+        found = faults(of_records)
+        went_on = changed(of_records, ledger={"resumes": (Resume(9, 2, None),)})
+        later = [one for one in faults(went_on) if "went on" in one]
+    finally:
+        path.unlink()
+    assert ([says in one for one in found] == [True]) if says else found == []
+    assert later == []
 
 
 def test_a_round_that_ran_again_ends_and_is_charged_once_more(of_records: Bundle) -> None:
