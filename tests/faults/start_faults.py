@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from dpfedadamw.cli.replaying import order_of, replay_of
+from dpfedadamw.cli.replaying import order_of
 from dpfedadamw.experiment import Experiment, prepare
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.filing.replaying import replay_of
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import training as engine_run
