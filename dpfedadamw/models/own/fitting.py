@@ -221,7 +221,7 @@ def _refuse_mixing(
                 module(part)[:1].double() for part in (shorter, torch.cat([shorter, records[1:]]))
             )
     except Exception:
-        # It may not read made-up numbers; the audit's probe asks it for what it is trained by.
+        # A forward that fails on made-up records was refused before, with the reason.
         return
     finite = bool(torch.isfinite(alone).all())
     if finite and float((together - alone).abs().amax()) > _MIXED * float(alone.abs().amax()):

@@ -349,13 +349,3 @@ def test_a_module_that_attends_the_padding_of_a_batch_is_refused_and_a_masked_on
     fit(Words(masked=True), "model", (2, 6), 3, "never", vocabulary=20)
     with pytest.raises(ModelError, match="changes with who shares the batch"):
         fit(Words(masked=False), "model", (2, 6), 3, "never", vocabulary=20)
-
-
-def test_a_module_that_cannot_read_made_up_numbers_is_left_to_the_probe():
-    class Bounded(nn.Linear):
-        def forward(self, records):
-            if len(records) > 1:
-                raise RuntimeError("not in the range of my records")
-            return super().forward(records)
-
-    fit(Bounded(4, 3), "model", (4,), 3, "never")
