@@ -255,7 +255,8 @@ def replaced_texts(value: Any, text: str) -> Any:
 
 def json_of(value: Any) -> bytes:
     """JSON that may hold what JSON may not."""
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    # YAML has dates, which are texts here.
+    return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
 
 
 def lines_of(raw: bytes) -> list[Any]:
