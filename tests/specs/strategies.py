@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -213,6 +214,9 @@ def _make_task_coherent(mapping: dict[str, Any]) -> None:
         data["label"] = (data["label"] or "diagnosis") if classes else None
         data["targets"] = [] if classes else data["targets"] or ["price"]
         data["classes"] = data["classes"] if classes else []
+        told = data["targets"] or [data["label"]]
+        free = next(name for name in map("words{}".format, itertools.count()) if name not in told)
+        data["text"] = [name for name in data["text"] if name not in told] or [free]
     tune = mapping["tune"]
     if task["kind"] == "regression" and str(tune.get("score")).endswith("_accuracy"):
         tune["score"] = tune["score"].replace("accuracy", "loss")
@@ -224,7 +228,7 @@ def _make_data_coherent(data: dict[str, Any]) -> None:
     if data["dataset"] == "given":
         data["numbers"], data["records"] = [], None
     if data["dataset"] == "table":
-        data["text"] = data["text"][:1] or ["words"]
+        data["text"] = data["text"][:1]
         data["numbers"] = []
     if data["partition"]["kind"] == "column":
         of_table = data["dataset"] in ("table", "given")
