@@ -126,26 +126,47 @@ class Share:
             arrays = read_arrays(path)
             found = cls(**{name: arrays[name] for name in cls.__dataclass_fields__})
             sizes = {len(getattr(found, name)) for name in cls.__dataclass_fields__}
-            if len(sizes) != 1 or found.labels.dtype.kind not in "iu":
-                raise ValueError("of different lengths")
+            numbers = (found.places, found.rows, found.labels)
+            if len(sizes) != 1 or any(one.ndim != 1 or one.dtype.kind != "i" for one in numbers):
+                raise ValueError("of different lengths, or no whole numbers")
         except (OSError, ValueError, KeyError, TypeError) as error:
             kind = type(error).__name__
             raise DeploymentError(f"{path}: holds no records ({kind})") from None
         return found
+
+    def check(self, facts: Facts, whose: str = "records here") -> None:
+        """Refuse records that are not of a federation.
+
+        Args:
+            facts: The federation's.
+            whose: What the refusal calls them.
+
+        Raises:
+            DeploymentError: If their shape, type, row numbers, places or labels are not its own.
+        """
+        if self.values.shape[1:] != facts.stored[1:] or str(self.values.dtype) != facts.kind:
+            raise DeploymentError(
+                f"{whose} are {self.values.dtype} {list(self.values.shape[1:])}, and the "
+                f"federation's are {facts.kind} {list(facts.stored[1:])}"
+            )
+        for found, most, what in (
+            (self.rows, facts.stored[0], "row numbers"),
+            (self.places, sum(facts.records), "places"),
+            (self.labels, facts.classes, "labels"),
+        ):
+            if len(found) and not 0 <= found.min() <= found.max() < most:
+                raise DeploymentError(f"{whose} have {what} that the federation does not have")
 
     def stored_among(self, facts: Facts, spec: Spec) -> StoredRecords:
         """The records under the row numbers that they have among all, as the model reads them.
 
         Memory is taken for these alone: what nobody writes to, the operating system keeps no page
         for.
+
+        Raises:
+            DeploymentError: As of `check`.
         """
-        if self.values.shape[1:] != facts.stored[1:] or str(self.values.dtype) != facts.kind:
-            raise DeploymentError(
-                f"records here are {self.values.dtype} {list(self.values.shape[1:])}, and the "
-                f"federation's are {facts.kind} {list(facts.stored[1:])}"
-            )
-        if len(self.rows) and not 0 <= self.rows.min() <= self.rows.max() < facts.stored[0]:
-            raise DeploymentError("records here have row numbers that the federation does not have")
+        self.check(facts)
         values = np.zeros(facts.stored, self.values.dtype)
         values[self.rows] = self.values
         return _as_read(values, self.rows, spec)
@@ -174,7 +195,11 @@ def experiment_of(
     rows, labels = np.zeros(count, np.int64), np.zeros(count, np.int64)
     values = np.zeros(facts.stored, np.dtype(facts.kind))
     if len(shares) == len(facts.records):
+        places = np.concatenate([share.places for share in shares.values()])
+        if not np.array_equal(np.sort(places), np.arange(count)):
+            raise DeploymentError("the clients' records are not those that were divided among them")
         for client, share in shares.items():
+            share.check(facts, f"client {client}'s records")
             rows[share.places], labels[share.places] = share.rows, share.labels
             owner[share.places] = client
             values[share.rows] = share.values

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -85,9 +86,10 @@ class NodeFolder:
         """
         try:
             found = read_mapping(self.path / "supernode.json")
-            place = self.path / str(found["socket"])
+            # Resolved here, because a name may hold a null byte.
+            place = Path(os.path.realpath(self.path / str(found["socket"])))
             return str(found["superlink"]), place, int(found["most_bytes"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise DeploymentError(
                 f"{self.path}: is no SuperNode's folder: its supernode.json cannot be read "
                 f"({type(error).__name__}); make one with: dpfedadamw flower new SPEC DIR"
@@ -113,7 +115,7 @@ def serve(
         FlowerError: If Flower is not installed.
     """
     address, place, most = folder.settings()
-    address, place = superlink or address, (socket or place).resolve()
+    address, place = superlink or address, socket.resolve() if socket else place
     keys = _keys(folder.key)
     require()
     import httpx

@@ -119,7 +119,9 @@ def _played(case: Case, good: Path, place: Path) -> list[str]:
         wrong = [one for one in wrong if one != TELLS]
     if around.canary.exists() or (here / "CANARY").exists():
         wrong.append("EXECUTED")
-    if seen(outside) != before[1]:
+    # A folder of keys that the user names may be a link, as with ssh-keygen: it is what was named.
+    named = case.file in case.recipe.writes and (here / case.file).is_symlink()
+    if seen(outside) != before[1] and not named:
         wrong.append("WROTE OUTSIDE")
     after = seen(here)
     changed = {

@@ -236,3 +236,24 @@ def test_folders_of_another_federation_are_refused(finished, unused, tmp_path):
         judged(finished, tmp_path / "out", [unused.site(0).path])
     with pytest.raises(DeploymentError, match="handed in twice"):
         judged(finished, tmp_path / "out", [finished.site(0).path] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "told"),
+    [
+        ("places", lambda found: found + 10**6, "not those that were divided"),
+        ("places", np.zeros_like, "not those that were divided"),
+        ("places", lambda found: found.astype(np.float64), "holds no records"),
+        ("rows", lambda found: found - 10**6, "client 0's records have row numbers"),
+        ("labels", lambda found: found + 10, "client 0's records have labels"),
+        ("labels", lambda found: found.reshape(-1, 1), "holds no records"),
+        ("values", lambda found: found[..., :3], "client 0's records are"),
+    ],
+)
+def test_records_that_are_none_of_the_federation_are_refused(copied, tmp_path, name, spoil, told):
+    path = copied.site(0).share
+    arrays = dict(np.load(path))
+    np.savez(path, **{**arrays, name: spoil(arrays[name])})
+    with pytest.raises(DeploymentError, match=told):
+        judged(copied, tmp_path / "out")
+    assert not list(tmp_path.glob("out/*"))
