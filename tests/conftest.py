@@ -65,6 +65,19 @@ def _a_cache_of_their_own(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _nothing_computed_again_unasked():
+    """Commands of this process compute no participations again that no test asks for.
+
+    Hundreds of tests run small specs to their end. `test_replaying` watches the default.
+    """
+    from dpfedadamw.filing import replaying
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replaying, "BY_DEFAULT", 0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _no_waiting_for_the_disk():
     """No power is lost here; what is synced, and in which order, `tests/simulation` watches.
 

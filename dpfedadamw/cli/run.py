@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,7 @@ from dpfedadamw.cli.terminal import (
     stop,
 )
 from dpfedadamw.cli.training_lines import TrainingLines, score_of
+from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
@@ -101,7 +103,9 @@ def run(
             metavar="N",
             min=0,
             help="Compute N participations again at the end, drawn after training, so that the "
-            "audit reaches level 2 of 4. 0: none.",
+            "audit reaches level 2 of 4. 0: none. By default 20, where that takes about a minute "
+            "at most.",
+            show_default=False,
         ),
     ] = None,
     trainer_key: TrainerKeyOption = None,
@@ -205,8 +209,12 @@ def run(
                 training = start(experiment, out_dir, engine, escrow=escrow, trial=tried)
         with resumable(training.run.path, escrow is not None), training.lock:
             with _tracked(training, tracker or ()) as told:
+                started = time.monotonic()
                 trained = _train(training, as_json, told)
-                again = _again(training, replay, escrow, as_json)
+                if replay is None and challenge is None and trial is None:
+                    again = _again_unasked(training, time.monotonic() - started, escrow, as_json)
+                else:
+                    again = _again(training, replay, escrow, as_json)
                 finished = _finish(trained, filing, as_json, told, again)
             _show(finished, training.run, as_json, spent)
 
@@ -348,6 +356,22 @@ def _again(
 
     with status("reading the data again", quiet=as_json):
         return after_training(training, count, escrow)
+
+
+def _again_unasked(
+    training: Training, seconds: float, escrow: Path | None, as_json: bool
+) -> Replay | None:
+    """As `_again`, for a run of which nobody said how much: what is quick and possible."""
+    from dpfedadamw.filing.replaying import by_default
+
+    if training.experiment.spec.privacy.unit == "none":
+        return None
+    try:
+        return _again(training, by_default(training, seconds), escrow, as_json)
+    except DpfedadamwError as error:
+        # The level says that nothing was computed again; training is not lost for it.
+        err.print(Text(f"note: nothing was computed again: {error}", style="yellow"))
+        return None
 
 
 def _finish(

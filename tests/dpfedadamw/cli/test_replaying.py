@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import weakref
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 import torch
 
 from audit.verdict import Finding, Verdict
+from dpfedadamw import spec as specs
 from dpfedadamw.cli.replaying import order_of
 from dpfedadamw.experiment import prepare
-from dpfedadamw.filing import after_training
+from dpfedadamw.filing import after_training, replaying
 from dpfedadamw.filing.replaying import replay_of
 from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
 from dpfedadamw.reexecution.rounds import Rerun
@@ -112,3 +114,40 @@ def test_a_round_s_vectors_are_let_go_of_before_the_next_is_computed(
     monkeypatch.setattr(Rerun, "play", watched)
     assert reexecuted(run).verdict is Verdict.PASS
     assert held == [0, 0, 0]
+
+
+@pytest.fixture
+def _by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "BY_DEFAULT", 20)
+
+
+def level(spec: str, folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> int:
+    """The level of a run's verdict, by the command."""
+    assert call("run", spec, "--out", str(folder), "--json", *more) == 0
+    return int(json.loads(capsys.readouterr().out)["level"])
+
+
+@pytest.mark.usefixtures("_by_default")
+def test_a_run_computes_participations_again_unasked_unless_it_would_take_long_or_is_told_not_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(specs.dump(small_spec(rounds=1, mode="release")))
+    assert level(str(path), tmp_path, capsys) == 2
+    assert level(str(path), tmp_path, capsys, "--replay", "0") == 1
+    monkeypatch.setattr(replaying, "AT_MOST_SECONDS", 0.0)
+    assert level(str(path), tmp_path, capsys) == 1
+
+
+@pytest.mark.usefixtures("_by_default")
+def test_where_nothing_can_be_computed_again_the_run_ends_as_ever_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise ReexecutionError("the data are gone")
+
+    monkeypatch.setattr(replaying, "after_training", gone)
+    path = tmp_path / "spec.yaml"
+    path.write_text(specs.dump(small_spec(rounds=1)))
+    assert call("run", str(path), "--out", str(tmp_path)) == 0
+    assert "nothing was computed again: the data are gone" in capsys.readouterr().err
