@@ -1,4 +1,4 @@
-"""Ten thousand schedules of crashes hold, and a step that is taken out of the product is missed."""
+"""Schedules of crashes hold, and a step that is taken out of the product is missed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from tests.simulation.simulator import ScheduleError, run_all
 
 SCHEDULES = 10_000
 PARTS = 8
+# What is tried in every run of the tests; the others are slow.
+AT_ONCE = 2
 # A mutation must be noticed within so many.
 FEW = 200
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(part, marks=[pytest.mark.slow] if part >= AT_ONCE else [])
+        for part in range(PARTS)
+    ],
+)
 def test_nothing_is_lost_or_spent_twice_in_ten_thousand_schedules(part):
     size = SCHEDULES // PARTS
     tally = run_all(range(part * size, (part + 1) * size))

@@ -69,6 +69,11 @@ class Desk:
     unsigned: bytes
     signed: bytes
 
+    @functools.cached_property
+    def certified(self) -> bytes:
+        """The run's report, certified by the same key."""
+        return pades.sign((self.run / "report.pdf").read_bytes(), self.officer, "report.pdf")
+
     def sign(self, data: bytes) -> bytes:
         return pades.sign_off(data, self.officer, DECISION.name, "annex.pdf")
 
@@ -166,7 +171,7 @@ def test_what_was_prepared_cannot_be_switched_over(desk: Desk, name: str) -> Non
 
 @pytest.mark.parametrize("name", [name for name in AFTER if name not in NOT_ON_A_CERTIFIED_FILE])
 def test_the_reports_own_certification_allows_no_change(desk: Desk, name: str) -> None:
-    certified = pades.sign((desk.run / "report.pdf").read_bytes(), desk.officer, "report.pdf")
+    certified = desk.certified
     assert pades.check(certified, "report.pdf").key is not None
     with pytest.raises(PdfSignatureError, match=r"^report\.pdf: "):
         pades.check(AFTER[name](certified), "report.pdf")
