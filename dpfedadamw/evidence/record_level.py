@@ -26,7 +26,7 @@ from dpfedadamw.privacy.oracle import Query
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import write_json
-from dpfedadamw.storage.foreign import read_arrays, read_salt
+from dpfedadamw.storage.foreign import ForeignFileError, read_arrays, read_salt
 from dpfedadamw.vectors.flat import Blocks, is_short
 
 _PRIVATE = 0o600
@@ -395,7 +395,10 @@ class EvidenceWriter:
         if not self._aggregated or self._beta2 is None:
             return
         for index in reversed(range(completed_rounds)):
-            clean = read_arrays(self._directory / round_file(index))["v_clean"]
+            path = self._directory / round_file(index)
+            clean = read_arrays(path).get("v_clean")
+            if clean is None or clean.shape[1:] != self._shadow.shape or clean.dtype.kind != "f":
+                raise ForeignFileError(f"{path}: has no second moments; put back what was there")
             if len(clean):
                 self._shadow = clean.mean(0)
                 return

@@ -354,6 +354,9 @@ def _round_of(line: bytes) -> int | None:
 def _changes(before: bytes, after: bytes) -> str:
     """Which values of a spec were changed, in a few words."""
     try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(after)):
+            # A value that repeats itself may be written out at any length.
+            return "it has aliases, which no spec may have"
         old, new = _leaves(yaml.safe_load(before)), _leaves(yaml.safe_load(after))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         return "it is no YAML any more"

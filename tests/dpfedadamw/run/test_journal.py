@@ -138,6 +138,7 @@ def test_damaged_metrics_are_refused_by_line(run):
         (SPEC + b"delta: 1\n", "delta: not given became 1"),
         (SPEC + b"# a comment\n", "its text, though no value"),
         (b"{", "it is no YAML any more"),
+        (b"a: &a [1]\nb: *a\n", "it has aliases, which no spec may have"),
     ],
 )
 def test_an_edited_spec_is_refused_and_what_was_changed_is_told(run, edited, told):

@@ -226,6 +226,23 @@ def test_a_start_that_fails_once_the_run_is_there_names_the_command_that_goes_on
     assert not (run / UNFINISHED).exists()
 
 
+@pytest.mark.parametrize(
+    "spoil", [lambda found: found[0, 0], lambda found: found.astype("<U60"), lambda found: found.T]
+)
+def test_second_moments_that_are_none_are_refused_when_a_run_goes_on(spoil, tmp_path):
+    def cut(*_):
+        raise KeyboardInterrupt
+
+    training = begin(small_spec(rounds=2), tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        engine_run.train(training, on_round=cut)
+    path = training.run.evidence / "round-00000.npz"
+    arrays = dict(np.load(path))
+    np.savez(path, **{**arrays, "v_clean": spoil(arrays["v_clean"])})
+    with pytest.raises(DpfedadamwError, match=r"round-00000\.npz: has no second moments"):
+        engine_run.resume(open_existing(training.run.path), CPU)
+
+
 def test_a_finished_run_cannot_be_resumed(tmp_path):
     training, _ = train(small_spec(), tmp_path)
     with pytest.raises(DpfedadamwError, match="this run is finished"):
