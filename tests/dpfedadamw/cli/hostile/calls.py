@@ -18,6 +18,7 @@ import select
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -34,6 +35,9 @@ PATIENCE = 120.0
 """By the clock, which runs on a loaded machine too; what takes longer waits for something."""
 BYTES = 768 * 2**20
 """By so much a call may grow beyond the warm process."""
+SERVES = b" listens in "
+"""What a command prints that serves until it is told to end: it has read all that it reads."""
+_LOOK = 0.2
 # What is mapped beyond the warm process; more than `BYTES`, because not all of it is ever touched.
 _ADDRESSES = 3 * 2**30
 _LONGEST_FILE = 2**30
@@ -44,7 +48,7 @@ class Answer:
     """How a command ended.
 
     Attributes:
-        code: Its exit code; 128 + N if signal N ended it, None if the watchdog did.
+        code: Its exit code; 128 + N if signal N ended it, None if the watchdog did, 0 if it serves.
         printed: Standard output and standard error, in this order.
         seconds: Of processor time.
         grown: Bytes of memory beyond what the warm process has.
@@ -153,7 +157,11 @@ def _called(
         _child(arguments, folder, environment, files, before)
     try:
         opened = os.pidfd_open(child)
-        ended = bool(select.select([opened], [], [], PATIENCE)[0])
+        ended = serves = False
+        end = time.monotonic() + PATIENCE
+        while not (ended or serves) and time.monotonic() < end:
+            ended = bool(select.select([opened], [], [], _LOOK)[0])
+            serves = SERVES in os.pread(files[1], 1 << 16, 0)
         os.close(opened)
     finally:
         # Processes that it started have its group; where it ended by itself, they are gone.
@@ -166,11 +174,15 @@ def _called(
         os.close(descriptor)
     code = os.waitstatus_to_exitcode(status)
     return Answer(
-        code=None if not ended else 128 - code if code < 0 else code,
+        code=_code(code) if ended else 0 if serves else None,
         printed=b"".join(printed),
         seconds=usage.ru_utime + usage.ru_stime,
         grown=usage.ru_maxrss * 1024 - base,
     )
+
+
+def _code(status: int) -> int:
+    return 128 - status if status < 0 else status
 
 
 def _kill(child: int) -> None:

@@ -206,7 +206,7 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "flower superlink": (_r("flower superlink project/server", "project/server", "project/server/federation.json", "project/server/spec.yaml", "project/server/test.npz", "project/server/superlink.crt", "project/server/nodes", writes=("project",)),),
     # Without Flower, which only its own environment has, the files are read and the command ends.
     "flower supernode": (_r("flower supernode project/clients/00/supernode", "project/clients/00/supernode", "project/clients/00/supernode/supernode.json", "project/clients/00/supernode/key", "project/clients/00/supernode/ca.crt", writes=("project",), good=2),),
-    "flower client": (_r("flower client project/clients/00", "project/clients/00", "project/clients/00/site.json", "project/clients/00/spec.yaml", "project/clients/00/share.npz", "project/clients/00/federation.json", "project/clients/00/ledger.jsonl", "project/clients/00/key", writes=("project",), good=-1),),
+    "flower client": (_r("flower client project/clients/00", "project/clients/00", "project/clients/00/site.json", "project/clients/00/spec.yaml", "project/clients/00/share.npz", "project/clients/00/federation.json", "project/clients/00/ledger.jsonl", "project/clients/00/key", writes=("project",), good=0),),
     "flower collect": (
         _r("flower collect project/server project/clients/00 project/clients/01 project/clients/02 --out out", "project/server", "project/clients/00", "project/clients/00/site.json", "project/clients/00/ledger.jsonl", "project/clients/00/share.npz", "project/clients/00/federation.json", "project/clients/00/evidence", "project/server/federation.json", "project/server/spec.yaml", codes=_VERDICT, writes=("out",), good=-1),
     ),
