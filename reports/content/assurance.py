@@ -64,6 +64,12 @@ LEVELS: Final = {
 }
 
 
+_RECORDED: Final = (
+    "A loop that was recorded stays at this level: nobody else can run its program again, and "
+    "nothing commits to the weights that it began with, which may have been made from the records."
+)
+
+
 class Assurance(Part):
     """How much stands behind the verdict.
 
@@ -170,4 +176,6 @@ def assurance(source: RunSource, _audience: str) -> Assurance:
     if level is None:
         return Assurance(level=None, name="", means="", next="")
     found = LEVELS[level]
-    return Assurance(level=level, name=found.name, means=found.means, next=found.next)
+    recorded = source.recorded
+    means = f"{found.means} {_RECORDED}" if recorded else found.means
+    return Assurance(level=level, name=found.name, means=means, next="" if recorded else found.next)

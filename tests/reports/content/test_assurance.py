@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from reports.content.assurance import LEVELS, Assurance, Facts, facts_from, facts_of, level_of
+from reports.content.assurance import (
+    LEVELS,
+    Assurance,
+    Facts,
+    assurance,
+    facts_from,
+    facts_of,
+    level_of,
+)
 from reports.content.build import build
+from reports.content.parts import INTERNAL
 from reports.reading.source import Auditing, RunSource, load
 
 COIN = {"nonce": "00" * 32, "run": "r"}
@@ -91,3 +100,16 @@ def test_how_many_were_drawn_is_not_told_where_it_is_how_many_took_part(
         if check["name"] == "reexecution":
             check["details"] = details
     assert facts_of(found).participations == known
+
+
+def test_a_recorded_loop_is_told_to_stay_at_its_level_and_to_commit_to_no_first_weights(
+    make_run: Any,
+) -> None:
+    run = make_run()
+    found = source(run, again="NOT VERIFIED", coin=False)
+    own = build(run, source=found)[Assurance]
+    assert (own.level, own.means) == (1, LEVELS[1].means)
+    header = {**found.header, "producer": {"name": "opacus"}}
+    loop = assurance(replace(found, header=header), INTERNAL)
+    assert (loop.level, loop.next) == (1, "")
+    assert "nothing commits to the weights that it began with" in loop.means
