@@ -34,6 +34,19 @@ def test_the_page_s_table_is_that_of_the_forgers():
     assert len({forger.name for forger in FORGERS}) == len(FORGERS) == 20
 
 
+def test_the_ladder_s_chances_are_those_of_the_forgers():
+    ladder = PAGE.read_text(encoding="utf-8").partition("| level |")[2].partition("\n\n")[0]
+    rows = {int(line[2]): line for line in ladder.splitlines() if line[2:3].isdigit()}
+    named = {forger.name: forger for forger in FORGERS}
+    one, five = named["half-the-noise-once"], named["half-the-noise-five-times"]
+    for level in (2, 3):
+        passes = [f"{1.0 - chance(forger, level):.1%}".replace("%", " %") for forger in (one, five)]
+        assert f"in {passes[0]} of cases, five in {passes[1]}, all in 0 %" in rows[level]
+    assert chance(named["half-the-noise-everywhere"], 3) == 1.0
+    assert chance(named["half-the-noise-everywhere"], 1) == 0.0
+    assert chance(named["best-of-ten"], 3) == chance(named["two-keys-in-one-hand"], 3) == 0.0
+
+
 def test_draws_catch_as_many_forgers_as_the_closed_form_says():
     """The draws are fixed, so that this cannot fail by chance; 4 deviations are allowed."""
     for forger in FORGERS:
