@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.checks.base import Check, Judgement, listed, register
-from audit.checks.shared.recomputed import Recomputed, judge_round
+from audit.checks.shared.recomputed import MOST_HIDDEN, Recomputed, judge_round
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Round
@@ -108,6 +108,7 @@ def _conclude(
         "rounds": len(rounds),
         "published_parameters": tally.last,
         "smallest_visible": tally.hidden,
+        **({"on_another_machine": tally.across} if tally.across else {}),
         "chances": chances(told, drawn),
         **({} if told is None else {"participations": told}),
     }
@@ -120,8 +121,11 @@ def _conclude(
     if tally.reasons:
         return Judgement(Verdict.FAIL, listed(tally.reasons), details, private)
     one_more = "and one more of the first round " if (asked or drawn) > drawn else ""
+    if tally.coarse and not tally.unjudged:
+        return _coarse(tally, asked or drawn, details, private)
     if tally.unjudged or not tally.participations:
-        why = listed(tally.unjudged) if tally.unjudged else "the ledger has no participation"
+        whys = tally.unjudged or tally.elsewhere
+        why = listed(whys) if whys else "the ledger has no participation"
         return Judgement(
             Verdict.NOT_VERIFIED,
             f"{tally.participations} of {asked or drawn} participations that were drawn could be "
@@ -141,6 +145,26 @@ def _conclude(
     )
 
 
+def _coarse(
+    tally: Recomputed, asked: int, details: Mapping[str, Any], private: Mapping[str, Any]
+) -> Judgement:
+    """Not each participation that was drawn could be told from a false one on this machine."""
+    told = (
+        f"{len(tally.coarse)} of {asked} participations that were computed again count as if they "
+        f"had not been: on a machine other than the one that trained, a lie of more than "
+        f"{MOST_HIDDEN:g} C could hide in a clipped sum"
+    )
+    return Judgement(
+        Verdict.NOT_VERIFIED,
+        f"{told}; {listed([*tally.coarse, *tally.elsewhere])}",
+        details,
+        private,
+        (told,),
+        power="none",
+        severity=Severity.THEORETICAL,
+    )
+
+
 def _unit(header: Header, tally: Recomputed) -> str:
     if header.unit.whole_clients:
         return "whole local trainings"
@@ -148,6 +172,12 @@ def _unit(header: Header, tally: Recomputed) -> str:
 
 
 def _exact(tally: Recomputed, rounds: int) -> str:
+    if tally.across:
+        return (
+            f"batches and noise agree to the last bit; of {tally.across} participations, which "
+            "another machine trained, so do gradients but for rounding, and no lie of more than "
+            f"{tally.hidden:.1e} C hides in a clipped sum ({listed(tally.elsewhere)})"
+        )
     text = "batches, noise, uploads and commitments agree to the last bit"
     if not tally.rounds:
         # A round's state follows from all of its uploads.
@@ -215,10 +245,11 @@ REEXECUTION = Check(
     "clipped sums are those of the client's records, and its upload and what the server made of "
     "it follow from them.",
     tolerance="none for batches, charges, commitments, uploads and states, by the run's own "
-    "arithmetic on the same processor with the same versions; elsewhere a difference is NOT "
-    "VERIFIED. Clean values, L2: 8 times the square root of the batch's size times what the "
-    "run's precision moves a second order of evaluation, plus 2^-24 of each record (Higham & Mary "
-    "2019). Gradients handed out: half a "
+    "arithmetic on the same processor with the same versions; elsewhere what differs, and what "
+    "rounding could hide, is at most a tenth of C in each clipped sum together, by the trainer's "
+    "own record of its gradients. Clean values, L2: 8 times the square root of the batch's size "
+    "times what the run's precision moves a second order of evaluation, plus 2^-24 of each record "
+    "(Higham & Mary 2019). Gradients handed out: half a "
     "spacing of the noise's grid and two roundings to float32, coordinate by coordinate.",
     power="a falsified participation, if it is drawn",
     limits="Participations that were not drawn may be false. Whoever falsified few of them passes "

@@ -433,6 +433,7 @@ def run(
     *,
     changes: Sequence[str] = (),
     out: str | Path = RUNS,
+    replay: int = 0,
     **options: Unpack[Options],
 ) -> Run:
     """Train, audit, report and sign, as ``dpfedadamw run``.
@@ -443,6 +444,9 @@ def run(
         spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
         changes: Fields to change, ``"federation.rounds=40"`` each.
         out: Folder that holds runs.
+        replay: How many participations are computed again at the end, drawn after training, while
+            the key of the noise is in memory: a PASS then has level 2 of 4, as ``verify().level``
+            says.
         options: By name, as `Options` describes them: ``model=``, ``loss=``, ``data=``,
             ``algorithm=``, ``device=``, ``engine=``, ``escrow=``, ``callbacks=``, ``trackers=``,
             ``trainer_key=``, ``auditor_key=``, ``timestamp=``, ``allow_code=``.
@@ -458,18 +462,22 @@ def run(
     given = _Given.of(options)
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import whole
+    from dpfedadamw.filing.replaying import after_training
     from dpfedadamw.integrations import tracking
     from dpfedadamw.run.training import start
 
     with given.handed_over():
         wanted = given.read(spec, changes)
+        _check_replay(replay, wanted)
         tracking.check(given.trackers)
         experiment = prepare(wanted, pick_device(given.device))
         filing = given.filing()
         training = start(experiment, Path(out), given.engine, escrow=given.kept)
         try:
             with training.lock, _tracked(training, given.trackers) as told:
-                finished = whole.finish(_trained(training, given.callbacks, told), filing)
+                trained = _trained(training, given.callbacks, told)
+                again = after_training(training, replay, given.kept) if replay else None
+                finished = whole.finish(trained, filing, replay=again)
                 told.finish(tracking.outcome_of(finished.summary))
         except BaseException as error:
             rundir.mark_resumable(error, training.run.path, given.kept is not None)
@@ -542,6 +550,21 @@ def load_model(
 
     with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
         return load(_with_a_model(Path(folder)))
+
+
+def _check_replay(count: int, spec: Spec) -> None:
+    """Refuse what cannot be computed again before anything is spent.
+
+    Raises:
+        DpfedadamwError: With what would be right.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise DpfedadamwError(f"replay {count!r}: must be a whole number from 0, which is none")
+    if count and spec.privacy.unit == "none":
+        raise DpfedadamwError(
+            f"replay {count}: this spec claims no privacy, so no participation has noise to "
+            "compute again; the whole run is run again by: dpfedadamw replay RUN_DIR"
+        )
 
 
 def _with_a_model(path: Path) -> RunDirectory:

@@ -6,13 +6,13 @@ to forge the run. It follows from the findings, the ledger's header, and whose k
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import WithJsonSchema
 
 from reports.content import findings
-from reports.content.parts import INTERNAL, Part, part
-from reports.reading.files import mapping
+from reports.content.parts import INTERNAL, PUBLIC, Part, part
+from reports.reading.files import clean, mapping
 from reports.reading.source import RunSource
 
 MOST: Final = 4
@@ -64,6 +64,12 @@ LEVELS: Final = {
 }
 
 
+_RECORDED: Final = (
+    "A loop that was recorded stays at this level: nobody else can run its program again, and "
+    "nothing commits to the weights that it began with, which may have been made from the records."
+)
+
+
 class Assurance(Part):
     """How much stands behind the verdict.
 
@@ -86,8 +92,57 @@ class Assurance(Part):
     next: str
 
 
+class Facts(NamedTuple):
+    """What of a run's files a level is computed from.
+
+    Attributes:
+        verdict: The audit's.
+        agrees: Whether participations, drawn after training, were computed again and agree.
+        participations: How many were drawn; None where none were, or where the number would tell
+            how many took part.
+        public_coin: Whether the noise follows from an auditor's nonce.
+    """
+
+    verdict: str
+    agrees: bool
+    participations: int | None
+    public_coin: bool
+
+    def attested(self) -> dict[str, Any]:
+        """As an attestation has them; the verdict stands there by itself."""
+        return {key: value for key, value in self._asdict().items() if key != "verdict"}
+
+
+def facts_of(source: RunSource) -> Facts:
+    """Return the facts of a run's files, which the public may know."""
+    passed = {check.name for check in findings.checks(source, INTERNAL) if check.verdict == "PASS"}
+    agrees, told = "reexecution" in passed, findings.details(source, "reexecution")
+    drawn, among = told.get("drawn"), told.get("participations")
+    known = agrees and type(drawn) is int and type(among) is int and 0 < drawn < among
+    return Facts(
+        findings.verdict(source, PUBLIC).value,
+        agrees,
+        drawn if known else None,
+        bool(mapping(source.header.get("public_coin"))),
+    )
+
+
+def facts_from(predicate: dict[str, Any]) -> Facts | None:
+    """Return the facts that an auditor attests; None from a version that attests none."""
+    if "reexecution" not in predicate:
+        return None
+    said = mapping(predicate["reexecution"])
+    drawn = said.get("participations")
+    return Facts(
+        clean(predicate.get("verdict"), 40),
+        said.get("agrees") is True,
+        drawn if type(drawn) is int else None,
+        said.get("public_coin") is True,
+    )
+
+
 def level_of(
-    source: RunSource,
+    facts: Facts,
     *,
     another_key: bool,
     key_is_trusted: bool = False,
@@ -96,7 +151,8 @@ def level_of(
     """Compute a run's level.
 
     Args:
-        source: Its files; the findings count as far as they are the auditor's own.
+        facts: Of its files, or as its auditor attests them; they count as far as the auditor's
+            findings do.
         another_key: Whether the findings are signed by a key that is known not to be the trainer's.
         key_is_trusted: Whether the reader knows the auditor's key from elsewhere than the run.
         time_is_trusted: Whether an authority that the reader trusts attests when it was signed.
@@ -104,12 +160,11 @@ def level_of(
     Returns:
         From 1 to 4; None where the verdict is not PASS.
     """
-    if findings.verdict(source, INTERNAL).value != "PASS":
+    if facts.verdict != "PASS":
         return None
-    passed = {check.name for check in findings.checks(source, INTERNAL) if check.verdict == "PASS"}
-    if "reexecution" not in passed:
+    if not facts.agrees:
         return 1
-    if not (mapping(source.header.get("public_coin")) and another_key):
+    if not (facts.public_coin and another_key):
         return 2
     return 4 if key_is_trusted and time_is_trusted else 3
 
@@ -117,8 +172,10 @@ def level_of(
 @part("assurance", Assurance)
 def assurance(source: RunSource, _audience: str) -> Assurance:
     """Return the level that the files and the keys known to whoever signs establish."""
-    level = level_of(source, another_key=source.audited_by_another)
+    level = level_of(facts_of(source), another_key=source.audited_by_another)
     if level is None:
         return Assurance(level=None, name="", means="", next="")
     found = LEVELS[level]
-    return Assurance(level=level, name=found.name, means=found.means, next=found.next)
+    recorded = source.recorded
+    means = f"{found.means} {_RECORDED}" if recorded else found.means
+    return Assurance(level=level, name=found.name, means=means, next="" if recorded else found.next)

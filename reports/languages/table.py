@@ -122,6 +122,17 @@ VERDICTS = (
         "la promesse ne vaut que s’ils ont été obtenus sans les enregistrements des clients.",
     ),
     Text(
+        "{few} of {asked} participations that were computed again count as if they had not been: on "
+        "a machine other than the one that trained, a lie of more than {most} C could hide in a "
+        "clipped sum.",
+        "{few} von {asked} nachgerechneten Teilnahmen zählen, als wären sie es nicht: auf einer "
+        "anderen Maschine als der des Trainings könnte sich eine Lüge von mehr als {most} C in einer "
+        "gestutzten Summe verbergen.",
+        "{few} des {asked} participations recalculées comptent comme si elles ne l’étaient pas : sur "
+        "une autre machine que celle de l’entraînement, un mensonge de plus de {most} C pourrait se "
+        "cacher dans une somme écrêtée.",
+    ),
+    Text(
         "Rests on the trainer's word: no participation was computed again from the data, so that "
         "evidence which was forged consistently would pass (dpfedadamw audit --replay N).",
         "Beruht auf dem Wort des Trainierenden: keine Teilnahme wurde aus den Daten nachgerechnet, "
@@ -172,12 +183,13 @@ LOOPS = (
         "de ce qu’il a fourni, peut tirer le bruit de nouveau.",
     ),
     Text(
-        "How records were scaled, chosen or encoded before training, and whether settings were "
-        "tuned on them, was not looked at.",
-        "Wie Datensätze vor dem Training skaliert, gewählt oder kodiert wurden, und ob Einstellungen "
-        "an ihnen abgestimmt wurden, wurde nicht betrachtet.",
-        "La mise à l’échelle, le choix et le codage des enregistrements avant l’entraînement, et le "
-        "réglage éventuel sur eux, n’ont pas été examinés.",
+        "How records were scaled, chosen or encoded before training, whether settings were tuned "
+        "on them, and whether the weights that training began with were made from them, was not "
+        "looked at.",
+        "Wie Datensätze vor dem Training skaliert, gewählt oder kodiert wurden, ob Einstellungen an "
+        "ihnen abgestimmt und die Anfangsgewichte aus ihnen gemacht wurden, wurde nicht betrachtet.",
+        "La mise à l’échelle, le choix et le codage des enregistrements avant l’entraînement, le "
+        "réglage éventuel sur eux et l’origine des poids initiaux n’ont pas été examinés.",
     ),
     Text(
         "Whoever learns the state of the generator that drew noise and batches",
@@ -822,6 +834,17 @@ TRUST = (
         "Evidence that the trainer forged consistently would pass.",
         "Belege, die der Trainierende stimmig gefälscht hätte, bestünden.",
         "Des preuves que l’entraîneur aurait falsifiées de façon cohérente passeraient.",
+    ),
+    Text(
+        "A loop that was recorded stays at this level: nobody else can run its program again, and "
+        "nothing commits to the weights that it began with, which may have been made from the "
+        "records.",
+        "Eine aufgezeichnete Schleife bleibt auf dieser Stufe: niemand sonst kann ihr Programm noch "
+        "einmal ausführen, und nichts legt die Anfangsgewichte fest, die aus den Datensätzen gemacht "
+        "sein können.",
+        "Une boucle enregistrée reste à ce niveau : personne d’autre ne peut réexécuter son "
+        "programme, et rien ne fixe ses poids initiaux, qui peuvent avoir été faits à partir des "
+        "enregistrements.",
     ),
     Text(
         "Level 2 needs participations computed again: dpfedadamw run SPEC --replay 20.",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.content import findings
+from reports.content.assurance import facts_of
 from reports.content.guarantee import attested_claims
 from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
@@ -248,6 +249,7 @@ def run_predicate(source: RunSource) -> dict[str, Any]:
     return {
         **_predicate(source, "auditor"),
         "verdict": findings.verdict(source, PUBLIC).value,
+        "reexecution": facts_of(source).attested(),
         "qualifications": findings.qualifications(source, PUBLIC),
         "tools": {**found, **libraries("cryptography", "pyhanko", "typst")},
     }

@@ -15,6 +15,7 @@ from reports.content.schema import closed, definitions
 FORMAT: Final = 1
 SignatureState = Literal["hold", "signer unknown", "broken", "unsigned"]
 Auditor = Literal["nobody", "trainer", "another key"]
+LevelValue = Literal[1, 2, 3]
 
 
 class SiteRun(Part):
@@ -34,6 +35,9 @@ class SiteRun(Part):
         epsilon_server: ε towards the server, a client in every round; null where none holds.
         accuracy: Test accuracy of the final model.
         audit: The public report's verdict on it.
+        level: How much stands behind a PASS, from 1 to 3, as `verify` computes it from findings and
+            signatures; null without a PASS under signatures that hold. Level 4 is its reader's to
+            find out.
         auditor: Whose key signed the findings, as its signed report says.
         signatures: Whether its signatures held when the page was written, and whether by keys that
             were known then.
@@ -55,6 +59,7 @@ class SiteRun(Part):
     epsilon_server: Loss | None
     accuracy: Share | None
     audit: VerdictValue
+    level: LevelValue | None
     auditor: Auditor
     signatures: SignatureState
     reservations: tuple[str, ...]

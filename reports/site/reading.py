@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from reports import formatting
 from reports.content import findings, guarantee, outcomes, tuning
@@ -23,7 +24,7 @@ from reports.reading.source import RunSource, load
 from reports.signatures import signing
 from reports.signatures.audiences import files_for
 from reports.signatures.verification import Outcome, verify_and_read
-from reports.site import Auditor, SignatureState, SiteRun
+from reports.site import Auditor, LevelValue, SignatureState, SiteRun
 
 _MARK = "ledger.jsonl"
 # What a private selection keeps to itself until it is over (`docs/sweeps.md`).
@@ -147,7 +148,7 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
     Raises:
         ReportError: It cannot be read.
     """
-    state, source = _signatures(path, keys)
+    state, level, source = _signatures(path, keys)
     if source is None:
         source = load(path)
     if source.header.get("canaries") or (tuning.is_selected(source) and _SECRET in path.parts):
@@ -174,6 +175,7 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
             epsilon_server=server.epsilon if server else None,
             accuracy=utility.final_accuracy if ended else None,
             audit=findings.verdict(source, PUBLIC).value,
+            level=level,
             auditor=_auditor(path, source, state),
             signatures=state,
             reservations=tuple(_reservations(source)),
@@ -185,13 +187,18 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
     )
 
 
-def _signatures(path: Path, keys: Keys) -> tuple[SignatureState, RunSource | None]:
-    """Check a run's signatures; return the run as well where that read it."""
+def _signatures(
+    path: Path, keys: Keys
+) -> tuple[SignatureState, LevelValue | None, RunSource | None]:
+    """Check a run's signatures; return the level that follows, and the run where that read it."""
     envelopes = (signing.TRAINING_ENVELOPE, signing.RUN_ENVELOPE)
     if not any((path / name).exists() for name in envelopes):
-        return "unsigned", None
+        return "unsigned", None, None
     result, source = verify_and_read(path, keys.trainer, keys.auditor)
-    return _STATES[result.outcome], source
+    state = _STATES[result.outcome]
+    # By unknown keys anybody can sign any findings.
+    level: Any = result.level if state == "hold" else None
+    return state, level, source
 
 
 def _auditor(path: Path, source: RunSource, state: SignatureState) -> Auditor:

@@ -127,8 +127,9 @@ def lying(make: Making, when: Callable[[], bool] = lambda: True) -> Callable[[Pa
         ) -> Tensor:
             honest = add_gaussian_noise(clean, deviation, stream, *rest, **options)
             noise = honest - clean
-            released = make(clean, noise) if when() else honest
-            told.append(released - noise)
+            lies = when()
+            released = make(clean, noise) if lies else honest
+            told.append(released - noise if lies else clean)
             return released
 
         def note(self: ClientEvidence, query: Query) -> None:

@@ -2,7 +2,7 @@
 
 Three questions that the engine's runs answer and a loop of somebody else's cannot: who could draw
 the noise again, whether computing it again from the data leads to the same, and what happened to
-the records before training.
+the records before training, of which the weights that it began with may be made.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NOT_SECURE = (
     "or enough of what it gave, can draw the noise again"
 )
 NOT_LOOKED_AT = (
-    "how records were scaled, chosen or encoded before training, and whether settings were tuned "
-    "on them, was not looked at"
+    "how records were scaled, chosen or encoded before training, whether settings were tuned on "
+    "them, and whether the weights that training began with were made from them, was not looked at"
 )
 
 

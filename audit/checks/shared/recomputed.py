@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.evidence import RoundEvidence
@@ -49,6 +50,11 @@ class Recomputed:
         lengthened: by what share of itself a norm was taken to be longer than it is.
         hidden: the longest part of a clipped sum that could hide below its bound, over C.
         last: whether the last round led to the published parameters.
+        elsewhere: why bits could not be asked for, a line a round.
+        across: how many participations were held against the trainer's own record of them, because
+            bits could not be asked for.
+        coarse: of which rounding could hide too much on this machine, a line each: these stand as
+            if they had not been computed again.
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -60,6 +66,9 @@ class Recomputed:
     lengthened: float = 0.0
     hidden: float = 0.0
     last: bool = False
+    elsewhere: list[str] = field(default_factory=list)
+    across: int = 0
+    coarse: list[str] = field(default_factory=list)
 
     def bound(self, what: str, off: float, bound: float, clip: float) -> None:
         """Note how far something lies from its second computation, in the L2 norm."""
@@ -79,6 +88,9 @@ class Recomputed:
             )
 
 
+# The most of a clipped sum, over C, that may hide behind rounding in a participation that was
+# computed on another machine. A record that counts for 1.1 C in place of C is seen.
+MOST_HIDDEN = 0.1
 # A hundredth of what a round moves: rounding moves it by less than a ten-thousandth of that, and a
 # mechanism that was changed by more. It tells FAIL from NOT VERIFIED, and neither from PASS.
 _FAR = 0.01
@@ -102,7 +114,10 @@ def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recompute
         return
     evidence: RoundEvidence | UpdateRound
     evidence = bundle.evidence_of_round(item.round, bundle.header.unit)
-    same = _digests(where, item, again, evidence, tally)
+    same, excuse = _digests(where, item, again, evidence, tally)
+    if excuse is not None:
+        known = isinstance(evidence, RoundEvidence) and excuse.same_broadcast
+        (tally.elsewhere if known else tally.unjudged).append(excuse.text)
     if again.cohort is not None and sorted(again.cohort) != sorted(item.asked):
         tally.reasons.append(f"{where}: its clients are not those that the key draws")
     if again.whole:
@@ -120,8 +135,25 @@ def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recompute
             _participation(bundle, name, part, evidence, row, same, tally)
         else:
             _update(bundle, name, part, evidence, row, same, tally)
-        if len(tally.reasons) == before and same:
+        if len(tally.reasons) > before:
+            continue
+        if same:
             tally.participations += 1
+        elif excuse is not None and excuse.same_broadcast and isinstance(evidence, RoundEvidence):
+            _across(bundle, name, item.round, part, tally)
+
+
+@dataclass(frozen=True)
+class _Excuse:
+    """Why a round has other bits here, which nobody can hold against it.
+
+    Attributes:
+        text: For the finding.
+        same_broadcast: Whether its clients began with what they were sent.
+    """
+
+    text: str
+    same_broadcast: bool
 
 
 def _digests(
@@ -130,8 +162,8 @@ def _digests(
     again: RoundAgain,
     evidence: RoundEvidence | UpdateRound,
     tally: Recomputed,
-) -> bool:
-    """Whether the round was computed again to the last bit; what is wrong if not."""
+) -> tuple[bool, _Excuse | None]:
+    """Whether the round was computed again to the last bit, and what explains it if not."""
     committed = evidence.commitment
     if committed is not None and "participations_sha256" in item.digests:
         content = committed.astype(np.uint8).tobytes()
@@ -150,7 +182,7 @@ def _digests(
             if row is None or not np.array_equal(committed[row], own):
                 different.append(f"the commitment of client {client}")
     if not different:
-        return True
+        return True, None
     text = f"{where}: computed again, it has another {_named(different)} than the run says"
     if again.exact:
         tally.reasons.append(f"{text}, on the same processor with the same versions")
@@ -160,10 +192,9 @@ def _digests(
             "whole round went"
         )
     else:
-        tally.unjudged.append(
-            f"{text}; on this machine that is no proof ({'; '.join(again.differences)})"
-        )
-    return False
+        told = f"{text}; on this machine that is no proof ({'; '.join(again.differences)})"
+        return False, _Excuse(told, "broadcast_sha256" not in different)
+    return False, None
 
 
 def _named(different: Sequence[str]) -> str:
@@ -255,10 +286,67 @@ def _clean(query: QueryAgain, clip: float) -> tuple[float, float]:
     room = 0.5 * query.spacing + 2.0 * UNIT * np.abs(noisy)
     beyond = np.maximum(np.abs(noisy - query.noise - query.clean) - room, 0.0)
     off, bound = float(np.linalg.norm(beyond)), query.bound
-    if not off <= bound:
-        clipped = clip / np.maximum(query.raw_norms, clip)
-        bound += 2.0 * float(np.nansum(clipped * query.moved()))
-    return off, bound
+    return off, bound if off <= bound else bound + _kinks(query, clip)
+
+
+def _kinks(query: QueryAgain, clip: float) -> float:
+    """How far records that lie within rounding of a kink move a sum, clipped before and after."""
+    clipped = clip / np.maximum(query.raw_norms, clip)
+    return 2.0 * float(np.nansum(clipped * query.moved()))
+
+
+def _across(
+    bundle: Bundle, where: str, index: int, part: ParticipationAgain, tally: Recomputed
+) -> None:
+    """Hold the trainer's own record of what another machine handed out against what this one does.
+
+    Both have the key's noise, which is exact on every machine, so that they differ by what was
+    added to a clipped sum, and by rounding here and there. A lie is then no longer than the
+    difference and the bound of this machine's rounding together. The check `uploads` derives points
+    and upload from the recorded gradients.
+    """
+    clip = bundle.header.declared("clipping_norm")
+    try:
+        recorded = bundle.exchange(index, part.client, bundle.header.parameters).gradients
+    except UntrustedFileError:
+        tally.unjudged.append(
+            f"{where}: has other bits on this machine, and the evidence has not all of what was "
+            "handed out"
+        )
+        return
+    hidden, furthest, explained = 0.0, 0.0, 0.0
+    made = 0
+    for number, query in enumerate(part.queries()):
+        made += 1
+        if number >= len(recorded):
+            break
+        here, there = (
+            one.astype(np.float64) * query.divisor for one in (query.gradient, recorded[number])
+        )
+        room = query.spacing + 2.0 * UNIT * (np.abs(here) + np.abs(there))
+        off = float(np.linalg.norm(np.maximum(np.abs(here - there) - room, 0.0)))
+        bound = _clean(query, clip)[1]
+        # Also where a number is none.
+        could_hide = (off + bound) / clip if math.isfinite(off + bound) else math.inf
+        room_here = 2.0 * bound
+        if could_hide > MOST_HIDDEN and not off <= room_here:
+            room_here += _kinks(query, clip)
+        hidden = max(hidden, could_hide)
+        if not off <= room_here and not off / clip <= furthest:
+            furthest, explained = off / clip, room_here / clip
+    if made != len(recorded):
+        tally.unjudged.append(f"{where}: the evidence has {len(recorded)} queries of {made}")
+    elif hidden <= MOST_HIDDEN:
+        tally.participations += 1
+        tally.across += 1
+        tally.hidden = max(tally.hidden, hidden)
+    elif furthest == 0.0:
+        tally.coarse.append(f"{where}: rounding could hide {hidden:.1e} C on this machine")
+    else:
+        tally.unjudged.append(
+            f"{where}: handed out what lies {furthest:.1e} C from what this machine makes of its "
+            f"records, and rounding explains {explained:.1e} C"
+        )
 
 
 def _noise(

@@ -13,8 +13,9 @@ from html import escape
 from importlib import resources
 
 from reports import formatting
+from reports.content.assurance import LEVELS, MOST
 from reports.content.guarantee import NO_PRIVACY
-from reports.render.html_blocks import badge
+from reports.render.html_blocks import mark, tone
 from reports.render.site import figure
 from reports.site import SiteData, SiteRun, Spent
 
@@ -58,7 +59,9 @@ _NOTES = (
     (
         "Audit",
         "The verdict of the run’s public report. Anything but PASS means that its ε is claimed "
-        "and not shown.",
+        "and not shown. A PASS has a level, which follows from findings and signatures: at level "
+        "1 nothing contradicts what the trainer’s own process wrote; at 2 some of the training was "
+        "computed again; at 3 neither side could choose the noise. A PASS is green from 2 on.",
     ),
     (
         "Signatures",
@@ -212,7 +215,7 @@ def _row(index: int, run: SiteRun) -> str:
         ),
         (
             run.audit,
-            badge(run.audit, {}) + (f" <small>{escape(auditor)}</small>" if auditor else ""),
+            _verdict(run) + (f" <small>{escape(auditor)}</small>" if auditor else ""),
         ),
         (
             run.signatures,
@@ -227,6 +230,16 @@ def _row(index: int, run: SiteRun) -> str:
     )
     words = " ".join((run.name, run.algorithm, run.run, run.dataset)).lower()
     return f'<tr role="row" data-row="{index}" data-words="{escape(words)}">{shown}</tr>'
+
+
+def _verdict(run: SiteRun) -> str:
+    """Return the verdict with its level, in the words and the colour of a report's first page."""
+    little = run.audit == "PASS" and run.level in (None, 1)
+    shown = f"{mark(run.audit)} {escape(run.audit)}"
+    told = f'<span class="badge {tone("NOT VERIFIED" if little else run.audit)}">{shown}</span>'
+    if run.level is None:
+        return told
+    return f"{told} <small>level {run.level} of {MOST}, {escape(LEVELS[run.level].name)}</small>"
 
 
 def _key(value: float | None) -> str:

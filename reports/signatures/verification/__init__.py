@@ -12,14 +12,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from reports.content.assurance import level_of
+from reports.content.assurance import Facts, facts_from, facts_of, level_of
 from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
 from reports.reading.files import clean
 from reports.reading.snapshot import Snapshot
 from reports.reading.source import RunSource, load
 from reports.signatures import pades, signing
 from reports.signatures.dsse import Statement
-from reports.signatures.keys import ROLES, Role, default_directory, load_public, refuse_open
+from reports.signatures.keys import (
+    ROLES,
+    Role,
+    default_directory,
+    fingerprint,
+    load_public,
+    refuse_open,
+)
 from reports.signatures.trust.keyring import own_fingerprints
 from reports.signatures.trust.revocations import list_path, read_lists
 from reports.signatures.trust.timestamps import load_roots
@@ -121,14 +128,15 @@ def verify_and_read(
     contents.check_files(files, statements, last, found)
     envelopes.check_model(files, keys.get("trainer"), trust, found)
     announcements.check_announcements(files, keys, trust, found)
-    source = None
+    source = facts = run = None
     if not alone:
         source = _check_run(files, statements, found)
-        run = source.run if source is not None else None
+        if source is not None:
+            run, facts = source.run, facts_of(source)
     elif signing.PUBLIC_ENVELOPE in statements:
-        run = public.check_contents(files, statements[signing.PUBLIC_ENVELOPE], found)
-    else:
-        run = None
+        statement = statements[signing.PUBLIC_ENVELOPE]
+        run = public.check_contents(files, statement, found)
+        facts = facts_from(statement.predicate)
     if memory is not None and run is not None:
         present = _present(files, trust, found)
         remembered.refuse_earlier(known, run, present, memory, found)
@@ -136,21 +144,39 @@ def verify_and_read(
             remembered.remember(run, present, memory, found)
     _judge_signers(found)
     result = found.result()
-    return replace(result, level=_level(result, source)), source
+    # Among public files is no signature of the trainer's: the key is the one that they name.
+    named = (
+        [trust.signer("trainer", fingerprint(keys["trainer"]), last)]
+        if alone and "trainer" in keys
+        else []
+    )
+    return replace(result, level=_level(result, facts, last, named)), source
 
 
-def _level(result: VerificationResult, source: RunSource | None) -> int | None:
-    """Return how much stands behind the verdict of a run that is whole and intact."""
-    if source is None or not result.is_intact:
+def _level(
+    result: VerificationResult,
+    facts: Facts | None,
+    last: str = signing.RUN_ENVELOPE,
+    named: Iterable[Signer] = (),
+) -> int | None:
+    """Return how much stands behind the verdict of a run that is whole and intact.
+
+    Args:
+        result: Who signed.
+        facts: What the level is computed from.
+        last: The envelope by which the auditor says so.
+        named: The trainer, where the files have the key alone and no signature by it.
+    """
+    if facts is None or not result.is_intact:
         return None
-    trainers = [one for one in result.signers if one.role == "trainer"]
-    auditors = [one for one in result.signers if one.envelope == signing.RUN_ENVELOPE]
+    trainers = [*named, *(one for one in result.signers if one.role == "trainer")]
+    auditors = [one for one in result.signers if one.envelope == last]
     theirs = {one.fingerprint for one in trainers}
     # Whoever has both keys audits their own run.
     in_one_hand = any(one.own for one in trainers) and any(one.own for one in auditors)
     another = bool(theirs) and not in_one_hand
     return level_of(
-        source,
+        facts,
         another_key=another and any(one.fingerprint not in theirs for one in auditors),
         key_is_trusted=any(one.is_known for one in auditors),
         time_is_trusted=any(one.time is not None for one in auditors),

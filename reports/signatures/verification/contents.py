@@ -9,6 +9,7 @@ from pathlib import Path
 from audit.untrusted.files import UNFINISHED, FileError, read_bytes
 from audit.untrusted.folders import list_files
 from reports.content import findings, guarantee
+from reports.content.assurance import facts_from, facts_of
 from reports.content.parts import PUBLIC
 from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
 from reports.reading.files import clean, mapping, parse_json, sequence
@@ -186,6 +187,9 @@ def check_claims(source: RunSource, statements: dict[str, Statement], found: Fou
         if envelope in statements:
             if statements[envelope].predicate.get("verdict") != verdict:
                 found.add(envelope, "states another verdict than audit.json")
+            told = facts_from(statements[envelope].predicate)
+            if told is not None and told != facts_of(source)._replace(verdict=told.verdict):
+                found.add(envelope, "states another re-execution than audit.json and ledger")
             say_verdict(verdict, found)
 
 

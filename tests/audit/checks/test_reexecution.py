@@ -411,6 +411,32 @@ def test_a_pass_tells_how_many_were_computed_and_what_agrees_to_the_last_bit(run
     )
 
 
+def test_a_pass_on_another_machine_says_how_much_could_hide(run: Path) -> None:
+    found = concluded(
+        run, 12, 3, rounds=0, across=3, hidden=2e-4, elsewhere=["round 1: other bits"]
+    )
+    assert found.verdict is Verdict.PASS
+    assert "no lie of more than 2.0e-04 C hides in a clipped sum (round 1: other bits)" in (
+        found.measurement
+    )
+    assert "uploads and commitments agree" not in found.measurement
+    assert (found.details["on_another_machine"], found.details["smallest_visible"]) == (3, 2e-4)
+
+
+def test_what_could_hide_a_record_stands_as_if_nobody_had_computed_it(run: Path) -> None:
+    """So the run has level 1, however many other participations agree, and is not NOT VERIFIED."""
+    found = concluded(run, 12, 3, coarse=["round 1, client 2: rounding could hide 8.8e-01 C"])
+    assert (found.verdict, found.severity) == (Verdict.NOT_VERIFIED, Severity.THEORETICAL)
+    assert "1 of 3 participations that were computed again count as if" in found.measurement
+    assert "rounding could hide 8.8e-01 C" in found.measurement
+    assert found.qualifications[0] in found.measurement
+    worse = concluded(run, 12, 3, coarse=["one"], unjudged=["another"])
+    assert (worse.severity, worse.qualifications) == (
+        None,
+        (),
+    )  # the check's own, which is critical
+
+
 def test_of_whole_clients_trainings_are_told_and_not_how_many_took_part(tmp_path: Path) -> None:
     found = concluded(build_client_run(tmp_path / "run", ClientSettings()), 12, 3)
     assert found.measurement.startswith(

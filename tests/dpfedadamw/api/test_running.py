@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 import types
 
+import numpy as np
 import pytest
+import torch
 
 from dpfedadamw import api
 from dpfedadamw import spec as specs
-from tests.runs import small_spec
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run import training as engine_run
+from tests.runs import key_of_a_test, small_spec
 
 SMALL = small_spec(rounds=2)
 
@@ -52,6 +56,40 @@ def test_a_callback_that_raises_leaves_a_run_that_is_resumed(tmp_path):
     more = []
     run = cut.resume(callbacks=[more.append])
     assert (run.verdict, [one.completed for one in more]) == ("PASS", [2])
+
+
+def test_participations_are_computed_again_while_the_key_is_in_memory(tmp_path, monkeypatch):
+    """Also of records and a module that no file can bring back."""
+    generator = np.random.default_rng(1)
+    records = generator.normal(size=(800, 8)).astype(np.float32), generator.integers(0, 3, 800)
+    spec = {**small_spec(rounds=2, clients_per_round=2, mode="release").to_mapping()}
+    spec = {name: part for name, part in spec.items() if name != "model"}
+    spec["data"] = {"clients": 4, "partition": {"kind": "iid"}}
+    # Checks that judge by chance fail once in a thousand runs, and a test with a fixed key never.
+    key = ReleaseRandomness(key_of_a_test())
+    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: key)
+    net = torch.nn.Linear(8, 3)
+    run = api.run(spec, model=net, data=records, out=tmp_path, replay=3)
+    assert run.verify().level == 2
+    found = run.audit()
+    assert found.named("reexecution").details["drawn"] == 3
+    assert (run.verdict, found.level) == ("PASS", 2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "count", "message"),
+    [
+        (SMALL, -1, "replay -1: must be a whole number from 0"),
+        (SMALL, 2.0, "replay 2.0: must be a whole number from 0"),
+        (small_spec("fedavg", rounds=1), 2, "replay 2: this spec claims no privacy"),
+    ],
+)
+def test_what_cannot_be_computed_again_is_refused_before_anything_is_written(
+    tmp_path, spec, count, message
+):
+    with pytest.raises(api.DpfedadamwError, match=message):
+        api.run(spec, out=tmp_path / "runs", replay=count)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_without_privacy_claims_no_epsilon(tmp_path):

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from reports.content.assurance import LEVELS, Assurance, level_of
+from reports.content.assurance import (
+    LEVELS,
+    Assurance,
+    Facts,
+    assurance,
+    facts_from,
+    facts_of,
+    level_of,
+)
 from reports.content.build import build
+from reports.content.parts import INTERNAL
 from reports.reading.source import Auditing, RunSource, load
 
 COIN = {"nonce": "00" * 32, "run": "r"}
@@ -28,26 +37,30 @@ def source(run: Any, again: str = "PASS", coin: bool = True, verdict: str = "PAS
     )
 
 
+def level(found: RunSource, **keys: bool) -> int | None:
+    return level_of(facts_of(found), **keys)
+
+
 def test_each_level_needs_one_thing_more(make_run: Any) -> None:
     run = make_run()
     trusted = {"another_key": True, "key_is_trusted": True, "time_is_trusted": True}
-    assert level_of(source(run, again="NOT VERIFIED"), **trusted) == 1
-    assert level_of(source(run, coin=False), **trusted) == 2
-    assert level_of(source(run), **{**trusted, "another_key": False}) == 2
-    assert level_of(source(run), **{**trusted, "key_is_trusted": False}) == 3
-    assert level_of(source(run), **{**trusted, "time_is_trusted": False}) == 3
-    assert level_of(source(run), **trusted) == 4
+    assert level(source(run, again="NOT VERIFIED"), **trusted) == 1
+    assert level(source(run, coin=False), **trusted) == 2
+    assert level(source(run), **{**trusted, "another_key": False}) == 2
+    assert level(source(run), **{**trusted, "key_is_trusted": False}) == 3
+    assert level(source(run), **{**trusted, "time_is_trusted": False}) == 3
+    assert level(source(run), **trusted) == 4
 
 
 @pytest.mark.parametrize("verdict", ["FAIL", "NOT VERIFIED", "NO CLAIM", "level 4"])
 def test_what_did_not_pass_has_no_level(make_run: Any, verdict: str) -> None:
-    assert level_of(source(make_run(), verdict=verdict), another_key=True) is None
+    assert level(source(make_run(), verdict=verdict), another_key=True) is None
 
 
 def test_a_level_that_the_auditors_file_states_is_not_believed(make_run: Any) -> None:
     found = source(make_run(), again="NOT VERIFIED")
     claimed = replace(found, audit={**found.audit, "level": 4}, header={**found.header, "level": 4})
-    assert level_of(claimed, another_key=True) == 1
+    assert level(claimed, another_key=True) == 1
 
 
 def test_a_report_has_no_level_that_depends_on_its_reader(make_run: Any) -> None:
@@ -56,3 +69,47 @@ def test_a_report_has_no_level_that_depends_on_its_reader(make_run: Any) -> None
     theirs = build(run, auditing=OTHERS, source=source(run))[Assurance]
     assert (mine.level, theirs.level) == (2, 3)
     assert (theirs.name, theirs.means) == (LEVELS[3].name, LEVELS[3].means)
+
+
+def test_what_is_attested_has_the_level_of_the_files(make_run: Any) -> None:
+    run = make_run()
+    for found in (source(run), source(run, again="NOT VERIFIED"), source(run, coin=False)):
+        facts = facts_of(found)
+        stated = {"verdict": "PASS", "reexecution": facts.attested()}
+        assert facts_from(stated) == facts
+    assert facts_from({"verdict": "PASS"}) is None
+    told = {"agrees": 1, "participations": "20", "public_coin": "yes", "level": 4}
+    assert facts_from({"verdict": "PASS", "reexecution": told}) == Facts("PASS", False, None, False)
+
+
+@pytest.mark.parametrize(
+    ("details", "known"),
+    [
+        ({"drawn": 20, "participations": 200}, 20),
+        ({"drawn": 200, "participations": 200}, None),
+        ({"drawn": 20}, None),
+        ({}, None),
+    ],
+)
+def test_how_many_were_drawn_is_not_told_where_it_is_how_many_took_part(
+    make_run: Any, details: dict[str, int], known: int | None
+) -> None:
+    found = source(make_run())
+    assert found.audit is not None
+    for check in found.audit["checks"]:
+        if check["name"] == "reexecution":
+            check["details"] = details
+    assert facts_of(found).participations == known
+
+
+def test_a_recorded_loop_is_told_to_stay_at_its_level_and_to_commit_to_no_first_weights(
+    make_run: Any,
+) -> None:
+    run = make_run()
+    found = source(run, again="NOT VERIFIED", coin=False)
+    own = build(run, source=found)[Assurance]
+    assert (own.level, own.means) == (1, LEVELS[1].means)
+    header = {**found.header, "producer": {"name": "opacus"}}
+    loop = assurance(replace(found, header=header), INTERNAL)
+    assert (loop.level, loop.next) == (1, "")
+    assert "nothing commits to the weights that it began with" in loop.means

@@ -217,6 +217,36 @@ def test_a_report_that_says_something_else_than_the_statement_is_named(handed: H
     assert any("another verdict" in problem.reason for problem in handed.verify().problems)
 
 
+def test_the_level_of_the_public_files_follows_from_what_the_auditor_attests(
+    handed: Handed,
+) -> None:
+    assert handed.verify().level == 1
+
+    def attested(**facts: Any) -> int | None:
+        change_statement(
+            handed, lambda statement: statement.predicate["reexecution"].update(facts, level=4)
+        )
+        result = handed.verify()
+        assert result.problems == ()
+        return result.level
+
+    assert attested(agrees=True, participations=20) == 2
+    assert attested(public_coin=True) == 3
+    shutil.copy(handed.folder / "auditor.pub", handed.folder / "trainer.pub")
+    assert handed.verify().level is None
+    change_statement(handed, lambda statement: statement.predicate.pop("reexecution"))
+    assert handed.verify().level is None
+
+
+def test_a_statement_of_another_re_execution_than_the_files_is_refused(handed: Handed) -> None:
+    facts = {"agrees": True, "participations": 20, "public_coin": False}
+    change_statement(handed, lambda statement: statement.predicate.update(reexecution=facts))
+    shutil.copy(handed.folder / ENVELOPE, handed.run / ENVELOPE)
+    result = verify(handed.run, handed.keys / "trainer.pub", handed.keys / "auditor.pub")
+    said = f"{ENVELOPE}: states another re-execution than audit.json and ledger"
+    assert said in map(str, result.problems)
+
+
 def test_an_attestation_that_names_what_is_withheld_is_refused(handed: Handed) -> None:
     change_statement(
         handed, lambda statement: statement.subjects.update({"ledger.jsonl": ("sha256", "0" * 64)})

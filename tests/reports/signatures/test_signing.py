@@ -584,6 +584,7 @@ def test_trainer_and_auditor_say_of_the_run_what_each_can(bare: tuple[Path, list
     }  # fmt: skip
     said = {
         **place, "role": "auditor", "claims": claims, "verdict": "PASS",
+        "reexecution": {"agrees": False, "participations": None, "public_coin": False},
         "qualifications": findings.qualifications(source, PUBLIC),
         "tools": {**{one.name: one.version for one in findings.auditor(source)}, **version},
     }  # fmt: skip

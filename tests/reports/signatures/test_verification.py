@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 from audit.untrusted import files as untrusted
 from reports import Auditing, KeyFileError, build_report
+from reports.content.assurance import Facts
 from reports.errors import EnvelopeError, PdfSignatureError, SourceError
 from reports.reading.snapshot import Snapshot
 from reports.signatures import keys, pades, signing, verification
@@ -574,7 +575,7 @@ class Stubs:
         self.given: dict[str, tuple[Any, ...]] = {}
         self.by = {"trainer": object(), "auditor": object()}
         self.statements = {name: object() for name in ENVELOPES}
-        self.statements["attestation-public.json"] = object()
+        self.statements["attestation-public.json"] = SimpleNamespace(predicate={})
         if not opened:
             self.statements = {}
         patch.setattr(verification.public, "is_public_alone", lambda _: alone)
@@ -592,8 +593,9 @@ class Stubs:
             (verification.remembered, "remember", None),
         ):
             patch.setattr(module, name, self.step(name, answer))
-        # A run of no files has no level.
-        patch.setattr(verification, "level_of", lambda *_, **__: None)
+        # A run of no files has no level, and a key that is none no fingerprint.
+        for name in ("facts_of", "facts_from", "fingerprint"):
+            patch.setattr(verification, name, lambda _: None)
 
     def step(self, name: str, answer: Any) -> Any:
         def act(*given: Any) -> Any:
@@ -609,6 +611,7 @@ STEPS = [
     "check_announcements",
 ]  # fmt: skip
 RUN = SimpleNamespace(run="a-run")
+FACTS = Facts("PASS", True, 20, True)
 
 
 @pytest.mark.parametrize(
@@ -700,7 +703,7 @@ def test_what_a_level_is_computed_from(
     monkeypatch.setattr(verification, "level_of", lambda _, **named: given.update(named))
     signers = (dataclasses.replace(TRAINER, **trainer), dataclasses.replace(AUDITOR, **auditor))
     result = VerificationResult((), (), signers, {})
-    verification._level(result, RUN)
+    verification._level(result, FACTS)
     assert tuple(given.values()) == expected
 
 
@@ -709,7 +712,7 @@ def test_what_does_not_hold_or_is_not_whole_has_no_level(monkeypatch: pytest.Mon
     intact = VerificationResult((), (), (), {})
     spoilt = VerificationResult((Problem("spec.yaml", "was changed"),), (), (), {})
     levels = [
-        verification._level(*given) for given in ((intact, RUN), (spoilt, RUN), (intact, None))
+        verification._level(*given) for given in ((intact, FACTS), (spoilt, FACTS), (intact, None))
     ]
     assert levels == [4, None, None]
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from reports import ReportError, build_report
+from reports.render import site
 from reports.render.site import folder
 from reports.signatures import keys, signing
 from reports.signatures.trust import signer
@@ -89,12 +90,12 @@ def test_every_run_has_its_numbers_its_audit_and_the_state_of_its_signatures(
     runs: Path, tmp_path: Path
 ) -> None:
     data = folder.write(runs, tmp_path / "out")
-    states = {run.name: (run.audit, run.signatures, run.auditor) for run in data.runs}
+    states = {run.name: (run.audit, run.level, run.signatures, run.auditor) for run in data.runs}
     assert states == {
-        "signed": ("PASS", "hold", "trainer"),
-        "plain": ("NO CLAIM", "hold", "trainer"),
-        "failed": ("FAIL", "hold", "trainer"),
-        "unsigned": ("PASS", "unsigned", "trainer"),
+        "signed": ("PASS", 1, "hold", "trainer"),
+        "plain": ("NO CLAIM", None, "hold", "trainer"),
+        "failed": ("FAIL", None, "hold", "trainer"),
+        "unsigned": ("PASS", None, "unsigned", "trainer"),
     }
     report = json.loads((runs / WHERE / "signed" / "report-public.json").read_text("utf-8"))
     assert row(data, "signed").epsilon == report["guarantee"]["epsilon"]
@@ -222,11 +223,38 @@ def seen(letter: str, epsilon: float | None, **changes: Any) -> SeenRun:
     known: dict[str, Any] = {
         "run": "r", "name": "n", "algorithm": "a", "created": "", "data": letter, "dataset": "d",
         "unit": "record", "adjacency": "add", "epsilon": epsilon, "delta": 1e-5,
-        "epsilon_server": 2.0, "accuracy": 0.5, "audit": "PASS", "auditor": "trainer",
-        "signatures": "hold", "reservations": (), "files": (),
+        "epsilon_server": 2.0, "accuracy": 0.5, "audit": "PASS", "level": 1,
+        "auditor": "trainer", "signatures": "hold", "reservations": (), "files": (),
     }  # fmt: skip
     finished = changes.pop("finished", True)
     return SeenRun(Path("x"), SiteRun.model_validate(known | changes), finished, "", ())
+
+
+@pytest.mark.parametrize(
+    ("level", "colour", "word"),
+    [
+        (None, "is-not-verified", None),
+        (1, "is-not-verified", "level 1 of 4, consistent"),
+        (2, "is-pass", "level 2 of 4, re-executed"),
+        (3, "is-pass", "level 3 of 4, challenged"),
+    ],
+)
+def test_a_pass_has_the_word_and_the_colour_that_the_first_page_gives_its_level(
+    level: int | None, colour: str, word: str | None
+) -> None:
+    shown = site._verdict(seen("A", 1.0, level=level).row)
+    assert f'class="badge {colour}"' in shown
+    assert ">✓</span> PASS<" in shown
+    assert word in shown if word is not None else "level" not in shown
+    assert 'class="badge is-fail"' in site._verdict(seen("A", 1.0, level=None, audit="FAIL").row)
+
+
+def test_a_run_that_a_stranger_signed_has_no_level(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "mine"))
+    found = row(folder.write(runs, tmp_path / "out"), "signed")
+    assert (found.audit, found.signatures, found.level) == ("PASS", "signer unknown", None)
 
 
 def test_what_runs_on_the_same_data_spent_adds_up() -> None:

@@ -15,6 +15,7 @@ from audit.checks.shared.recomputed import (
     Recomputed,
     judge_round,
 )
+from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reexecution.base import (
     ParticipationAgain,
@@ -223,11 +224,79 @@ def test_what_another_machine_rounds_otherwise_is_compared_by_bounds_alone(
     digests = {**of_records.readable_ledger.rounds[ROUND].digests, "uploads_sha256": "f" * 64}
     again = computed(of_records, parts, digests=digests, differences=("torch",), published=False)
     tally = judge(of_records, again)
-    assert tally.reasons == []
-    assert len(tally.unjudged) == 1
+    assert (tally.reasons, tally.unjudged, tally.coarse) == ([], [], [])
+    assert len(tally.elsewhere) == 1
     # Nothing is counted as the same to the last bit, nor the weights judged.
-    assert (tally.participations, tally.rounds, tally.last) == (0, 0, False)
+    assert (tally.participations, tally.across) == (len(parts), len(parts))
+    assert (tally.rounds, tally.last) == (0, False)
     assert tally.queries == of_records.round_evidence(ROUND).batch_size.size
+
+
+@pytest.mark.parametrize(
+    ("off", "bound", "kink", "counted", "told"),
+    [
+        (0.0, 0.0, 0.0, True, ""),
+        (0.04, 0.03, 0.0, True, ""),
+        # All that rounding explains, and a record could hide in it: as if nobody had computed it.
+        (0.04, 0.07, 0.0, False, "rounding could hide 1.1e-01 C on this machine"),
+        (0.0, 0.9, 0.0, False, "rounding could hide 9.0e-01 C on this machine"),
+        # A record within rounding of a kink moves the sum by twice 0.15 C at most.
+        (0.2, 0.01, 0.15, False, "rounding could hide 2.1e-01 C on this machine"),
+        # More than rounding explains, and no proof of a lie.
+        (0.2, 0.01, 0.08, False, "lies 2.0e-01 C from what this machine makes of its records"),
+        (1.0, 1e-6, 0.0, False, "lies 1.0e+00 C from what this machine makes of its records"),
+    ],
+)
+def test_on_another_machine_no_tenth_of_a_record_may_hide(
+    of_records: Bundle, off: float, bound: float, kink: float, counted: bool, told: str
+) -> None:
+    """The trainer's own record of what it handed out lies `off` C from what is computed here."""
+    clip = of_records.header.declared("clipping_norm")
+
+    def another(one: QueryAgain) -> QueryAgain:
+        moved = np.zeros(len(one.clean))
+        moved[:4] = 0.5 * off * clip
+        gradient = one.gradient + (moved / one.divisor).astype(np.float32)
+        first = np.zeros(len(one.raw_norms))
+        first[0] = kink * max(clip, float(one.raw_norms[0]))
+        return replace(
+            one,
+            gradient=gradient,
+            clean=one.clean + moved,
+            bound=bound * clip,
+            moved=lambda: first,
+        )
+
+    parts = _participations(of_records, query=another)
+    digests = {**of_records.readable_ledger.rounds[ROUND].digests, "uploads_sha256": "f" * 64}
+    tally = judge(of_records, computed(of_records, parts, digests=digests, differences=("torch",)))
+    assert tally.reasons == []
+    assert tally.participations == len(parts) - (not counted)
+    if counted:
+        assert tally.across == len(parts)
+        assert (tally.coarse, tally.unjudged) == ([], [])
+        assert off + bound - 1e-5 <= tally.hidden <= max(2.0 * bound, off + bound) + 1e-5
+    else:
+        found = tally.coarse if max(2.0 * bound, 2.0 * kink) > off else tally.unjudged
+        assert len([*tally.coarse, *tally.unjudged]) == len(found) == 1
+        assert told in found[0]
+
+
+def test_what_the_evidence_does_not_keep_is_nowhere_to_be_compared(of_records: Bundle) -> None:
+    parts = _participations(of_records)
+    digests = {**of_records.readable_ledger.rounds[ROUND].digests, "uploads_sha256": "f" * 64}
+    again = computed(of_records, parts, digests=digests, differences=("torch",))
+
+    def exchange(*_: object) -> object:
+        raise UntrustedFileError("evidence/upload.npz", "missing")
+
+    lacking = replace(of_records)
+    object.__setattr__(lacking, "exchange", exchange)
+    tally = judge(lacking, again)
+    assert (tally.participations, len(tally.unjudged)) == (0, len(parts))
+    other = {**digests, "broadcast_sha256": "f" * 64}
+    tally = judge(of_records, computed(of_records, parts, digests=other, differences=("torch",)))
+    assert (tally.participations, len(tally.unjudged)) == (0, 1)
 
 
 def test_a_participation_that_the_evidence_leaves_out_is_found(of_records: Bundle) -> None:
@@ -320,7 +389,7 @@ def test_rounds_are_added_up_and_a_cohort_has_no_order(of_records: Bundle) -> No
 def test_a_hundredth_of_a_round_is_not_yet_far(of_records: Bundle) -> None:
     digests = {"uploads_sha256": "f" * 64}
     at = computed(of_records, [], digests=digests, moved=0.01, differences=("torch",))
-    assert (judge(of_records, at).reasons, len(judge(of_records, at).unjudged)) == ([], 1)
+    assert (judge(of_records, at).reasons, len(judge(of_records, at).elsewhere)) == ([], 1)
 
 
 def test_an_engine_hands_over_one_commitment_a_client(of_records: Bundle) -> None:
