@@ -210,12 +210,12 @@ def caught_rates(
 
 def caught_claimed_sigma(history: Steps, delta: float) -> float:
     """The least noise multiplier, over the true one, whose ε "accounting" calls understated."""
-    true = budget([history], delta).headline
+    true = budget([history], delta)
 
     def excess(factor: float) -> float:
         sigma = history.noise_multiplier * factor
         claimed = budget([Steps(history.sampling_rate, sigma, history.steps)], delta).headline
-        return 1.0 if understates(claimed, true) else -1.0
+        return 1.0 if understates(claimed, true.at) else -1.0
 
     low, high = 1.0, 1.5
     while high - low > 1e-4:

@@ -7,7 +7,7 @@ evidence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -25,6 +25,7 @@ __all__ = [
     "ThirdParty",
     "budget",
     "closed_forms",
+    "dearest",
     "effective_noise_multiplier",
     "epsilon_curve",
     "merge",
@@ -49,7 +50,11 @@ class Budget:
     @property
     def headline(self) -> float:
         """What it costs by the accountant whose number is promised."""
-        return next(iter(self.by_accountant.values())).least
+        return self.at(0)
+
+    def at(self, fineness: int) -> float:
+        """The same, on a grid whose cells are 4^fineness times as narrow."""
+        return next(iter(self.by_accountant.values())).at(fineness)
 
 
 def methods() -> str:
@@ -90,8 +95,22 @@ def _cached(accountant: Accountant, history: tuple[Steps, ...], delta: float) ->
     return accountant.epsilon(history, delta)
 
 
+def dearest(budgets: Iterable[Budget], fineness: int) -> float:
+    """The largest ε of several histories, on a grid of this fineness; 0 where there are none."""
+    largest = 0.0
+    for one in sorted(budgets, key=lambda one: -one.headline):
+        # A finer grid can only show that less was spent.
+        if one.headline <= largest:
+            break
+        largest = max(largest, one.at(fineness))
+    return largest
+
+
 def epsilon_curve(
-    history: Sequence[Steps], counts: Sequence[Sequence[int]], delta: float
+    history: Sequence[Steps],
+    counts: Sequence[Sequence[int]],
+    delta: float,
+    fineness: int = 0,
 ) -> list[float]:
     """ε (PLD) after each of several stages of one history.
 
@@ -99,6 +118,7 @@ def epsilon_curve(
         history: the whole history, each kind of step once with its final number.
         counts: for each stage, how many steps of each kind had been made.
         delta: δ in (0, 1).
+        fineness: cells of the grid are 4^fineness times as narrow.
 
     Returns:
         One ε a stage. All stages share one grid and one transform, so a curve costs little more
@@ -109,10 +129,8 @@ def epsilon_curve(
     for stage in counts:
         key = tuple(stage)
         if key not in known:
-            spent = any(key)
-            known[key] = (
-                composer(kinds, float(delta)).distribution(key).epsilon(delta) if spent else 0.0
-            )
+            composed = composer(kinds, float(delta), fineness)
+            known[key] = composed.distribution(key).epsilon(delta) if any(key) else 0.0
     return [known[tuple(stage)] for stage in counts]
 
 
@@ -144,17 +162,22 @@ class ThirdParty:
             will be asked for; one entry a kind of round.
         participation: l = S/N in (0, 1].
         delta: δ in (0, 1).
+        fineness: cells of the grid are 4^fineness times as narrow.
     """
 
     def __init__(
-        self, kinds: Sequence[tuple[Steps, int]], participation: float, delta: float
+        self,
+        kinds: Sequence[tuple[Steps, int]],
+        participation: float,
+        delta: float,
+        fineness: int = 0,
     ) -> None:
         """Prepare the grid for participation in every round, the worst case."""
         self._steps = [item.steps for item, _ in kinds]
         self._participation = participation
         self._delta = delta
         history = tuple(replace(item, steps=item.steps * rounds) for item, rounds in kinds)
-        self._composer = composer(history, delta)
+        self._composer = composer(history, delta, fineness)
 
     def epsilon(self, rounds: Sequence[int]) -> float:
         """ε after these numbers of rounds of each kind; kinds left out at the end have none."""

@@ -5,7 +5,7 @@ Used by the checks "accounting" and "views" of both units, so that all compare a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +14,58 @@ from audit.accounting.registry import Range, accountants
 from audit.reading import claims
 from audit.untrusted import fields
 
+# What the curve of δ, and numbers that are no claims, may be off.
 RELATIVE, ABSOLUTE = 5e-3, 1e-3
+# What a claim may lie below the auditor's own value, which errs upwards by less on a fine grid.
+BELOW_RELATIVE, BELOW_ABSOLUTE = 1e-4, 1e-9
+# A value that changes by less, as a share, when cells become a quarter as wide is final.
+_SETTLED = 1e-5
+_FINEST = 4
 _LEAST_DELTA = 1e-9
 _TAIL_SLACK = 1e-4
 
 
-def understates(claimed: float, recomputed: float) -> bool:
-    """Whether a claimed ε lies below the recomputed one by more than the numerical tolerance."""
-    return claimed < recomputed * (1.0 - RELATIVE) - ABSOLUTE
+AtFineness = Callable[[int], float]
+
+
+def understates(claimed: float, recomputed: AtFineness) -> bool:
+    """Whether a claimed ε lies below the recomputed one by more than rounding on grids explains.
+
+    Every grid's value is an upper bound, so a coarse one suffices to accept a claim, and nearly all
+    claims are accepted by it. It says that a claim is too low only where that is by far; between,
+    cells become narrower until the claim is accepted or the value is settled. Where they cannot
+    become so narrow, what the last step changed counts as the auditor's own uncertainty.
+
+    Args:
+        claimed: ε as it is claimed.
+        recomputed: ε on a grid whose cells are 4^n times as narrow, for any whole n.
+    """
+    least = recomputed(0)
+    if claimed >= _floor(least):
+        return False
+    if rounded_below(claimed, least):
+        return True
+    change = 0.0
+    for fineness in range(1, _FINEST + 1):
+        before, least = least, min(least, recomputed(fineness))
+        if claimed >= _floor(least):
+            return False
+        change = before - least
+        if change <= _SETTLED * least:
+            break
+    if change == 0.0:
+        # The grid is as fine as it gets, or there is none.
+        change = max(0.0, recomputed(-1) - least)
+    return claimed < _floor(least - change)
+
+
+def _floor(epsilon: float) -> float:
+    return epsilon * (1.0 - BELOW_RELATIVE) - BELOW_ABSOLUTE
+
+
+def rounded_below(printed: float, recomputed: float) -> bool:
+    """Whether an ε that was printed with few digits lies below by more than they explain."""
+    return printed < recomputed * (1.0 - RELATIVE) - ABSOLUTE
 
 
 def overstates(claimed: float, recomputed: float, relative: float) -> bool:
@@ -48,8 +92,11 @@ class Comparison:
     def compare(self, where: str, claimed: float, recomputed: Range) -> None:
         """Compare one claimed loss with the recomputed one; `where` says what is claimed."""
         least, most = recomputed.least, recomputed.most
-        if understates(claimed, least):
-            self.reasons.append(f"{where} is claimed {claimed:.4g} but costs {least:.4g}")
+        if understates(claimed, recomputed.at):
+            digits = 4 if rounded_below(claimed, least) else 7
+            self.reasons.append(
+                f"{where} is claimed {claimed:.{digits}g} but costs {least:.{digits}g}"
+            )
         elif overstates(claimed, most, 0.05):
             self.reasons.append(
                 f"{where} is claimed {claimed:.4g}, overstated: it costs {most:.4g}"
@@ -72,8 +119,13 @@ class Comparison:
         self.unknown |= stated.keys() - spent.by_accountant.keys()
         return stated[accountants()[0].name]
 
-    def headline(self, where: str, view: Mapping[str, Any], recomputed: float) -> float:
+    def headline(self, where: str, view: Mapping[str, Any], recomputed: AtFineness) -> float:
         """Compare what a view promises; returns it. By any other accountant nothing is verified.
+
+        Args:
+            where: what is claimed, in words.
+            view: the claim's.
+            recomputed: what it costs, on a grid of any fineness.
 
         Raises:
             FieldError: the view does not promise a number.
@@ -82,7 +134,8 @@ class Comparison:
         leading, stated = accountants()[0].name, claims.epsilons(view)
         self.unknown |= stated.keys() - {leading}
         claimed = fields.number(stated, leading)
-        self.compare(where, claimed, Range(recomputed, recomputed))
+        costs = recomputed(0)
+        self.compare(where, claimed, Range(costs, costs, recomputed))
         return claimed
 
     def promised(self, where: str, view: Mapping[str, Any]) -> None:

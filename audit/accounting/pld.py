@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,9 +49,10 @@ class Composer:
         history: the queries of the LARGEST composition that will be asked for; the grid is chosen
             for it and is then at least as accurate for every smaller one.
         delta: the δ in (0, 1) at which ε will be read; tails are cut relative to it.
+        fineness: the grid's cells are 4^fineness times as narrow as what decides most claims.
     """
 
-    def __init__(self, history: Sequence[Steps], delta: float) -> None:
+    def __init__(self, history: Sequence[Steps], delta: float, fineness: int = 0) -> None:
         """Choose the grid and transform the single steps."""
         merged: dict[Kind, int] = {}
         for item in history:
@@ -60,7 +61,7 @@ class Composer:
         self._counts = tuple(merged.values())
         self._delta = delta
         self._total = max(1, sum(self._counts))
-        self.interval = self._choose_interval()
+        self.interval = self._choose_interval() / 4.0**fineness
         tail = delta * _TAIL_SHARE / self._total
         # Keeps a hostile ledger from asking for more memory than a machine has.
         reach = max(
@@ -205,14 +206,18 @@ class Composer:
 
 
 @lru_cache(maxsize=32)
-def composer(history: tuple[Steps, ...], delta: float) -> Composer:
+def composer(history: tuple[Steps, ...], delta: float, fineness: int = 0) -> Composer:
     """The composer of a history; some are kept."""
-    return Composer(history, delta)
+    return Composer(history, delta, fineness)
+
+
+def _at(history: tuple[Steps, ...], delta: float, fineness: int) -> float:
+    return composer(history, delta, fineness).distribution().epsilon(delta)
 
 
 def _epsilon(history: tuple[Steps, ...], delta: float) -> Range:
-    epsilon = composer(history, delta).distribution().epsilon(delta)
-    return Range(epsilon, epsilon)
+    epsilon = _at(history, delta, 0)
+    return Range(epsilon, epsilon, partial(_at, history, delta))
 
 
 register(

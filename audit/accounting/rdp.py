@@ -24,12 +24,16 @@ _SERIES_TERMS = 400
 
 @lru_cache(maxsize=1)
 def fine_orders() -> tuple[float, ...]:
-    """Rényi orders of the optimum: dense where it usually lies, geometric up to 4096."""
+    """Rényi orders of the optimum: dense where it usually lies, geometric up to 4096.
+
+    Those that common accountants evaluate are among them, so that none can find less.
+    """
     near_one = [1.0 + step / 200 for step in range(1, 20)]
     dense = [1.1 + step / 20 for step in range(220)]
     integers = [float(order) for order in range(12, 65)]
-    wide = sorted({float(round(64 * 1.06**step)) for step in range(1, 72)})
-    return tuple(sorted({round(order, 6) for order in (*near_one, *dense, *integers, *wide)}))
+    wide = [float(round(64 * 1.06**step)) for step in range(1, 72)]
+    every = (*near_one, *dense, *integers, *wide, *whole_orders())
+    return tuple(sorted({round(order, 6) for order in every}))
 
 
 @lru_cache(maxsize=1)

@@ -22,10 +22,17 @@ class Range:
     Attributes:
         least: what it costs; an honest claim does not lie below.
         most: what an honest accountant that computes less finely would say at most.
+        finer: the first on a grid whose cells are 4^n times as narrow, for any whole number n;
+            None where no grid is rounded to.
     """
 
     least: float
     most: float
+    finer: Callable[[int], float] | None = None
+
+    def at(self, fineness: int) -> float:
+        """What it costs, on a grid whose cells are 4^fineness times as narrow."""
+        return self.finer(fineness) if self.finer is not None and fineness else self.least
 
 
 @dataclass(frozen=True, kw_only=True)

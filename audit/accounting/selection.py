@@ -108,5 +108,7 @@ def selection_cost(
         repeated = ((1.0 - 1.0 / alpha) * trial - np.log(law.stopping) / alpha).min()
         mean = _expected(law.stopping, law.shape)
         whole = trial + (1.0 + law.shape) * repeated + np.log(mean) / (alpha - 1.0)
+        # A divergence rises with its order, so that of a higher one bounds it.
+        whole = np.minimum.accumulate(whole[::-1])[::-1]
         ends.append(epsilon_improved(whole, orders, delta)[0])
-    return Range(*ends)
+    return Range(ends[0], ends[1])

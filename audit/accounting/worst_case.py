@@ -49,13 +49,13 @@ class MostSpent:
             return kinds
         return [replace(kinds[0], steps=min(kinds[0].steps, adaptation.step_limit))]
 
-    def third_party(self, delta: float) -> Callable[[int], float]:
+    def third_party(self, delta: float, fineness: int = 0) -> Callable[[int], float]:
         """ε towards a third party as a function of the rounds done.
 
         Rounds may share a limit on their steps; what it allows bounds the mixture as well.
         """
-        course = self.header.course
-        mixture = ThirdParty(self.kinds(self.header.rounds), participation(self.header), delta)
+        course, share = self.header.course, participation(self.header)
+        mixture = ThirdParty(self.kinds(self.header.rounds), share, delta, fineness)
 
         def epsilon(rounds: int) -> float:
             value = mixture.epsilon(list(course.noise_levels(rounds).values()))
@@ -65,7 +65,7 @@ class MostSpent:
                 return value
             whole = self.everything(self.header.rounds)
             done = [item.steps for item in self.everything(rounds)]
-            return min(value, epsilon_curve(whole, [done], delta)[0])
+            return min(value, epsilon_curve(whole, [done], delta, fineness)[0])
 
         return epsilon
 

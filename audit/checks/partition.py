@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.shared.contents import contents_faults
 from audit.checks.shared.drawn_partition import drawn, training_rows
 from audit.errors import AuditError, UnverifiedError
 from audit.reading.bundle import Bundle
@@ -161,7 +162,7 @@ def _judge(bundle: Bundle) -> Judgement:
     unreadable: list[str] = []
     _given(holdings, header, reasons)
     private = _held(holdings, header, reasons)
-    division, participations = "", 0
+    division, participations, same = "", 0, ""
     try:
         records = bundle.records()
         private |= _equal_contents(holdings, records)
@@ -169,6 +170,7 @@ def _judge(bundle: Bundle) -> Judgement:
             _works_on_its_own(holdings, records, header, reasons)
             division = _drawn_again(bundle.readable_spec, holdings, records, reasons)
             participations = _used(bundle, holdings, reasons)
+            same = contents_faults(bundle, holdings, records, reasons)
     except FieldError as error:
         reasons.append(f"spec.yaml: {error}")
     except AuditError as error:
@@ -177,7 +179,8 @@ def _judge(bundle: Bundle) -> Judgement:
     return conclude(
         f"{sum(header.records)} training records: each was given to one of {header.clients} "
         "clients, and no client works on a record that it or another one has already; "
-        f"{division}; in {participations} participations the rows used are the client's own",
+        f"{division}; in {participations} participations the rows used are the client's own; "
+        f"{same}",
         reasons,
         unreadable,
         details=details,
@@ -192,16 +195,21 @@ PARTITION = Check(
     meaning="If it fails, a record is used by more than one client, more than once, or by another "
     "client than it is charged to: its losses add up, or are counted where they do not belong.",
     claim="The partition gives each training record to exactly one client, as the spec's seed "
-    "draws it, and the clients work on these records, none of them twice, in every round.",
-    tolerance="none: rows and counts are compared exactly",
+    "draws it, and the clients work on these records, none of them twice, in every round. Where "
+    "the header commits to contents, those under each client's rows are what they were before "
+    "training.",
+    tolerance="none: rows, counts and digests are compared exactly",
     power="any record in two clients, or twice in one; any client of another size than declared; "
     "records that two clients have exchanged, once or in a single round; a division that the seed "
-    "does not give",
+    "does not give; other contents under a client's own rows, all of them in one round or one in "
+    "the batches of many",
     limits="Records are told apart by their place in the data set. Two with the same content, or "
     "two about the same person, count as two: a person with n records is protected n-fold less "
     "(group privacy). How often the same content occurs is among the private findings; what "
-    "records are about is for the data's owner to know. Rows and labels are those that the trainer "
-    "recorded; only who has the data can compare them with the digest in the ledger's header.",
+    "records are about is for the data's owner to know. Rows, labels and digests of contents are "
+    "those that the trainer recorded; only who has the data can compare them with the digests in "
+    "the ledger's header, as re-execution does. Of each batch the content of one record is "
+    "looked at, as it is stored.",
     rule=_judge,
 )
 register(PARTITION)

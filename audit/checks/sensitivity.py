@@ -28,9 +28,10 @@ from audit.probe.probing import PATH_KINDS
 from audit.probe.update_probing import NONFINITE_KINDS, ROUND_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults, RoundEvidence
+from audit.reading.record_evidence import Seen
 from audit.reading.spends import Spend, last_spends
 from audit.statistics.batches import LAWS, Batches
-from audit.untrusted.arrays import Floats
+from audit.untrusted.arrays import Floats, Integers
 
 Charges = Mapping[tuple[int, int], Spend]
 
@@ -74,9 +75,17 @@ def _gradients(index: int, evidence: RoundEvidence, norms: _Norms) -> None:
 
 
 def _participations(
-    index: int, evidence: RoundEvidence, charges: Charges, batches: Batches, reasons: list[str]
+    index: int,
+    evidence: RoundEvidence,
+    charges: Charges,
+    batches: Batches,
+    reasons: list[str],
+    promised: bool = False,
 ) -> None:
-    """Hand every client's batches of a round over to the judgement on the sampler."""
+    """Hand every client's batches of a round over to the judgement on the sampler.
+
+    Which batch was read for each query counts where the header `promised` it, with the contents.
+    """
     start = 0
     for row, client in enumerate(evidence.clients):
         charge = charges.get((index, int(client)))
@@ -86,9 +95,18 @@ def _participations(
         start += charge.records
         where = f"round {index}, client {int(client)}"
         if len(used) == charge.records:
-            batches.add(where, charge, evidence.batch_size[row], used, reasons)
+            read = _read_by(evidence.seen, int(client)) if promised else None
+            batches.add(where, charge, evidence.batch_size[row], used, reasons, read)
     if start != len(evidence.inclusions):
         reasons.append(f"round {index}: not every record's use is counted")
+
+
+def _read_by(seen: Seen | None, client: int) -> Integers | None:
+    """Digests of the batches that a client's gradients were taken of, as far as they are told."""
+    if seen is None or seen.batches is None:
+        return None
+    own: Integers = seen.batches[seen.clients == client]
+    return own
 
 
 def _probe(
@@ -128,10 +146,10 @@ def _of_records(bundle: Bundle) -> Judgement:
     sampling = bundle.header.sampling or ""
     if sampling not in LAWS:
         raise UnverifiedError(f"nothing is known of the sampler {sampling[:40]!r}")
-    batches = Batches(sampling)
+    batches, promised = Batches(sampling), bundle.header.contents is not None
     for index, evidence in bundle.all_rounds():
         _gradients(index, evidence, norms)
-        _participations(index, evidence, charges, batches, reasons)
+        _participations(index, evidence, charges, batches, reasons, promised)
     private = batches.judge(reasons) | norms.private("records")
 
     def fault(probe: ProbeResults) -> str | None:

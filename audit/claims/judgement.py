@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from audit.accounting.comparison import understates
+from audit.accounting.comparison import rounded_below
 from audit.claims.claim import Claim
 from audit.claims.readings import Reading, plain_keys, readings, value_of
 from audit.verdict import clean_numbers
@@ -105,7 +105,7 @@ def relation(claim: Claim, reading: Reading) -> str:
     value = claimed_value(claim)
     if value is None:
         return "-"
-    if understates(value, reading.value):
+    if rounded_below(value, reading.value):
         return "below"
     return "equal" if value <= reading.value * (1.0 + _SAME) else "covers"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.reading.evidence import Layout
+from audit.reading.record_evidence import Seen, read_seen
 from audit.reading.sparsification import DIGEST_BYTES
 from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers, texts
 from audit.untrusted.fields import FieldError
@@ -48,6 +49,7 @@ class UpdateRound:
         upload_noise_largest: [m] likewise.
         rows_sha256: [m, 32] keyed digest of the data set's rows that each client trained on; None
             where rows are not told apart.
+        seen: one record of each batch, by content; None in older evidence.
     """
 
     clients: Integers
@@ -73,6 +75,7 @@ class UpdateRound:
     upload_noise_silent: Integers | None = None
     upload_noise_largest: Floats | None = None
     rows_sha256: Integers | None = None
+    seen: Seen | None = None
 
 
 def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
@@ -128,6 +131,7 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         rows_sha256=integers(arrays, "rows_sha256", (*participants, DIGEST_BYTES))
         if "rows_sha256" in arrays
         else None,
+        seen=read_seen(arrays),
         **further,
     )
 

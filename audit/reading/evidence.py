@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from audit.reading.record_evidence import Seen, read_seen
 from audit.untrusted import fields
 from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers, texts
 from audit.untrusted.fields import FieldError
@@ -84,6 +85,7 @@ class RoundEvidence:
         noise_largest: [S, K] largest noise on any coordinate over the clipping norm; None likewise.
         rows_sha256: [S, 32] keyed digest of the data set's rows that each client's batches held,
             each row as often as it was in one; None where rows are not told apart.
+        seen: one record of each batch, by content; None in older evidence.
     """
 
     clients: Integers
@@ -104,6 +106,7 @@ class RoundEvidence:
     noise_silent: Integers | None = None
     noise_largest: Floats | None = None
     rows_sha256: Integers | None = None
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,7 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         rows_sha256=integers(arrays, "rows_sha256", (participants, 32))
         if "rows_sha256" in arrays
         else None,
+        seen=read_seen(arrays),
     )
 
 

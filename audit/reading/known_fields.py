@@ -60,7 +60,7 @@ _HEADER = (
     "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
     "noise_added_by", "precision", "randomness", "qualifications", "commitment", "streams",
     "seed", "parameters", "tensors_sha256", "max_epsilon", "sampling_rate", "rate_assumption",
-    "selection_sha256", "commitments", "seconds", "frozen_sha256",
+    "selection_sha256", "commitments", "seconds", "frozen_sha256", "contents_sha256",
 )  # fmt: skip
 
 _SPEND = (

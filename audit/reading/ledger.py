@@ -176,7 +176,8 @@ class Header:
     are the public keys (hex) of clients that hold their records and evidence themselves, by client;
     empty where one process has all; `drop_outs` of them may give no answer in a round. Times in the
     metrics are in `whole_seconds`, unless the run is from before that was promised, as it is where
-    nothing says which weights were `initial`.
+    nothing says which weights were `initial`. `contents` is what commits (sha256, hex) to the
+    content under each row of the training records; None where nothing does.
     """
 
     run: str
@@ -219,6 +220,7 @@ class Header:
     whole_seconds: bool = False
     initial: Initial | None = None
     frozen: str | None = None
+    contents: str | None = None
 
     @property
     def course(self) -> Course:
@@ -530,6 +532,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         )
         is not None,
         frozen=_digest(entry, "frozen_sha256"),
+        contents=_digest(entry, "contents_sha256"),
         initial=_optional(entry, "initial", lambda: _initial(fields.mapping(entry, "initial"))),
     )
 

@@ -22,11 +22,14 @@ class Holdings:
         client_of_record: client of every training record by the partition, [n].
         held: rows of the data set that the clients work on, client after client, [m].
         offsets: where each client's rows begin in them, [N+1].
+        contents: keyed digest of what lies under each of them where the client has it, [m, 16];
+            None where that is not told.
     """
 
     client_of_record: Integers
     held: Integers
     offsets: Integers
+    contents: Integers | None = None
 
     def of(self, client: int) -> Integers:
         """Rows that a client works on, in its order."""
@@ -99,6 +102,42 @@ class Records:
     test_contents: Integers | None
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Each batch of a round whose gradient was asked for, and one record of it as it lay in memory.
+
+    Attributes:
+        clients: whose batch it was, [k].
+        batches: keyed digest of its rows, [k, 8]; None where not every query is told.
+        rows: the record's row in the data set, [k].
+        contents: keyed digest of what it held, [k, 16].
+    """
+
+    clients: Integers
+    batches: Integers | None
+    rows: Integers
+    contents: Integers
+
+
+def read_seen(arrays: Arrays) -> Seen | None:
+    """What a round's archive says of single records; None where it does not.
+
+    Raises:
+        FieldError: an array is missing, or does not fit the others.
+    """
+    if "seen_rows" not in arrays:
+        return None
+    rows = integers(arrays, "seen_rows", (None,))
+    return Seen(
+        clients=integers(arrays, "seen_clients", rows.shape),
+        batches=integers(arrays, "seen_batches", (len(rows), 8))
+        if "seen_batches" in arrays
+        else None,
+        rows=rows,
+        contents=integers(arrays, "seen_contents", (len(rows), 16)),
+    )
+
+
 def read_records(arrays: Arrays) -> Records:
     """The archive of the data set's records.
 
@@ -127,7 +166,14 @@ def read_holdings(arrays: Arrays) -> Holdings:
     fits = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(held)
     if not fits or np.any(np.diff(offsets) < 0):
         raise FieldError("held_offsets do not cover the rows held")
-    return Holdings(integers(arrays, "client_of_record", (None,)), held, offsets)
+    return Holdings(
+        client_of_record=integers(arrays, "client_of_record", (None,)),
+        held=held,
+        offsets=offsets,
+        contents=integers(arrays, "held_contents", (len(held), 16))
+        if "held_contents" in arrays
+        else None,
+    )
 
 
 def read_moments(arrays: Arrays) -> Moments:

@@ -117,7 +117,13 @@ class Batches:
         return len(self._sizes)
 
     def add(
-        self, where: str, charge: Spend, queries: Integers, inclusions: Integers, reasons: list[str]
+        self,
+        where: str,
+        charge: Spend,
+        queries: Integers,
+        inclusions: Integers,
+        reasons: list[str],
+        read: Integers | None = None,
     ) -> None:
         """Add one client's participation.
 
@@ -127,6 +133,8 @@ class Batches:
             queries: realised batch size of each query; those of one step share a batch.
             inclusions: [R] in how many batches each of its records was.
             reasons: gets a sentence for everything that is wrong by itself.
+            read: digest of the batch that was read for each query whose batch is not empty, [k, 8];
+                None where that was not noted.
         """
         each = charge.queries_per_step
         if len(queries) % each:
@@ -134,8 +142,10 @@ class Batches:
             return
         by_step = queries.reshape(-1, each)
         sizes = by_step[:, 0]
-        if np.any(by_step != sizes[:, None]):
+        if np.any(by_step != sizes[:, None]) or not _shared(read, each):
             reasons.append(f"{where}: the queries of one step do not share a batch")
+        elif read is not None and len(read) != np.count_nonzero(queries):
+            reasons.append(f"{where}: gradients were taken of batches that were not drawn")
         if int(sizes.sum()) != int(inclusions.sum()) or np.any(inclusions > len(sizes)):
             reasons.append(f"{where}: the records' counts do not add up to the batches")
             return
@@ -245,3 +255,11 @@ class Batches:
             side = "less" if dispersion < low else "more"
             reasons.append(f"batch sizes scatter {side} than Poisson sampling lets them")
         return {"batch_dispersion": dispersion}
+
+
+def _shared(read: Integers | None, each: int) -> bool:
+    """Whether the batches that were read are the same for all queries of a step, as far as told."""
+    if read is None or len(read) % each:
+        return True
+    steps = read.reshape(-1, each, read.shape[1])
+    return bool((steps == steps[:, :1]).all())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from dpfedadamw.evidence.commitments import Commitment, commitment_rows
 from dpfedadamw.evidence.coordinates import CoordinateSums, look
 from dpfedadamw.evidence.exchanges import UploadRecorder
 from dpfedadamw.evidence.record_level import round_file, sampled_coordinates, write_layout
-from dpfedadamw.evidence.records import digest_rows, rows_digest
+from dpfedadamw.evidence.records import Witness, digest_rows, rows_digest, seen_in
 from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.foreign import read_salt
@@ -115,6 +115,10 @@ class ClientLevelEvidence:
             self.servers.forget_after(completed_rounds)
         self._coordinates.restore(completed_rounds)
 
+    def witness(self) -> Witness:
+        """What notes a record of each batch of one client's part in a round."""
+        return Witness(self._salt)
+
     def write_round(
         self,
         index: int,
@@ -122,6 +126,7 @@ class ClientLevelEvidence:
         clients: Sequence[int],
         release: UpdateRelease,
         rows: Sequence[NDArray[np.int64] | None],
+        witnessed: Sequence[Mapping[str, NDArray[Any]]],
     ) -> None:
         """Write the evidence of one round.
 
@@ -131,6 +136,7 @@ class ClientLevelEvidence:
             clients: Who took part, [m].
             release: What was released, and what lies behind it.
             rows: Rows of the data set that each participant trained on.
+            witnessed: What a witness saw of each one's batches.
         """
         noise = release.noisy_sum - release.clean_sum
         seen = look(release.noisy_sum, release.clean_sum)
@@ -156,6 +162,7 @@ class ClientLevelEvidence:
             .numpy(),
             "commitment": commitment_rows(release.commitments),
             **digest_rows([None if one is None else rows_digest(self._salt, one) for one in rows]),
+            **seen_in(clients, witnessed),
             "further_tensors": np.asarray(sorted(set(release.further)), dtype="U64"),
         }
         if self.servers is not None:

@@ -164,7 +164,10 @@ def _extremes(columns: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor
 
 @part("evidence")
 def write_partition(
-    directory: Path, client_of_record: NDArray[np.int64], held: Sequence[HeldRecords]
+    directory: Path,
+    client_of_record: NDArray[np.int64],
+    held: Sequence[HeldRecords],
+    contents: Sequence[NDArray[np.uint8]] = (),
 ) -> None:
     """Write which client each training record was given to, and which rows each really works on.
 
@@ -172,6 +175,7 @@ def write_partition(
         directory: The run's ``evidence/``.
         client_of_record: The client of each training record by the partition, [n].
         held: The records that each client trains on, by client.
+        contents: Keyed digests of these, [R, 16] each; none where contents are not told apart.
     """
     rows = [np.arange(len(one)) if one.rows is None else one.rows for one in held]
     write_arrays(
@@ -180,6 +184,7 @@ def write_partition(
             "client_of_record": client_of_record,
             "held": np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int64),
             "held_offsets": np.cumsum([0, *map(len, rows)]).astype(np.int64),
+            **({"held_contents": np.concatenate(contents)} if contents else {}),
         },
     )
 

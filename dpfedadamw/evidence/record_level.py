@@ -7,7 +7,7 @@ passes on verdicts only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
 from dpfedadamw.evidence.coordinates import CoordinateSums, ShortSums, look_by_block
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
-from dpfedadamw.evidence.records import digest_rows, rows_digest
+from dpfedadamw.evidence.records import Witness, digest_rows, rows_digest, seen_in
 from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.privacy.oracle import Query
 from dpfedadamw.profiling import part
@@ -60,6 +60,7 @@ class ClientEvidence:
         clipped_norms: The same after clipping.
         gathering: Gathers the clipped sums of a short model; None where each is looked at at once.
         upload_sha256: Of what was sent, 32 bytes; empty before.
+        seen: What a witness saw of its batches; empty without one.
     """
 
     blocks: Blocks
@@ -84,6 +85,7 @@ class ClientEvidence:
     inclusions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     upload_sha256: bytes = b""
     rows: list[NDArray[np.int64] | None] = field(default_factory=list)
+    seen: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     _records: int = 0
     _batches: list[NDArray[np.int64]] = field(default_factory=list)
     _norms: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -321,6 +323,10 @@ class EvidenceWriter:
         else:
             current.add_(torch.from_numpy(squares).to(current.device))
 
+    def witness(self) -> Witness:
+        """What notes a record of each batch of one client's part in a round."""
+        return Witness(self._salt)
+
     def write_round(
         self,
         *,
@@ -367,6 +373,7 @@ class EvidenceWriter:
             "upload_sha256": commitment_rows([one.upload_sha256 for one in collected]),
             "commitment": commitment_rows([one.commitment.digest() for one in collected]),
             **digest_rows([one.rows_digest(self._salt) for one in collected]),
+            **seen_in(clients, [one.seen for one in collected]),
         }
         moments = [client.moment for client in collected if client.moment is not None]
         if self._beta2 is not None and len(moments) == len(collected):

@@ -14,6 +14,7 @@ from dpfedadamw.clipping.engines import ClippedSumEngine
 from dpfedadamw.evidence.client_level import ClientLevelEvidence
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import vector_digest
+from dpfedadamw.evidence.records import Witness
 from dpfedadamw.federation.messages import pack, pack_update
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.release import public_coordinates, release_mean_update
@@ -130,6 +131,10 @@ class ClientLevel(Unprotected):
             message=message, result=result, clipped=clipped, kept=kept, commitment=commitment
         )
 
+    def witness(self) -> Witness:
+        """What notes a record of each batch of one client's part."""
+        return self.evidence.witness()
+
     @part("server")
     def receive(self, current: Round) -> list[Upload]:
         """The noised mean update, as the one upload that the server rule sees."""
@@ -141,7 +146,10 @@ class ClientLevel(Unprotected):
                 current.index, release.released, current.chosen, clipped, release.kept
             )
         rows = [answer.result.rows for answer in current.answers]
-        self.evidence.write_round(current.index, current.attempt, current.chosen, release, rows)
+        seen = [answer.result.seen for answer in current.answers]
+        self.evidence.write_round(
+            current.index, current.attempt, current.chosen, release, rows, seen
+        )
         return [Upload(release.released)]
 
     @part("evidence")

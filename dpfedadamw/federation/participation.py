@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,7 @@ class LocalResult:
         evidence: What was noted of them; None where gradients are not noised.
         rows: Rows of the data set that its batches were drawn from; None where they are not told
             apart.
+        seen: What a witness saw of its batches; empty without one.
     """
 
     upload: Upload
@@ -58,6 +60,7 @@ class LocalResult:
     queries: int
     evidence: ClientEvidence | None
     rows: NDArray[np.int64] | None = None
+    seen: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def without_vectors(self) -> LocalResult:
         """The same without what is as long as the model, once it is sent and written down."""

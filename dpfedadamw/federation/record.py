@@ -19,6 +19,7 @@ from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
+from dpfedadamw.evidence.records import Witness
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
@@ -120,6 +121,10 @@ class RecordLevel(Unprotected):
         """A collector for one client's part in a round."""
         return self.evidence.client()
 
+    def witness(self) -> Witness:
+        """What notes a record of each batch of one client's part."""
+        return self.evidence.witness()
+
     def take_shared(self) -> dict[str, NDArray[Any]]:
         """Squared noise at each coordinate, [d], since this was asked before."""
         return {"squares": self.evidence.take_squares()}
@@ -141,6 +146,7 @@ class RecordLevel(Unprotected):
         evidence = answer.result.evidence
         assert evidence is not None
         evidence.upload_sha256 = sha256(answer.message).digest()
+        evidence.seen = answer.result.seen
         self.evidence.uploads.participation(
             round_index=part.current.index,
             place=(part.place, len(part.current.chosen)),

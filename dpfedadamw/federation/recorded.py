@@ -28,6 +28,7 @@ Arrays = dict[str, NDArray[Any]]
 # Lists of a client's evidence, one entry a query: numbers, and rows of numbers.
 _NUMBERS = ("batch_sizes", "norm_counts", "nonfinite", "divisors", "silent", "largest")
 _ROWS = ("noise_sum_squares", "noise_sample", "clean_sum_squares")
+_SEEN = ("seen_batches", "seen_rows", "seen_contents")
 _EXCHANGED = ("points", "gradients", "square_sums", "clean")
 
 
@@ -46,6 +47,7 @@ def recorded(answer: Answer) -> Arrays:
     }
     if result.rows is not None:
         arrays["rows"] = result.rows
+    arrays |= result.seen
     if result.evidence is not None:
         arrays |= _noted(result.evidence)
     if answer.clipped is not None:
@@ -82,6 +84,7 @@ def answered(
         queries=queries,
         evidence=None if evidence is None else _filled(evidence, arrays),
         rows=arrays.get("rows"),
+        seen={name: arrays[name] for name in _SEEN if name in arrays},
     )
     if "clipped" not in arrays:
         return Answer(message=message, result=result)

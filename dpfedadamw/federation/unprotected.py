@@ -21,6 +21,7 @@ from dpfedadamw.clipping.engines import ClippedSumEngine
 from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.clipping.unclipped import PlainSum
 from dpfedadamw.evidence.record_level import ClientEvidence
+from dpfedadamw.evidence.records import Witness
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
@@ -104,6 +105,10 @@ class Unprotected:
 
     def evidence_of_client(self) -> ClientEvidence | None:
         """Where one client's part in a round is noted; None where gradients are not noised."""
+        return None
+
+    def witness(self) -> Witness | None:
+        """What notes a record of each batch of one client's part; None where nothing is noted."""
         return None
 
     def take_shared(self) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from dpfedadamw.algorithms.base import LocalRule
 from dpfedadamw.clipping.engines import ClippedSumEngine
 from dpfedadamw.clipping.performance import PerformanceOptions
+from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
+from dpfedadamw.evidence.records import Witness, Witnessed
 from dpfedadamw.federation.messages import refuse_changes, view
 from dpfedadamw.federation.participation import (
     Answer,
@@ -58,7 +60,7 @@ class Worker:
         # Read where they lie, by one client after another: copies would be two vectors more beside
         # the rule's own while gradients are formed.
         parameters, state = view(current.message, self.flat.vector)
-        evidence = self.unit.evidence_of_client()
+        evidence, witness = self.unit.evidence_of_client(), self.unit.witness()
         oracle = self.oracle(
             plan=current.plan,
             client=client,
@@ -66,6 +68,7 @@ class Worker:
             local_steps=current.broadcast.local_steps,
             stream=stream,
             evidence=evidence,
+            witness=witness,
         )
         asked = self.unit.observed(oracle, part)
         if evidence is not None:
@@ -88,6 +91,7 @@ class Worker:
             queries=oracle.queries,
             evidence=evidence,
             rows=oracle.rows,
+            seen=witness.arrays() if witness is not None and witness.saw else {},
         )
         return self.unit.answer(part, result)
 
@@ -100,6 +104,7 @@ class Worker:
         local_steps: int,
         stream: Callable[[str], Stream],
         evidence: ClientEvidence | None,
+        witness: Witness | None = None,
     ) -> PrivateOracle:
         """The one way from a client's records to its gradients, in a run and for its probe.
 
@@ -110,7 +115,12 @@ class Worker:
             local_steps: How many batches it may draw.
             stream: The client's random numbers by purpose.
             evidence: Where queries are noted; None for nowhere.
+            witness: What notes a record of each batch; None for nothing.
         """
+        inputs = data.seen_with(stream("views"))
+        # Canaries are crafted when a batch is formed, and tensors know of no rows.
+        if witness is not None and type(inputs) is StoredRecords:
+            inputs = Witnessed(inputs, witness, self.performance.physical_batch_size)
         return PrivateOracle(
             plan=plan,
             client=client,
@@ -118,7 +128,7 @@ class Worker:
             engine=self.engine,
             check=self._check(plan),
             flat=self.flat,
-            inputs=data.seen_with(stream("views")),
+            inputs=inputs,
             labels=data.labels,
             batches=stream("batches"),
             noise=stream("noise"),

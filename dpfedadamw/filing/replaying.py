@@ -130,9 +130,11 @@ def replay_of(
 
 def _data_faults(rerun: Rerun, order: Order) -> Iterator[str]:
     """Whose records are not those that were committed to before the run's nonce was known."""
+    experiment, committed = rerun.experiment, rerun.past.header.get("contents_sha256")
+    if committed is not None and rerun.contents_digest() != committed:
+        yield "the records' contents are not those that the ledger's header committed to"
     if not order.promised:
         return
-    experiment = rerun.experiment
     digests = client_digests(experiment.dataset.train, experiment.owner, len(order.promised))
     for client, salt in sorted(order.salts.items()):
         if data_commitment(salt, client, digests[client]) != order.promised[client]:

@@ -29,6 +29,7 @@ from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evidence.commitments import commitment_rows, commitments_of
+from dpfedadamw.evidence.records import contents_digest
 from dpfedadamw.evidence.states import state_file
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
@@ -127,6 +128,11 @@ class Rerun:
     @cached_property
     def _gradients(self) -> PlainGradients:
         return PlainGradients(self.experiment)
+
+    def contents_digest(self) -> str:
+        """What commits to the content under each row of the training records, hexadecimal."""
+        salt = read_salt(self._run.evidence / "salt")
+        return contents_digest(salt, self.experiment.dataset.train.inputs)
 
     def assign(self, state: ServerState) -> None:
         """Give the experiment's model the parameters of a state."""

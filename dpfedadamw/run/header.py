@@ -17,6 +17,7 @@ from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.evidence.commitments import BLAKE3
 from dpfedadamw.evidence.frozen import frozen_digest
+from dpfedadamw.evidence.records import are_told, contents_digest
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.models.registry import MODELS
@@ -131,6 +132,19 @@ def header(
         # What every round computes with and none may move.
         **({"frozen_sha256": frozen} if frozen is not None else {}),
     }
+
+
+def contents_committed(experiment: Experiment, run: RunDirectory) -> dict[str, str]:
+    """What the ledger's header says of the records: which content lies under which row.
+
+    Args:
+        experiment: What is run.
+        run: Where it is written, with its salt.
+    """
+    train, test = experiment.dataset.train.inputs, experiment.dataset.test.inputs
+    if not experiment.plan.private or not are_told(train, test):
+        return {}
+    return {"contents_sha256": contents_digest(read_salt(run.evidence / "salt"), train)}
 
 
 def initial_weights(experiment: Experiment, start: ServerState) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.commitments import commitments_of
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
-from dpfedadamw.evidence.records import write_records
+from dpfedadamw.evidence.records import contents, write_records
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.flower.required import require
@@ -55,6 +55,7 @@ from dpfedadamw.run.environment import write_environment
 from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated, is_due
 from dpfedadamw.run.header import (
     WholeSeconds,
+    contents_committed,
     header,
     initial_weights,
     metrics_line,
@@ -77,6 +78,7 @@ from dpfedadamw.rundir import (
 )
 from dpfedadamw.spec import Spec
 from dpfedadamw.storage.disk import PRIVATE_MODE, PUBLIC_MODE, write_atomically
+from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.vectors.flat import FlatParameters
 
@@ -266,6 +268,8 @@ def start(
                 trial,
             )
             | {"initial": initial_weights(experiment, state)}
+            # Canaries take records' places, and of a federation this process has no records.
+            | (contents_committed(experiment, hidden) if canaries is None and apart is None else {})
             | dict(apart.header if apart is not None else {}),
             metrics_line(
                 0,
@@ -551,7 +555,9 @@ def _training(
         write_environment(run, completed, experiment, performance.engine, randomness.commitment)
     elif plan.private:
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
-        write_partition(run.evidence, experiment.owner, held)
+        salt = read_salt(run.evidence / "salt") if "contents_sha256" in journal.header else None
+        digests = [] if salt is None else [contents(one, salt) for one in held]
+        write_partition(run.evidence, experiment.owner, held, digests)
         write_records(run.evidence, dataset.train.inputs, dataset.strata, dataset.test.inputs)
         write_inputs(run.evidence, held)
         write_environment(run, completed, experiment, performance.engine, randomness.commitment)

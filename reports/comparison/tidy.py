@@ -52,14 +52,16 @@ EXPECTED, DEVIATION = "expected_", "_sd"
 EXPECTED_NUMBERS = tuple(f"{EXPECTED}{name}{end}" for name in MEASURES for end in ("", DEVIATION))
 SOURCE, READINGS = "expected_source", "readings"
 SEARCH_SEEDS = "tune_seeds"
-SOMETIMES = (*TRAINING, *TASKS, *EXPECTED_NUMBERS, SOURCE, READINGS, SEARCH_SEEDS)
+# What all noise follows from in reproducible mode: equal seeds, equal noise.
+RUN_SEED = "run_seed"
+SOMETIMES = (*TRAINING, *TASKS, *EXPECTED_NUMBERS, SOURCE, READINGS, SEARCH_SEEDS, RUN_SEED)
 _NUMBERS = (
     *MEASURES, *TASKS, "seconds", "clipping_norm", "noise_multiplier", "delta",
     "epsilon_server_worst_case", "epsilon_third_party", "validation_accuracy", *EXPECTED_NUMBERS,
 )  # fmt: skip
 _COUNTS = (
     SEED, "rounds", "clients", "clients_per_round", "local_steps", "bytes_up", "bytes_down",
-    "threads", "candidates",
+    "threads", "candidates", RUN_SEED,
 )  # fmt: skip
 
 
@@ -113,6 +115,8 @@ def row_of(run_dir: Path) -> dict[str, Value]:
         seeds = tune.get("search_seeds")
         if isinstance(seeds, list) and seeds:
             more[SEARCH_SEEDS] = clean(", ".join(map(str, seeds)), 200)
+    if header.get("randomness") == "reproducible":
+        more[RUN_SEED] = _whole(header.get("seed"))
     if ended:
         more |= {name: _number(last[name]) for name in (*TRAINING, *TASKS) if name in last}
     return {**{name: found.get(name) for name in COLUMNS}, **more}

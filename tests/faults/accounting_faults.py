@@ -16,6 +16,7 @@ from dpfedadamw.privacy.composition import Composition, mu_gdp
 from dpfedadamw.privacy.sampling import ShuffledEpochs
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import header
+from tests.faults.client_level_faults import client_spec
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.faults.sampling_faults import FIXED, SHUFFLED
 from tests.runs import small_spec
@@ -113,6 +114,21 @@ def lower_end_of_the_error(patch: Patch) -> None:
     """ε less an error that the auditor's own accountant may have too."""
     epsilon = registry.ACCOUNTANTS["pld"].epsilon
     told(patch, "pld", lambda parts, delta: 0.997 * epsilon(parts, delta))
+
+
+def with_fewer_digits(patch: Patch) -> None:
+    """Every ε of the leading accountant is rounded down, by 0.04 % of it."""
+    accountant, leads = registry.leading()
+
+    def mixture(kinds, participation, delta):
+        return 0.9996 * leads.mixture(kinds, participation, delta)
+
+    changed = dataclasses.replace(
+        accountant,
+        epsilon=lambda parts, delta: 0.9996 * accountant.epsilon(parts, delta),
+        leads=dataclasses.replace(leads, mixture=mixture),
+    )
+    patch.setitem(registry.ACCOUNTANTS._entries, accountant.name, changed)
 
 
 def charged_with_more_noise(patch: Patch) -> None:
@@ -255,6 +271,43 @@ GROUP = FaultGroup(
             small_spec,
             lower_end_of_the_error,
             says="dp-accounting",
+        ),
+        Fault(
+            "epsilon-rounded-down",
+            "ε is claimed 0.04 % too low, as a number that is cut after its third digit",
+            "papers and model cards that print 2.04 for 2.0408",
+            ("accounting", "views"),
+            small_spec,
+            with_fewer_digits,
+            says="is claimed",
+        ),
+        Fault(
+            "epsilon-rounded-down-towards-hidden-participation",
+            "the same where clients take part by chance and batches have a fixed size",
+            "papers and model cards that print 2.04 for 2.0408",
+            ("accounting", "views"),
+            lambda: small_spec(clients_per_round=2, overrides=FIXED),
+            with_fewer_digits,
+            says="is claimed",
+            twin=True,
+        ),
+        Fault(
+            "epsilon-of-clients-rounded-down",
+            "the same where whole clients are protected, towards a third party",
+            "papers and model cards that print 2.04 for 2.0408",
+            ("accounting",),
+            client_spec,
+            with_fewer_digits,
+            says="third party: epsilon by pld is claimed",
+        ),
+        Fault(
+            "epsilon-of-clients-rounded-down-towards-the-server",
+            "the same where the clients add the noise, towards the server too",
+            "papers and model cards that print 2.04 for 2.0408",
+            ("accounting",),
+            lambda: client_spec("clients"),
+            with_fewer_digits,
+            says="client 0: epsilon by pld is claimed",
         ),
         Fault(
             "ledger-told-more-noise",

@@ -121,6 +121,70 @@ def exchanged_in_a_round(patch: Patch) -> None:
     patch.setattr(Worker, "take_part", mistaken)
 
 
+def with_contents(one, changed):
+    """A client's records, of which some rows hold something else in memory.
+
+    Args:
+        one: The client's data.
+        changed: What its rows [k] hold now, from all stored values and these rows.
+    """
+    values = one.inputs.values.copy()
+    values[one.inputs.rows] = changed(values, one.inputs.rows)
+    return dataclasses.replace(one, inputs=dataclasses.replace(one.inputs, values=values))
+
+
+def contents_of_another_client(patch: Patch) -> None:
+    """Client 1 names its own rows, under which lie client 0's records."""
+    client_data = computing.client_data
+
+    def swapped(*some):
+        clients = client_data(*some)
+        theirs = clients[0].inputs.rows
+        clients[1] = with_contents(
+            clients[1], lambda values, rows: values[np.resize(theirs, len(rows))]
+        )
+        return clients
+
+    patch.setattr(computing, "client_data", swapped)
+
+
+def contents_changed_after_round_0(patch: Patch) -> None:
+    """From round 1 on all other clients train on records of client 0, in the place of their own."""
+    client_data, take_part, held = computing.client_data, Worker.take_part, []
+
+    def holding(*some):
+        clients = client_data(*some)
+        # The auditor's probe divides records of its own, later on.
+        held.extend(clients if not held else [])
+        return clients
+
+    def changing(self, part):
+        if part.current.index and part.client and part.data is held[part.client]:
+            theirs = held[0].inputs.rows
+            data = with_contents(
+                part.data, lambda values, rows: values[np.resize(theirs, len(rows))]
+            )
+            part = dataclasses.replace(part, data=data)
+        return take_part(self, part)
+
+    patch.setattr(computing, "client_data", holding)
+    patch.setattr(Worker, "take_part", changing)
+
+
+def one_record_under_two_rows(patch: Patch) -> None:
+    """Client 1's second row holds what its first one does."""
+    client_data = computing.client_data
+
+    def doubled(*some):
+        clients = client_data(*some)
+        clients[1] = with_contents(
+            clients[1], lambda values, rows: values[[rows[0], rows[0], *rows[2:]]]
+        )
+        return clients
+
+    patch.setattr(computing, "client_data", doubled)
+
+
 def divided_by_another_seed(patch: Patch) -> None:
     partition = experiment.partition
 
@@ -359,6 +423,61 @@ GROUP = FaultGroup(
             clients_evenly,
             exchanged_in_a_round,
             says="used other rows than its own",
+        ),
+        Fault(
+            "contents-of-another-client",
+            "a client trains on another one's records under its own row numbers",
+            "caches of decoded records that are looked up by a place in a list",
+            ("partition",),
+            small_spec,
+            contents_of_another_client,
+            says="those of a record of client 0",
+        ),
+        Fault(
+            "contents-of-another-client-by-clients",
+            "the same where whole clients are protected",
+            "caches of decoded records that are looked up by a place in a list",
+            ("partition",),
+            clients_evenly,
+            contents_of_another_client,
+            says="those of a record of client 0",
+        ),
+        Fault(
+            "contents-changed-after-round-0",
+            "what lies under clients' rows changes once the evidence of it is written",
+            "loaders that read again from a folder that somebody fills",
+            ("partition",),
+            small_spec,
+            contents_changed_after_round_0,
+            says="those of a record of client 0",
+        ),
+        Fault(
+            "contents-changed-after-round-0-by-clients",
+            "the same where whole clients are protected",
+            "loaders that read again from a folder that somebody fills",
+            ("partition",),
+            clients_evenly,
+            contents_changed_after_round_0,
+            says="those of a record of client 0",
+        ),
+        Fault(
+            "one-record-under-two-rows",
+            "a record lies under two rows of a client, and moves a sum by twice the clipping norm",
+            "oversampling that numbers its copies as records of their own",
+            ("partition",),
+            small_spec,
+            one_record_under_two_rows,
+            says="those of another record of its own",
+        ),
+        Fault(
+            "one-record-under-two-rows-by-clients",
+            "the same where whole clients are protected",
+            "oversampling that numbers its copies as records of their own",
+            ("partition",),
+            clients_evenly,
+            one_record_under_two_rows,
+            says="those of another record of its own",
+            twin=True,
         ),
         Fault(
             "a-partition-of-another-seed",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import torch
 
 from dpfedadamw.accounting import record_level
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
+from dpfedadamw.privacy.oracle import PrivateOracle
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
 from tests.faults.fault import Fault, FaultGroup, Patch
@@ -190,6 +192,49 @@ def twelve_rounds(how: str):
     )
 
 
+def of_a_second_batch(draw, noted):
+    """The second query of a sharpness-aware step is answered on a batch of its own.
+
+    Args:
+        draw: From the oracle and the size of the first batch to the places of the second one.
+        noted: Whether the evidence is told.
+    """
+
+    def patch(patch: Patch) -> None:
+        gradient = PrivateOracle.gradient
+
+        def again(self, parameters):
+            if self._asked == 1:
+                indices = draw(self, len(self._batch[1]))
+                chosen = torch.from_numpy(indices)
+                # What the oracle looks at is what notes the batch; this looks past it.
+                inputs = self._inputs if noted else getattr(self._inputs, "_inputs", self._inputs)
+                selection = inputs[chosen]
+                if noted and self._evidence is not None:
+                    rows = getattr(selection, "rows", None)
+                    self._evidence.batch(indices, len(self._labels), rows)
+                self._batch = (selection, self._labels[chosen])
+            return gradient(self, parameters)
+
+        patch.setattr(PrivateOracle, "gradient", again)
+
+    return patch
+
+
+def as_sampled(oracle, size):
+    return next(oracle._draws)
+
+
+def of_the_same_size(oracle, size):
+    """So many others as were drawn before, in turn."""
+    everyone = len(oracle._labels)
+    return np.sort((np.arange(size) * 3 + 7 * oracle.steps) % everyone)
+
+
+def sam():
+    return small_spec("dp-fedsam")
+
+
 GROUP = FaultGroup(
     30,
     "Sampling",
@@ -319,6 +364,42 @@ GROUP = FaultGroup(
                 overrides=("federation.clients_per_round=1", "federation.rounds=40")
             ),
             a_rota,
+        ),
+        Fault(
+            "a-second-batch-for-the-second-query",
+            "the second query of a sharpness-aware step is answered on a batch of its own",
+            "sharpness-aware training that calls the loader again for the second pass",
+            ("sensitivity",),
+            sam,
+            of_a_second_batch(as_sampled, noted=False),
+            says="do not share a batch",
+        ),
+        Fault(
+            "a-second-batch-that-is-noted",
+            "the same, and the evidence has it as one more batch",
+            "sharpness-aware training that calls the loader again for the second pass",
+            ("sensitivity",),
+            sam,
+            of_a_second_batch(as_sampled, noted=True),
+            says="do not share a batch",
+        ),
+        Fault(
+            "a-second-batch-of-the-same-size",
+            "the same with as many records as the first batch had, of which nothing is noted",
+            "sharpness-aware training that calls the loader again for the second pass",
+            ("sensitivity",),
+            sam,
+            of_a_second_batch(of_the_same_size, noted=False),
+            says="of batches that were not drawn",
+        ),
+        Fault(
+            "a-second-batch-of-the-same-size-that-is-noted",
+            "the same, and the evidence has it as one more batch",
+            "sharpness-aware training that calls the loader again for the second pass",
+            ("sensitivity",),
+            sam,
+            of_a_second_batch(of_the_same_size, noted=True),
+            says="do not share a batch",
         ),
         Fault(
             "participants-told-by-traffic",

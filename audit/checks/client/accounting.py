@@ -8,11 +8,12 @@ each client composes its uploads without amplification.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from audit.accounting.budget import Budget, Steps, budget, epsilon_curve, merge, methods
+from audit.accounting.budget import Budget, Steps, budget, dearest, epsilon_curve, merge, methods
 from audit.accounting.comparison import Comparison, profile_fault
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import ACCOUNTING
@@ -150,7 +151,7 @@ def _server(
     missing = [client for client in spent if client not in claimed]
     if missing:
         reasons.append(f"the claim leaves out client {missing[0]}, who took part")
-    largest = max((result.headline for result in spent.values()), default=0.0)
+    largest = partial(dearest, spent.values())
     headline = comparison.headline("epsilon towards the server", server, largest)
     if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
         reasons.append("the epsilon towards the server is not the largest of the clients'")
@@ -215,8 +216,8 @@ CLIENT_ACCOUNTING = Check(
     "Gaussians over clients; towards the server, where clients add the noise, from each client's "
     "uploads as plain Gaussians of multiplier sigma over the root of m.",
     tolerance=ACCOUNTING.tolerance,
-    power="a noise multiplier, participation, number of rounds or epsilon wrong by about 1 %; any "
-    "amplification by sampling towards the server",
+    power="a noise multiplier, participation or number of rounds wrong by about 0.02 %; an epsilon "
+    "rounded down in its fourth digit; any amplification by sampling towards the server",
     limits="The mechanism charged is taken from the ledger; other checks tie it to what ran. The "
     "server is taken to see every upload and who took part, but no other client's noise.",
     rule=_judge,

@@ -72,7 +72,7 @@ def _stated(claim: Mapping[str, Any], spent: Budget, comparison: Comparison) -> 
         comparison.high.append(
             f"epsilon by {name} is overstated ({epsilon:.4g} for {known.most:.4g})"
         )
-    if understates(epsilon, spent.headline):
+    if understates(epsilon, spent.at):
         comparison.reasons.append(
             f"epsilon by {name} is stated as {epsilon:.4g} and the steps cost {spent.headline:.4g}"
         )
@@ -139,7 +139,7 @@ ACCOUNTING = Check(
     meaning="If it fails, the stated loss is not what the ledger's queries cost.",
     claim="The stated epsilon covers every step that was recorded, and the loop's own accountant "
     "counted these steps, at their noise and rate.",
-    tolerance="A stated number may lie below the auditor's tight one by 0.5 % and 0.001. One that "
+    tolerance="A stated number may lie below the auditor's tight one by 1e-4 of it. One that "
     "is more than 5 % and 0.01 too high, by an accountant that the auditor has too, is told and "
     "does not fail. What the loop's accountant counted is compared exactly.",
     power="steps that were not counted, or counted twice; another noise, rate or formula, where "

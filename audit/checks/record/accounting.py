@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from audit.accounting.budget import (
     Budget,
     Steps,
     budget,
+    dearest,
     epsilon_curve,
     merge,
     methods,
@@ -155,7 +157,7 @@ def _judge(bundle: Bundle) -> Judgement:
     comparison = Comparison()
     reasons = comparison.reasons
     rows: list[dict[str, Any]] = []
-    largest = max(result.headline for result in spent.values())
+    largest = dearest(spent.values(), 0)
     try:
         server = fields.mapping(ledger.claim, "server")
         claimed: dict[int, float] = {}
@@ -170,7 +172,7 @@ def _judge(bundle: Bundle) -> Judgement:
         missing = [client for client in spent if client not in claimed]
         if missing:
             reasons.append(f"the claim leaves out client {missing[0]}, who took part")
-        headline = comparison.headline("headline epsilon", server, largest)
+        headline = comparison.headline("headline epsilon", server, partial(dearest, spent.values()))
         if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
             reasons.append("the headline epsilon is not the largest of the clients'")
         leader = max(spent, key=lambda client: spent[client].headline)
@@ -210,11 +212,13 @@ ACCOUNTING = Check(
     place=70,
     meaning="If it fails, the stated loss is not what the ledger's queries cost.",
     claim="Every client's epsilon follows from its charges, and the headline is the largest.",
-    tolerance="A claim may lie below the recomputed value by 0.5 % and 0.001 (the discretisation "
-    "of two accountants, each below 0.1 % where checked); above it by 2 % and 0.01, and by more "
+    tolerance="A claim may lie below the recomputed value by 1e-4 of it; where a claim is close, "
+    "the grid is made finer until the auditor's own error, which is upwards, is a tenth of "
+    "that. It may lie above by 2 % and 0.01, and by more "
     "than 5 % fails. Rényi values may be those over whole orders alone. The "
-    "profile may lie below the recomputed curve by as much in epsilon and 1 % in delta.",
-    power="a noise multiplier, rate, step count or epsilon wrong by about 1 %",
+    "profile may lie below the recomputed curve by 0.5 % and 0.001 in epsilon and 1 % in delta.",
+    power="a noise multiplier, rate or step count wrong by about 0.02 %; an epsilon rounded down "
+    "in its fourth digit",
     limits="The mechanism charged is taken from the ledger; other checks tie it to what ran. "
     "Tuning on private data before the run is not in the ledger.",
     rule=_judge,

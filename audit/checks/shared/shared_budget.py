@@ -8,10 +8,11 @@ claim says is charged to it lies between the two.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from audit.accounting.budget import Steps, budget
-from audit.accounting.comparison import ABSOLUTE, RELATIVE, understates
+from audit.accounting.budget import Steps, budget, dearest
+from audit.accounting.comparison import understates
 from audit.checks.shared.agreement import differs
 from audit.reading.ledger import Ledger, SharedBudget
 from audit.untrusted import fields
@@ -43,10 +44,11 @@ def budget_faults(
     if differs(promised.epsilon, noted.epsilon) or differs(promised.delta, noted.delta):
         reasons.append("budget: the ledger's is not the spec's")
         return
-    spent = max((budget(history, noted.delta).headline for history in charged), default=0.0)
-    if spent > noted.epsilon * (1.0 + RELATIVE) + ABSOLUTE:
+    each = [budget(history, noted.delta) for history in charged]
+    spent = partial(dearest, each)
+    if understates(noted.epsilon, spent):
         reasons.append(
-            f"budget: the run alone cost {spent:.4g} at delta = {noted.delta:g}, more than the "
+            f"budget: the run alone cost {spent(0):.5g} at delta = {noted.delta:g}, more than the "
             f"{noted.epsilon:g} that all runs may spend"
         )
     if ledger.claim is None:

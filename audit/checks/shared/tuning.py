@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from audit.accounting.comparison import Comparison
+from audit.accounting.comparison import AtFineness, Comparison
 from audit.accounting.registry import Range
 from audit.accounting.selection import ACCOUNTANT, Law
 from audit.errors import UntrustedFileError
@@ -96,8 +96,8 @@ def trial_faults(bundle: Bundle, reasons: list[str], unreadable: list[str]) -> N
 def claimed_selection(
     claim: Mapping[str, Any],
     chosen: Range,
-    one_trial: float,
-    all_trials: float | None,
+    one_trial: AtFineness,
+    all_trials: AtFineness | None,
     comparison: Comparison,
 ) -> None:
     """Compare what the claim of a selected run says with what the selection costs.

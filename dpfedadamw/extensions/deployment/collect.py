@@ -257,7 +257,10 @@ class _Writer:
             combined = self._combined(current)
             rows = [answer.result.rows for answer in answers]
             release = evidence_of(current, combined)
-            unit.evidence.write_round(current.index, current.attempt, current.chosen, release, rows)
+            seen = [answer.result.seen for answer in answers]
+            unit.evidence.write_round(
+                current.index, current.attempt, current.chosen, release, rows, seen
+            )
             current = replace(current, uploads=(Upload(combined.released),))
         unit.close(current)
 

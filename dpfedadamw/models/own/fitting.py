@@ -220,9 +220,13 @@ def _refuse_mixing(
             alone, together = (
                 module(part)[:1].double() for part in (shorter, torch.cat([shorter, records[1:]]))
             )
-    except Exception:
-        # A forward that fails on made-up records was refused before, with the reason.
-        return
+    except Exception as error:
+        # Whether its answers mix is then not known, and the rehearsal and the probe ask the same.
+        raise ModelError(
+            f"{place}: its forward fails on two made-up records of shape {tuple(input_shape)}, of "
+            f"which one is zeros in its second half ({type(error).__name__}: "
+            f"{str(error).partition(chr(10))[0]}); records of any numbers must be answered"
+        ) from error
     finite = bool(torch.isfinite(alone).all())
     if finite and float((together - alone).abs().amax()) > _MIXED * float(alone.abs().amax()):
         raise ModelError(

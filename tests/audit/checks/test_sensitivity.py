@@ -16,6 +16,7 @@ from audit.probe.probe_tally import UNEQUAL
 from audit.probe.probing import PATH_KINDS
 from audit.probe.update_probing import NONFINITE_KINDS
 from audit.reading.bundle import Bundle
+from audit.reading.record_evidence import Seen
 from audit.statistics.batches import LAWS
 from tests.audit.checks.opened import changed, judged, says
 
@@ -93,8 +94,8 @@ def test_each_clients_uses_are_as_many_as_it_was_charged_for() -> None:
     def given(uses: int) -> tuple[list[Any], list[str]]:
         added: list[Any] = []
         batches: Any = SimpleNamespace(
-            add=lambda where, charge, size, used, reasons: added.append(
-                (where, charge, size.tolist(), used.tolist())
+            add=lambda where, charge, size, used, reasons, read: added.append(
+                (where, charge, size.tolist(), used.tolist(), *([] if read is None else [read]))
             )
         )
         evidence: Any = SimpleNamespace(
@@ -114,6 +115,24 @@ def test_each_clients_uses_are_as_many_as_it_was_charged_for() -> None:
     del charges[3, 7]
     with pytest.raises(UnverifiedError, match="round 3: client 7 was never charged"):
         given(6)
+
+
+def test_each_client_has_the_batches_that_its_own_gradients_were_taken_of() -> None:
+    charges: Any = {(3, 5): SimpleNamespace(records=1), (3, 7): SimpleNamespace(records=1)}
+    digests = np.arange(24).reshape(3, 8)
+    seen = Seen(np.array([7, 5, 7]), digests, np.zeros(3, int), np.zeros((3, 16), int))
+    evidence: Any = SimpleNamespace(
+        clients=np.array([5, 7]), inclusions=np.zeros(2), batch_size=np.zeros((2, 1)), seen=seen
+    )
+    given: list[Any] = []
+    batches: Any = SimpleNamespace(add=lambda *all: given.append(all[-1]))
+    _participations(3, evidence, charges, batches, [], True)
+    assert [one.tolist() for one in given] == [digests[[1]].tolist(), digests[[0, 2]].tolist()]
+    # Evidence of before, and records that are read one by one, tell none.
+    for less in (None, replace(seen, batches=None)):
+        evidence.seen, given[:] = less, []
+        _participations(3, evidence, charges, batches, [], True)
+        assert given == [None, None]
 
 
 # The probe.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import comb
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from audit.statistics.batches import dispersion_interval, squares_cumulants
+from audit.statistics.batches import Batches, dispersion_interval, squares_cumulants
 
 
 @pytest.mark.parametrize(("records", "rate"), [(10, Fraction(1, 4)), (60, Fraction(3, 100))])
@@ -56,3 +58,41 @@ def test_clients_of_different_sizes_are_taken_together() -> None:
     ends = [dispersion_interval(groups, 3e-4)[1] for groups in ([one], [other])]
     together = dispersion_interval([(60, 0.03, 20), (1000, 0.05, 20)], 3e-4)[1]
     assert min(ends) < together < max(ends)
+
+
+def told(read: list[int] | None, queries: tuple[int, ...] = (3, 3, 0, 0, 2, 2)) -> list[str]:
+    """What is said of three steps of two queries, by the batch that each gradient was taken of."""
+    charge: Any = SimpleNamespace(
+        queries_per_step=2, records=8, stated_rate=None, expected_batch_size=2.0, client=1
+    )
+    sizes = np.array(queries)
+    uses = np.array([1] * int(sizes[::2].sum()) + [0] * 3)
+    digests = None if read is None else np.repeat(np.array(read, int), 8).reshape(-1, 8)
+    reasons: list[str] = []
+    Batches("poisson").add("round 0, client 1", charge, sizes, uses, reasons, digests)
+    return reasons
+
+
+SHARED = "round 0, client 1: the queries of one step do not share a batch"
+DRAWN = "round 0, client 1: gradients were taken of batches that were not drawn"
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (None, []),
+        # Of an empty batch nothing is read.
+        ([5, 5, 7, 7], []),
+        ([5, 5, 5, 5], []),
+        ([5, 6, 7, 7], [SHARED]),
+        ([5, 5, 7, 8], [SHARED]),
+        ([5, 5, 7], [DRAWN]),
+        ([5, 5], [DRAWN]),
+        ([5, 5, 6, 6, 7, 7], [DRAWN]),
+        ([], [DRAWN]),
+    ],
+)
+def test_the_queries_of_a_step_are_answered_on_the_batch_that_was_drawn(
+    read: list[int] | None, said: list[str]
+) -> None:
+    assert told(read) == said

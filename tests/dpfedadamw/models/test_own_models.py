@@ -191,6 +191,16 @@ class Picky(nn.Module):
         return self.head(self.table(records.long()).flatten(1))
 
 
+class OfOneLength(nn.Linear):
+    """Answers batches alone whose records are equally long."""
+
+    def forward(self, records):
+        lengths = (records != 0).sum(1)
+        if len(lengths.unique()) > 1:
+            raise ValueError("lengths differ")
+        return super().forward(records)
+
+
 def of_one_memory() -> nn.Module:
     net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 3))
     net[1].weight = nn.Parameter(net[0].weight.detach().t())
@@ -217,6 +227,10 @@ def frozen() -> nn.Module:
         (Functional, "answers the same record differently each time"),
         (Counting, "its buffer seen changes in the forward pass"),
         (Picky, r"its forward fails on three made-up records .*IndexError.*model\.vocabulary says"),
+        (
+            lambda: OfOneLength(4, 3),
+            r"its forward fails on two made-up records .*\(ValueError: lengths differ\)",
+        ),
         (of_memory_that_overlaps, r"0\.weight and 1\.weight share their memory"),
         (of_one_memory, r"0\.weight and 1\.weight share their memory but are two parameters"),
         (

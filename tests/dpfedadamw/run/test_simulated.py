@@ -29,7 +29,15 @@ pytestmark = pytest.mark.flower
 
 Array, ArrayRecord = flower.Array, flower.ArrayRecord
 
-_OF_ONE_RUN = {"digest", "previous", "created", "run", "spec_sha256", "selection_sha256"}
+_OF_ONE_RUN = {
+    "digest",
+    "previous",
+    "created",
+    "run",
+    "spec_sha256",
+    "selection_sha256",
+    "contents_sha256",
+}
 
 
 def content(run):

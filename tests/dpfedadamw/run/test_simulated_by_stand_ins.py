@@ -110,7 +110,15 @@ def trained(spec, folder, *, by_flower):
 
 
 def left(run):
-    own = {"digest", "previous", "created", "run", "spec_sha256", "selection_sha256"}
+    own = {
+        "digest",
+        "previous",
+        "created",
+        "run",
+        "spec_sha256",
+        "selection_sha256",
+        "contents_sha256",
+    }
     own |= {"participations_sha256"}
     lines = [json.loads(line) for line in run.ledger.read_text().splitlines()]
     model = hashlib.sha256(run.weights.read_bytes()).hexdigest()

@@ -71,7 +71,15 @@ def trained(spec, folder, elsewhere):
 
 def content(run):
     """The model's digest, and all of the ledger but what belongs to one run."""
-    own = {"digest", "previous", "created", "run", "selection_sha256", "participations_sha256"}
+    own = {
+        "digest",
+        "previous",
+        "created",
+        "run",
+        "selection_sha256",
+        "contents_sha256",
+        "participations_sha256",
+    }
     lines = [json.loads(line) for line in run.ledger.read_text().splitlines()]
     model = hashlib.sha256(run.weights.read_bytes()).hexdigest()
     return model, [{k: v for k, v in line.items() if k not in own} for line in lines]

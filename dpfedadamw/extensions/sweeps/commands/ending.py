@@ -9,6 +9,7 @@ import typer
 
 from dpfedadamw.cli import display
 from dpfedadamw.cli.terminal import EXIT_NOT_PASSED, out, print_json, relative
+from dpfedadamw.extensions.sweeps.alarms import shared_noise
 
 if TYPE_CHECKING:
     from dpfedadamw.extensions.sweeps.folder import SweepFolder
@@ -33,6 +34,7 @@ def tell(
     later = {cell.combination: len(cell.released) for cell in sweep.cells}
     many = len(sweep.cells) + sum(later.values())
     refused = [row for row in rows if row["audit"] not in runs.PASSED]
+    clustered = shared_noise(rows)
     if as_json:
         failures = {job.cell.digest: job.said for job in failed}
         print_json(
@@ -48,6 +50,7 @@ def tell(
             *([("failed", f"{len(failed)}; the same command tries them again")] if failed else []),
             *([("not passed", f"the audit of {len(refused)} says FAIL or NOT VERIFIED")]
               if refused else []),
+            *([("alarms", clustered)] if clustered else []),
             *([("privacy", "each run claims its own ε; all of them together spend more")]
               if sum(row["unit"] != "none" for row in rows) > 1 else []),
             ("results", str(relative(folder.csv.resolve()))),

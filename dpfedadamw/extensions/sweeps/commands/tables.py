@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli.terminal import err, print_document, refuse, status
+from dpfedadamw.extensions.sweeps.alarms import shared_noise
 
 
 def sweep_merge(
@@ -85,6 +86,9 @@ def sweep_table(
         held = differences.against(table, against) if against is not None else None
     except ReportError as error:
         _refused(error)
+    clustered = shared_noise(chosen)
+    if clustered is not None:
+        err.print(Text(f"alarms: {clustered}"), soft_wrap=True)
     if held is not None:
         print_document((differences.as_latex if as_latex else differences.as_markdown)(held))
         return

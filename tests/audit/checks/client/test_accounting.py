@@ -114,7 +114,7 @@ def _client(claim: Document, place: int = 0) -> Document:
             "the claim leaves out client 0, who took part",
         ),
         (
-            lambda c: c["server"]["epsilon"].update(pld=c["server"]["epsilon"]["pld"] * 0.999),
+            lambda c: c["server"]["epsilon"].update(pld=c["server"]["epsilon"]["pld"] * 0.99995),
             "the epsilon towards the server is not the largest of the clients'",
         ),
     ],

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from audit.accounting.budget import Steps, budget
+from audit.accounting.budget import Budget, Steps, budget
+from audit.accounting.registry import Range
 from audit.accounting.selection import Law, selection_cost
 from audit.checks.client.accounting import (
     third_party_history,
@@ -108,10 +109,13 @@ def test_all_trials_are_those_of_the_header_and_cost_what_was_realised_at_least(
         uploads = header.clients * header.rounds * trials
         return budget([Steps(1.0, multiplier / uploads**0.5, 1)], 1e-3).headline
 
-    assert _all_trials(header, 1e-3, 0.0) == cost(1)
+    def realised(epsilon: float) -> Budget:
+        return Budget({"pld": Range(epsilon, epsilon)})
+
+    assert _all_trials(header, 1e-3, realised(0.0))(0) == cost(1)
     four = replace(header, tuning=Trial(1, 4, "0" * 64))
-    assert _all_trials(four, 1e-3, 0.0) == cost(4)
-    assert _all_trials(four, 1e-3, 1e6) == 1e6
+    assert _all_trials(four, 1e-3, realised(0.0))(0) == cost(4)
+    assert _all_trials(four, 1e-3, realised(1e6))(0) == 1e6
 
 
 def test_a_selection_is_claimed_at_what_its_rounds_cost(

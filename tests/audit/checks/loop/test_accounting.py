@@ -61,7 +61,7 @@ def test_a_number_is_too_high_beside_the_auditor_s_accountant_of_that_name(
 
 @pytest.mark.parametrize("name", ["pld", "rdp", "gdp"])
 def test_a_number_by_whatever_accountant_is_not_below_the_leading_one(name: str) -> None:
-    at = 2.0 * (1.0 - 5e-3) - 1e-3
+    at = 2.0 * (1.0 - 1e-4) - 1e-9
     assert stated(name, at) == ([], [])
     below = float(np.nextafter(at, 0.0))
     assert stated(name, below) == (

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from audit.accounting.budget import Budget
+from audit.accounting.comparison import AtFineness
+from audit.accounting.registry import Range
 from audit.checks.record import accounting
 from audit.checks.record.accounting import _client, _delta, _events, histories, over_rounds
 from audit.errors import UnverifiedError
@@ -287,15 +290,15 @@ class Costs:
             assert delta == 1e-5
             of = next((one for one, its in past.items() if its is history), None)
             value = 0.0 if of is None else costs[of]
-            return SimpleNamespace(headline=value, epsilon={"pld": value})
+            return Budget({"pld": Range(value, value)})
 
         def profile_fault(claim: Any, history: Any, delta: float) -> str | None:
             noted.profiled.append(history[0].kind)
             return None
 
         class Comparison(accounting.Comparison):
-            def headline(self, where: str, view: Any, recomputed: float) -> float:
-                assert (where, recomputed) == ("headline epsilon", max(costs.values()))
+            def headline(self, where: str, view: Any, recomputed: AtFineness) -> float:
+                assert (where, recomputed(0)) == ("headline epsilon", max(costs.values()))
                 return max(costs.values()) if noted.heading is None else noted.heading
 
         monkeypatch.setattr(accounting, "budget", budget)

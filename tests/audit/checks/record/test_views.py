@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from audit.accounting.budget import Budget
 from audit.accounting.registry import Range
 from audit.checks.record import views
 from audit.checks.record.views import _claims, _reading, _selection
@@ -59,6 +60,7 @@ class Spent:
     ) -> None:
         self.formed: Any = None
         self.judged: Any = None
+        self.finer: float | None = None
         self.notes_high: bool | None = None
         noted = self
         past = {0: "history of 0", 1: "history of 1", 2: "history of 2"}
@@ -71,7 +73,9 @@ class Spent:
         }
         most = SimpleNamespace(
             everything=lambda rounds: "everything" if rounds == 4 else None,
-            third_party=lambda delta: lambda rounds: 0.75 if (delta, rounds) == (1e-5, 4) else None,
+            third_party=lambda delta, fineness: (
+                lambda rounds: 0.75 + fineness if (delta, rounds) == (1e-5, 4) else None
+            ),
         )
         course = SimpleNamespace(
             most_steps=lambda rounds: 10.0 * rounds + 2.0, least_noise=lambda index: 3.0 + index
@@ -79,22 +83,24 @@ class Spent:
 
         def budget(history: Any, delta: float) -> Any:
             value = costs[history, delta]
-            return SimpleNamespace(headline=value, epsilon={"pld": value})
+            return Budget({"pld": Range(value, value)})
 
         def formed(*given: Any) -> dict[str, float]:
             noted.formed = given
             return FORMS
 
         def claims(*given: Any) -> None:
-            noted.judged = given[:-1]
+            # Each is asked for on a grid of some fineness.
+            noted.judged = tuple(one(0) if callable(one) else one for one in given[:-1])
+            noted.finer = given[3](1)
             noted.notes_high = given[-1].notes_high
 
         def delta_server(delta: float, share: float) -> float:
             assert (delta, share) == (1e-5, 0.6)
             return at_server
 
-        def selection(bundle: Any, everything: Any, server: float, given: Any) -> Any:
-            assert (everything, server, given) == ("everything", 2.0, most)
+        def selection(bundle: Any, everything: Any, server: Budget, given: Any) -> Any:
+            assert (everything, server.headline, given) == ("everything", 2.0, most)
             if fault is not None:
                 raise views.FieldError(fault)
             return selected
@@ -118,6 +124,7 @@ def test_each_view_is_made_of_what_ledger_and_spec_say(
     assert spent.formed == (0.2, 3.0 + 3, 42.0 / 4, 4, 5, 0.6, 1e-5)
     claim = of_records.readable_ledger.claim
     assert spent.judged == (claim, of_records.header, 4.0, 0.75, None, FORMS)
+    assert spent.finer == 1.75
     assert spent.notes_high is False
     found = spent.found
     assert found.verdict.value == "PASS"
@@ -212,6 +219,17 @@ class Item:
     steps: int
 
 
+@dataclass(frozen=True)
+class Listed:
+    """Stands in for what a list of steps costs."""
+
+    steps: list[int]
+
+    def at(self, fineness: int) -> list[int]:
+        """The steps themselves."""
+        return self.steps
+
+
 @pytest.mark.parametrize(
     ("law", "delta", "there"),
     [("a law", 1e-5, True), (None, 1e-5, False), ("a law", None, False)],
@@ -224,26 +242,24 @@ def test_a_selection_costs_what_its_law_and_all_of_its_trials_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(views, "law_of", lambda spec: law)
-    monkeypatch.setattr(
-        views, "budget", lambda every, delta: SimpleNamespace(headline=[one.steps for one in every])
-    )
+    monkeypatch.setattr(views, "budget", lambda every, delta: Listed([one.steps for one in every]))
     monkeypatch.setattr(views, "selection_cost", lambda *given: given)
     header = {"delta": delta, "tuning": SimpleNamespace(trials=3)}
     most: Any = SimpleNamespace(kinds=lambda rounds: f"kinds of {rounds}")
     steps: Any = [Item(2), Item(5)]
     run = changed(of_records, header=header)
-    found = _selection(run, steps, [0, 0], most)  # type: ignore[arg-type] # lists stand in
+    found = _selection(run, steps, Listed([0, 0]), most)  # type: ignore[arg-type] # lists stand in
     assert (found is not None) is there
     if found is not None:
         assert found.chosen == ("kinds of 4", 0.6, 1e-5, "a law")  # type: ignore[comparison-overlap]
-        assert found.all_trials == [6, 15]
+        assert found.all_trials(0) == [6, 15]  # type: ignore[comparison-overlap]
         alone = changed(of_records, header={**header, "tuning": None})
-        one = _selection(alone, steps, [9, 9], most)  # type: ignore[arg-type] # lists stand in
+        one = _selection(alone, steps, Listed([9, 9]), most)  # type: ignore[arg-type] # lists stand in
         assert one is not None
-        assert one.all_trials == [9, 9]
-        least = _selection(alone, steps, [0, 0], most)  # type: ignore[arg-type] # lists stand in
+        assert one.all_trials(0) == [9, 9]  # type: ignore[comparison-overlap]
+        least = _selection(alone, steps, Listed([0, 0]), most)  # type: ignore[arg-type] # lists stand in
         assert least is not None
-        assert least.all_trials == [2, 5]
+        assert least.all_trials(0) == [2, 5]  # type: ignore[comparison-overlap]
 
 
 # What the claim says of them.

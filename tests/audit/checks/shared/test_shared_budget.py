@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audit.accounting.budget import Budget
+from audit.accounting.registry import Range
 from audit.checks.shared import shared_budget
 from audit.checks.shared.shared_budget import budget_faults
 from audit.reading.ledger import SharedBudget
@@ -27,7 +29,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def cost(history: Sequence[Any], delta: float) -> Any:
         assert delta == DELTA
-        return SimpleNamespace(headline=float(history[0]))
+        return Budget({"pld": Range(float(history[0]), float(history[0]))})
 
     monkeypatch.setattr(shared_budget, "budget", cost)
 
@@ -46,7 +48,7 @@ def faults(
     return [reason.split(",")[0] for reason in reasons]
 
 
-ALONE = 4.0 * 1.005 + 1e-3
+ALONE = (4.0 + 1e-9) / (1.0 - 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +66,10 @@ ALONE = 4.0 * 1.005 + 1e-3
         # The dearest client decides, and nothing charged costs nothing.
         ({"charged": (5.0, 1.0)}, ["budget: the run alone cost 5 at delta = 1e-05"]),
         ({"charged": (1.0, 5.0)}, ["budget: the run alone cost 5 at delta = 1e-05"]),
-        ({"charged": (ALONE,)}, []),
+        ({"charged": (ALONE * (1.0 - 1e-12),)}, []),
         (
-            {"charged": (float(np.nextafter(ALONE, 9.0)),)},
-            ["budget: the run alone cost 4.021 at delta = 1e-05"],
+            {"charged": (ALONE * (1.0 + 1e-12),)},
+            ["budget: the run alone cost 4.0004 at delta = 1e-05"],
         ),
         ({"charged": ()}, []),
         ({"charged": (), "claim": {"budget": {"charged": 0.0}}}, []),
@@ -85,9 +87,9 @@ def test_a_run_fits_the_budget_that_its_spec_names(
         (None, []),
         (4.0, []),
         (float(np.nextafter(4.0, 9.0)), ["budget: 4 is charged to it"]),
-        # What the run cost is 1; half a percent and a thousandth are the accountants' own.
-        (1.0 * (1.0 - 5e-3) - 1e-3, []),
-        (0.9939, ["budget: 0.9939 is said to be charged to it"]),
+        # What the run cost is 1; a ten-thousandth is the accountants' own.
+        (1.0 * (1.0 - 1e-4), []),
+        (0.9998, ["budget: 0.9998 is said to be charged to it"]),
         (0.0, ["budget: 0 is said to be charged to it"]),
     ],
 )

@@ -26,7 +26,8 @@ from tests.dpfedadamw.extensions.deployment.loops import judged, led, made, open
 from tests.runs import begin, small_spec
 
 _OF_ONE_RUN = {
-    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "sites",
+    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "contents_sha256",
+    "sites",
     "participations_sha256",
 }  # fmt: skip
 

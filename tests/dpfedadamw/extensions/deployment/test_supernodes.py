@@ -31,7 +31,8 @@ pytest.importorskip("flwr.app", reason="Flower has an environment of its own: to
 pytestmark = pytest.mark.flower
 
 _OF_ONE_RUN = {
-    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "sites",
+    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "contents_sha256",
+    "sites",
     "participations_sha256",
 }  # fmt: skip
 KILLS = 20

@@ -1,0 +1,118 @@
+"""Whether a claim is too low, and how finely it must be computed to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from audit.accounting.budget import Budget, Steps, ThirdParty, budget, dearest
+from audit.accounting.comparison import understates
+from audit.accounting.pld import composer
+from audit.accounting.registry import Range
+from dpfedadamw.accounting.pld import epsilon_pld, mixture_epsilon_pld
+from dpfedadamw.privacy.composition import Composition
+
+Grid = Callable[[int], float]
+
+
+class Grids:
+    """What each fineness gives, and which were asked for."""
+
+    def __init__(self, *values: float, coarser: float | None = None) -> None:
+        self.values, self.coarser = values, coarser
+        self.asked: list[int] = []
+
+    def __call__(self, fineness: int) -> float:
+        """The value at a fineness; the last one for all beyond."""
+        self.asked.append(fineness)
+        if fineness < 0:
+            assert self.coarser is not None
+            return self.coarser
+        return self.values[min(fineness, len(self.values) - 1)]
+
+
+@pytest.mark.parametrize(
+    ("claimed", "grids", "low", "asked"),
+    [
+        # The coarse grid accepts, or says that it is too little by far.
+        (2.0, Grids(2.0), False, [0]),
+        (2.0 * (1 - 0.99e-4), Grids(2.0), False, [0]),
+        (1.98, Grids(2.0), True, [0]),
+        # A finer one accepts what a coarse one does not.
+        (1.9997, Grids(2.0, 1.9998), False, [0, 1]),
+        (1.9997, Grids(2.0, 1.99995, 1.9998), False, [0, 1, 2]),
+        # Settled, and still below.
+        (1.9997, Grids(2.0, 1.999999), True, [0, 1]),
+        (1.9997, Grids(2.0004, 2.00003, 2.00002), True, [0, 1, 2]),
+        # Values that no grid is behind do not change.
+        (1.9997, Grids(2.0, coarser=2.0), True, [0, 1, -1]),
+        # Where no grid is finer, what a coarser one changes is what may be wrong.
+        (1.9997, Grids(2.0, coarser=2.0002), False, [0, 1, -1]),
+        (1.9997, Grids(2.0, coarser=2.00005), True, [0, 1, -1]),
+        # It never settles: the last change is what may be wrong.
+        (1.9974, Grids(2.0, 1.9995, 1.9990, 1.9985, 1.9980), False, [0, 1, 2, 3, 4]),
+        (1.9970, Grids(2.0, 1.9999, 1.9998, 1.9997, 1.9996), True, [0, 1, 2, 3, 4]),
+        # Rounding errors of a very fine grid are not believed.
+        (1.9997, Grids(2.0, 1.9998, 2.1), False, [0, 1]),
+    ],
+)
+def test_the_grid_becomes_finer_until_it_can_tell(
+    claimed: float, grids: Grids, low: bool, asked: list[int]
+) -> None:
+    assert understates(claimed, grids) is low
+    assert grids.asked == asked
+
+
+def drawn(seed: int) -> tuple[Grid, float]:
+    """Steps drawn at random: what they cost by the auditor's grids, and by the engine."""
+    rng = np.random.default_rng(seed)
+    delta, share = float(10 ** rng.uniform(-8, -3)), float(rng.choice([1.0, 0.1, 0.5]))
+    fixed = bool(rng.integers(2))
+    kinds = []
+    for _ in range(int(rng.integers(1, 4))):
+        sigma, rate = float(np.exp(rng.uniform(-0.5, 2))), float(np.exp(rng.uniform(-7, 0)))
+        steps, rounds = int(np.exp(rng.uniform(0, 5))), int(np.exp(rng.uniform(0, 4)))
+        kinds.append((sigma, rate, steps, rounds))
+    sampling = "fixed-size" if fixed else "poisson"
+    theirs = [(Composition(s, q, n, 1, sampling), rounds) for s, q, n, rounds in kinds]
+    ours = [(Steps(q, s / 2.0 if fixed else s, n, fixed), rounds) for s, q, n, rounds in kinds]
+    if share < 1.0:
+        rounds = [many for _, many in ours]
+        return (
+            lambda fineness: ThirdParty(ours, share, delta, fineness).epsilon(rounds),
+            mixture_epsilon_pld(theirs, share, delta),
+        )
+    return budget([one for one, _ in ours], delta).at, epsilon_pld([o for o, _ in theirs], delta)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_engines_epsilon_is_accepted_and_a_little_less_is_not(seed: int) -> None:
+    grid, engine = drawn(seed)
+    assert not understates(engine, grid)
+    least = min(grid(fineness) for fineness in range(4))
+    assert understates(least * (1.0 - 1.5e-4) - 2e-9, grid)
+
+
+def test_cells_of_a_finer_grid_are_a_quarter_as_wide() -> None:
+    history = (Steps(0.02, 1.0, 200),)
+    widths = [composer(history, 1e-5, fineness).interval for fineness in (-1, 0, 1, 2)]
+    assert [one / widths[1] for one in widths] == [4.0, 1.0, 0.25, 0.0625]
+
+
+def test_the_dearest_of_several_is_asked_for_alone_where_it_suffices() -> None:
+    asked = []
+
+    def costing(coarse: float, fine: float) -> Budget:
+        def finer(fineness: int) -> float:
+            asked.append(coarse)
+            return fine
+
+        return Budget({"pld": Range(coarse, coarse, finer)})
+
+    several = [costing(2.0, 1.9), costing(3.0, 2.5), costing(2.6, 2.4), costing(1.0, 1.0)]
+    assert dearest(several, 0) == 3.0
+    assert dearest(several, 1) == 2.5
+    assert asked == [3.0, 2.6]
+    assert dearest([], 1) == 0.0
