@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import signal
 import sys
@@ -221,6 +222,9 @@ def of_the_world(error: BaseException) -> str | None:
             return _NO_MEMORY
         if "can't start new thread" in str(error):
             return "no more threads can be started; raise the limit with ulimit -u"
+        # How `Path.resolve` says it before Python 3.13, where it is no error.
+        if (loop := re.fullmatch(r"Symlink loop from '(.*)'", str(error), re.S)) is not None:
+            return f"{loop[1]}: is a link that leads to itself"
     # A library's own error may hide what the machine said.
     beneath = error.__cause__ or error.__context__
     if isinstance(beneath, MemoryError) or (

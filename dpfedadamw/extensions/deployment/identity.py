@@ -31,6 +31,7 @@ from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically
 UPLOAD = b"dpfedadamw client statement 1\x00"
 INTRODUCTION = b"dpfedadamw client introduction 1\x00"
 PIN = b"dpfedadamw client pin 1\x00"
+_MOST_KEY_BYTES = 1 << 10
 _SEAL = b"dpfedadamw client seal 1\x00"
 
 
@@ -49,7 +50,10 @@ def read_key(path: Path) -> Ed25519PrivateKey:
         DeploymentError: If it is no key.
     """
     try:
-        return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text("ascii").strip()))
+        with path.open("rb") as file:
+            # A longer file is no key, and may have no end.
+            text = file.read(_MOST_KEY_BYTES).decode("ascii")
+        return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text.strip()))
     except (OSError, ValueError) as error:
         kind = type(error).__name__
         raise DeploymentError(f"{path}: is no readable signing key of a client ({kind})") from None

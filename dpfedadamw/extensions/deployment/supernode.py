@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Seconds that the client's own process may take to start, as after a crash.
 _PATIENCE = 20.0
 _LOOK = 0.2
+_MOST_KEY_BYTES = 1 << 16
 # Until it tries again to be let in, where the SuperLink is away.
 _AGAIN = 2.0
 # Flower's shortest: the SuperLink takes a node that was killed back after two of them.
@@ -156,7 +157,8 @@ def _keys(path: Path) -> Any:
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
     try:
-        key = load_ssh_private_key(path.read_bytes(), None)
+        with path.open("rb") as file:
+            key = load_ssh_private_key(file.read(_MOST_KEY_BYTES), None)
     except (OSError, ValueError) as error:
         raise DeploymentError(f"{path}: cannot be read as a key ({type(error).__name__})") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -336,3 +336,9 @@ def test_a_working_directory_that_is_gone_is_told(tmp_path, monkeypatch, capsys)
     finally:
         os.chdir(here)
     assert "working directory is gone" in capsys.readouterr().err
+
+
+def test_a_link_that_leads_to_itself_is_wrong_input(tmp_path, capsys):
+    (tmp_path / "runs").symlink_to("runs")
+    assert call("site", str(tmp_path / "runs"), str(tmp_path / "out")) == 2
+    assert "internal error" not in capsys.readouterr().err
