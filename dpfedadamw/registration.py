@@ -25,6 +25,33 @@ from typing import Protocol, TypeVar
 from dpfedadamw.errors import DpfedadamwError
 
 
+class MissingExtensionError(DpfedadamwError):
+    """What was asked for belongs to an extension whose folder is not there."""
+
+
+def extension(module: str, wanted: str) -> ModuleType:
+    """A module of an extension, which nothing imports by name because its folder may be deleted.
+
+    Args:
+        module: Its full name, ``"dpfedadamw.extensions.trackers.tracking"``.
+        wanted: What the user asked for, in the message.
+
+    Raises:
+        MissingExtensionError: If the extension's folder is not there.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        package, _, rest = module.partition(".extensions.")
+        folder = f"{package}/extensions/{rest.partition('.')[0]}"
+        raise MissingExtensionError(
+            f"{wanted}: belongs to the extension {folder}, which was removed here; install the "
+            "whole package"
+        ) from None
+
+
 class RegistrationError(DpfedadamwError):
     """Something cannot be registered: its name is taken, or the package that has it is broken."""
 

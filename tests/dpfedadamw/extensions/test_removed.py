@@ -12,11 +12,21 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 EXTENSIONS = sorted(
-    path.name
-    for path in (ROOT / "dpfedadamw" / "extensions").iterdir()
-    if path.is_dir() and (path / "__init__.py").is_file()
+    path.parent.relative_to(ROOT).as_posix()
+    for package in ("dpfedadamw", "audit", "reports")
+    for path in (ROOT / package / "extensions").glob("*/__init__.py")
 )
-COMMAND = {"figures": "figures", "deployment": "flower", "sweeps": "sweep"}
+# What a user asks of each, and what is said where its folder was deleted.
+ASKED = {
+    "dpfedadamw/extensions/deployment": (("flower",), "No such command 'flower'"),
+    "dpfedadamw/extensions/figures": (("figures",), "No such command 'figures'"),
+    "dpfedadamw/extensions/recorders": (("evidence", "close", "runs"), "was removed here"),
+    "dpfedadamw/extensions/sweeps": (("sweep",), "No such command 'sweep'"),
+    "dpfedadamw/extensions/trackers": (
+        ("run", "quickstart", "--tracker", "tensorboard"),
+        "was removed here",
+    ),
+}
 SMALL = ("--set", "federation.rounds=2", "--set", "federation.clients_per_round=3")
 
 
@@ -48,32 +58,49 @@ def typed(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_extension_has_its_command_here() -> None:
-    assert set(COMMAND) == set(EXTENSIONS)
+def said_without(copy: Path, names: list[str]) -> None:
+    """Ask for what was removed; nothing but one line, and exit code 2, may come of it."""
+    for name in names:
+        words, said = ASKED[name]
+        told = typed(copy, *words)
+        assert (told.returncode, "Traceback" in told.stderr) == (2, False), told.stderr
+        assert said in told.stderr
+
+
+def test_what_a_user_asks_of_each_extension_stands_here() -> None:
+    assert sorted(ASKED) == EXTENSIONS
 
 
 def test_without_any_extension_a_run_is_trained_audited_reported_and_verified(copy: Path) -> None:
-    shutil.rmtree(copy / "dpfedadamw" / "extensions")
+    for package in ("dpfedadamw", "audit", "reports"):
+        shutil.rmtree(copy / package / "extensions", ignore_errors=True)
     told = typed(copy, "--help")
     listed = {line.split()[1] for line in told.stdout.splitlines() if len(line.split()) > 2}
     assert "run" in listed
-    assert not listed & set(COMMAND.values())
+    assert not listed & {words[0] for words, said in ASKED.values() if "No such" in said}
     for words in (("run", "quickstart", *SMALL), ("verify", "runs/latest"), ("audit",)):
         told = typed(copy, *words)
         assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stderr
-    for command in COMMAND.values():
-        told = typed(copy, command)
-        assert told.returncode == 2
-        assert f"No such command '{command}'" in told.stderr
+    said_without(copy, EXTENSIONS)
     told = typed(copy, "epsilon", "quickstart")
     assert told.returncode == 0
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_without_one_extension_all_others_are_there(name: str, copy: Path) -> None:
+    shutil.rmtree(copy / name)
+    said_without(copy, [name])
+    told = typed(copy, "--help")
+    listed = {line.split()[1] for line in told.stdout.splitlines() if len(line.split()) > 2}
+    others = {words[0] for other, (words, _) in ASKED.items() if other != name}
+    assert others <= listed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXTENSIONS)
 def test_without_one_extension_the_core_s_tests_pass(name: str, copy: Path) -> None:
     """The tests of engine, auditor and reports but those of extensions and of the command line."""
-    shutil.rmtree(copy / "dpfedadamw" / "extensions" / name)
+    shutil.rmtree(copy / name)
     for path in ("tests", "pyproject.toml", "docs", "README.md", "ERRATA.md"):
         source = ROOT / path
         (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / path)

@@ -17,7 +17,7 @@ from reports.comparison import tidy
 from reports.signatures import signing
 from tests.challenged import challenged
 from tests.dpfedadamw.extensions.deployment.loops import led, made, opened
-from tests.dpfedadamw.integrations import loops
+from tests.dpfedadamw.extensions.recorders import loops
 from tests.runs import begin, call, small_spec
 
 _TABLE = """
