@@ -42,14 +42,19 @@ def extension(module: str, wanted: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+        if (said := missing_extension(error)) is None:
             raise
-        package, _, rest = module.partition(".extensions.")
-        folder = f"{package}/extensions/{rest.partition('.')[0]}"
-        raise MissingExtensionError(
-            f"{wanted}: belongs to the extension {folder}, which was removed here; install the "
-            "whole package"
-        ) from None
+        raise MissingExtensionError(f"{wanted}: {said}") from None
+
+
+def missing_extension(error: ModuleNotFoundError) -> str | None:
+    """What is said where the folder of an extension was deleted; None if no folder is missing."""
+    package, *below = (error.name or "").split(".")
+    ours = package in ("dpfedadamw", "audit", "reports")
+    if not ours or below[:1] != ["extensions"] or len(below) > 2:
+        return None
+    folder = "/".join((package, *below))
+    return f"needs {folder}, which was removed here; install the whole package"
 
 
 class RegistrationError(DpfedadamwError):

@@ -23,7 +23,6 @@ from dpfedadamw.cli import (
     audit,
     budget,
     challenge,
-    compare,
     cost,
     evidence,
     export,
@@ -34,7 +33,6 @@ from dpfedadamw.cli import (
     replay,
     run,
     signatures,
-    site,
     spec,
 )
 from dpfedadamw.cli.endings import Passed, Stopped, ending_of, name_the_resume, signals
@@ -100,9 +98,7 @@ for command in (
     audit.report,
     audit.verify,
     signatures.sign,
-    compare.compare,
     export.export,
-    site.site,
     handing_over.bundle,
     handing_over.erase,
     cost.epsilon,

@@ -33,6 +33,7 @@ from dpfedadamw.cli.terminal import (
     status,
     stop,
 )
+from dpfedadamw.registration import extension
 
 if TYPE_CHECKING:
     from audit.verdict import Findings
@@ -383,10 +384,9 @@ def report(
     assumptions and what may not be ranked with what; its signature names each run by its digests.
     """
     if compare:
-        from dpfedadamw.cli.compare import file_comparison
-
         target = output or (out_dir or Path()) / "comparison"
-        file_comparison(run_dirs or [], target, audience, auditor_key, timestamp, as_json)
+        comparing = extension("dpfedadamw.extensions.comparison.commands", "--compare")
+        comparing.file_comparison(run_dirs or [], target, audience, auditor_key, timestamp, as_json)
         return
     if output is not None:
         refuse("--output: belongs to --compare; a run's report is written into its folder")

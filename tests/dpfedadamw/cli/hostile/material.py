@@ -13,7 +13,7 @@ import pytest
 from dpfedadamw import spec as specs
 from dpfedadamw.filing import after_training
 from dpfedadamw.run.training import train
-from reports.comparison import tidy
+from reports.rows import tidy
 from reports.signatures import signing
 from tests.challenged import challenged
 from tests.dpfedadamw.extensions.deployment.loops import led, made, opened
