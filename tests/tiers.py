@@ -19,7 +19,12 @@ CORE = (
     "dpfedadamw/errors.py",
     "dpfedadamw/profiling.py",
 )
-EXTENSIONS = ("dpfedadamw/extensions", "dpfedadamw/integrations", "reports/extensions")
+EXTENSIONS = (
+    "dpfedadamw/extensions",
+    "dpfedadamw/integrations",
+    "reports/extensions",
+    "audit/extensions",
+)
 TIERS = {
     "trusted core": CORE,
     "engine": ("dpfedadamw",),

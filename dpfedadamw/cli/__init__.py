@@ -92,7 +92,6 @@ for command in (
     init.init,
     run.run,
     audit.audit,
-    audit.claim,
     audit.canaries,
     replay.replay,
     audit.report,

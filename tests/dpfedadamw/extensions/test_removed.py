@@ -18,6 +18,8 @@ EXTENSIONS = sorted(
 )
 # What a user asks of each, and what is said where its folder was deleted.
 ASKED = {
+    "audit/extensions/claims": (("claim", "review-fedsam-twice"), "audit/extensions/claims"),
+    "dpfedadamw/extensions/claims": (("claim", "review-fedsam-twice"), "No such command 'claim'"),
     "dpfedadamw/extensions/comparison": (("compare", "runs"), "No such command 'compare'"),
     "dpfedadamw/extensions/deployment": (("flower",), "No such command 'flower'"),
     "dpfedadamw/extensions/figures": (("figures",), "No such command 'figures'"),
@@ -44,7 +46,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def typed(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def typed(copy: Path, *words: str, package: str = "dpfedadamw") -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(copy),
@@ -52,7 +54,7 @@ def typed(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "COLUMNS": "200",
     }
     return subprocess.run(
-        [sys.executable, "-m", "dpfedadamw", *words],
+        [sys.executable, "-m", package, *words],
         cwd=copy,
         env=environment,
         capture_output=True,
@@ -86,6 +88,12 @@ def test_without_any_extension_a_run_is_trained_audited_reported_and_verified(co
         told = typed(copy, *words)
         assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stderr
     said_without(copy, [name for name in EXTENSIONS if name.startswith("dpfedadamw")])
+    for words in (("report", "--compare", "runs"), ("audit", "--paper-claim", "any")):
+        told = typed(copy, *words)
+        assert (told.returncode, "was removed here" in told.stderr) == (2, True), told.stderr
+    told = typed(copy, "--paper-claim", "any", package="audit")
+    assert told.returncode == 2
+    assert told.stderr == "--paper-claim: needs audit/extensions/claims, which was removed here\n"
     told = typed(copy, "epsilon", "quickstart")
     assert told.returncode == 0
 

@@ -36,7 +36,7 @@ purpose: To test.
 governance: {controller: Nobody, region: Nowhere, publication_date: 2026-11-22,
   registry_authors: Nobody}
 """
-_CLAIM = Path("audit/claims/papers/ali-dpfl-epsilon-2-5.yaml")
+_CLAIM = Path("audit/extensions/claims/papers/ali-dpfl-epsilon-2-5.yaml")
 
 
 def make(folder: Path) -> None:

@@ -19,7 +19,7 @@ from audit.accounting.budget import (
     closed_forms,
     effective_noise_multiplier,
 )
-from audit.claims.claim import Claim
+from audit.extensions.claims.claim import Claim
 
 SERVER, THIRD_PARTY = "server", "third-party"
 

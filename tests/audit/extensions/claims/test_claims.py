@@ -12,12 +12,19 @@ import pytest
 import yaml
 
 from audit.__main__ import main
-from audit.claims import ClaimError, ClaimVerdict, judge_claim, load_claim, parse_claim, readings
-from audit.claims.claim import schema_text, shipped
-from audit.claims.overview import BEGIN, END, table
-from audit.claims.readings import value_of
+from audit.extensions.claims import (
+    ClaimError,
+    ClaimVerdict,
+    judge_claim,
+    load_claim,
+    parse_claim,
+    readings,
+)
+from audit.extensions.claims.claim import schema_text, shipped
+from audit.extensions.claims.overview import BEGIN, END, table
+from audit.extensions.claims.readings import value_of
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "claims.md"
+DOCS = Path(__file__).resolve().parents[4] / "docs" / "claims.md"
 
 
 def content(**changes: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Writes the table of docs/claims.md: every shipped claim, its verdict, and what follows from it.
 
-`python -m audit.claims.overview docs/claims.md` replaces what stands between the two marks.
+`python -m audit.extensions.claims.overview docs/claims.md` replaces what stands between its marks.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from audit.claims.claim import load_claim, shipped
-from audit.claims.judgement import ClaimJudgement, judge_claim
-from audit.claims.rendering import value_text
+from audit.extensions.claims.claim import load_claim, shipped
+from audit.extensions.claims.judgement import ClaimJudgement, judge_claim
+from audit.extensions.claims.rendering import value_text
 from audit.verdict import clean_numbers
 
 BEGIN, END = "<!-- claims -->", "<!-- end of claims -->"

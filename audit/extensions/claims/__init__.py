@@ -6,9 +6,16 @@ follows under each reading of it and says which of them the claim covers.
 
 from __future__ import annotations
 
-from audit.claims.claim import Claim, ClaimError, load_claim, parse_claim, schema_text, shipped
-from audit.claims.judgement import ClaimJudgement, ClaimVerdict, judge_claim
-from audit.claims.readings import Reading, readings
+from audit.extensions.claims.claim import (
+    Claim,
+    ClaimError,
+    load_claim,
+    parse_claim,
+    schema_text,
+    shipped,
+)
+from audit.extensions.claims.judgement import ClaimJudgement, ClaimVerdict, judge_claim
+from audit.extensions.claims.readings import Reading, readings
 
 __all__ = [
     "Claim",

@@ -113,12 +113,14 @@ class Claim:
 
 def schema_text() -> str:
     """The text of the JSON Schema of a claim."""
-    return files("audit.claims").joinpath("claim.schema.json").read_text(encoding="utf-8")
+    return (
+        files("audit.extensions.claims").joinpath("claim.schema.json").read_text(encoding="utf-8")
+    )
 
 
 def shipped() -> dict[str, Traversable]:
     """Every claim that comes with the auditor, by name."""
-    folder = files("audit.claims").joinpath("papers")
+    folder = files("audit.extensions.claims").joinpath("papers")
     found = {
         entry.name.removesuffix(_ENDING): entry
         for entry in folder.iterdir()

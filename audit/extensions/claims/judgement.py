@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Any
 
 from audit.accounting.comparison import understates
-from audit.claims.claim import Claim
-from audit.claims.readings import Reading, plain_keys, readings, value_of
+from audit.extensions.claims.claim import Claim
+from audit.extensions.claims.readings import Reading, plain_keys, readings, value_of
 from audit.verdict import clean_numbers
 
 _SAME = 0.02
