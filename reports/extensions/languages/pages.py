@@ -1,6 +1,6 @@
 """Puts a document into the language that its report is to be in.
 
-Every text of the document is looked up in the one table (`reports.languages`): what stands on the
+Every text of the document is looked up in the one table (`table`): what stands on the
 first two pages, headings, heads of tables, verdicts, the checks' short names, and the labels of
 governance. What has no text there stays English, is marked as English for screen readers, and is
 said so in a line before the numbered sections.
@@ -13,15 +13,15 @@ from typing import Any
 
 from reports.document import Band, Claim, Document, Picture, Section
 from reports.document.blocks import Block, Text, paragraph
-from reports.languages import Language, remains_english, translate
+from reports.extensions.languages import remains_english, translate
+from reports.languages import Language
+from reports.render.pages.run import date_in_words, moment_of
 
 _ENGLISH = "en"
 
 
 def translated(shown: Document, language: Language) -> Document:
-    """Return a document in another language; the same document in English."""
-    if language == "en":
-        return shown
+    """Return a document in another language than English, which it is made in."""
     words = _Words(language)
     sections = tuple(map(words.section, shown.sections))
     if sections:
@@ -30,6 +30,7 @@ def translated(shown: Document, language: Language) -> Document:
     return replace(
         shown,
         language=language,
+        date=words.date(shown),
         words={name: words.text(text) for name, text in shown.words.items()},
         label=words.text(shown.label),
         audience=words.text(shown.audience),
@@ -58,6 +59,11 @@ class _Words:
         """Return a text, in English where the table lacks it."""
         found = translate(text, self.language)
         return text if found is None else found
+
+    def date(self, shown: Document) -> str:
+        """Return when the run began."""
+        stated = moment_of(shown.created) is not None
+        return date_in_words(shown.created, self.language) if stated else self.text(shown.date)
 
     def rich(self, text: Text) -> Text:
         """Return a text of several spans."""

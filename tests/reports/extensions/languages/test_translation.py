@@ -16,8 +16,9 @@ from reports.content import wording
 from reports.content.build import build
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.document import WORDS, Document
-from reports.languages import LANGUAGES, Language, number, remains_english, translate
-from reports.languages.table import TABLE
+from reports.extensions.languages import number, remains_english, translate
+from reports.extensions.languages.table import TABLE
+from reports.languages import LANGUAGES, Language
 from reports.render import html
 from reports.render.pages.run import document
 from reports.sections.meaning import Meaning
@@ -107,7 +108,7 @@ def promised(shown: Document) -> Iterator[str]:
 def test_no_text_of_the_first_pages_no_heading_and_no_head_of_a_table_is_missing(
     run: Path,
 ) -> None:
-    """A new or changed text needs its row in reports/languages/table.py."""
+    """A new or changed text needs its row in reports/extensions/languages/table.py."""
     other = Auditing("SHA256:a", "SHA256:b", one_hand=False)
     for audience, auditing in ((INTERNAL, None), (INTERNAL, other), (PUBLIC, None)):
         texts = dict.fromkeys(promised(document(build(run, audience, auditing))))
@@ -185,3 +186,17 @@ def test_an_english_report_says_nothing_of_languages(make_run: MakeRun) -> None:
     assert '<html lang="en-GB">' in page
     assert "no translation yet" not in page
     assert 'lang="en">' not in page
+
+
+def test_where_the_texts_were_removed_pages_are_english_and_say_so(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = build(make_run(spec_extra={"report": {"language": "de"}}))
+
+    def removed(name: str) -> None:
+        raise ModuleNotFoundError(name="reports.extensions.languages")
+
+    monkeypatch.setattr("reports.render.pages.run.import_module", removed)
+    page = html.compose(report).decode("utf-8")
+    assert '<html lang="en-GB">' in page
+    assert page.count("These pages were to be in another language (de-DE).") == 1

@@ -11,12 +11,9 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
 
-from reports.languages.table import REMAINS_ENGLISH, TABLE, Text
-
-Language = Literal["en", "de", "fr"]
-LANGUAGES: Final[tuple[Language, ...]] = ("en", "de", "fr")
+from reports.extensions.languages.table import REMAINS_ENGLISH, TABLE, Text
+from reports.languages import WRITING, Language
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+")
@@ -26,47 +23,6 @@ _PRINTED = re.compile(
 )
 _SENTENCES = re.compile(r"(?<=[.!?])\s(?=[A-ZÀ-Ý“])")
 _DEPTH = 6
-
-
-@dataclass(frozen=True)
-class Writing:
-    """How a language writes.
-
-    Attributes:
-        tag: As web pages and PDF files name it.
-        decimal: Between whole and fraction.
-        thousands: Between groups of three digits.
-        months: Names of the months.
-        date: Of a moment: {day}, {month}, {year} and {time}.
-    """
-
-    tag: str
-    decimal: str
-    thousands: str
-    months: tuple[str, ...]
-    date: str
-
-
-WRITING: Final[Mapping[str, Writing]] = {
-    "en": Writing(
-        "en-GB", ".", ",",
-        ("January", "February", "March", "April", "May", "June", "July", "August", "September",
-         "October", "November", "December"),
-        "{day} {month} {year}, {time} UTC",
-    ),
-    "de": Writing(
-        "de-DE", ",", ".",
-        ("Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August", "September",
-         "Oktober", "November", "Dezember"),
-        "{day}. {month} {year}, {time} UTC",
-    ),
-    "fr": Writing(
-        "fr-FR", ",", "\u202f",
-        ("janvier", "février", "mars", "avril", "mai", "juin", "juillet", "août", "septembre",
-         "octobre", "novembre", "décembre"),
-        "{day} {month} {year}, {time} UTC",
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
