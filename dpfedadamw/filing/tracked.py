@@ -11,6 +11,8 @@ from dpfedadamw.registration import extension
 if TYPE_CHECKING:
     from dpfedadamw.run.training import Training
 
+# Where trackers write, beside the runs.
+FOLDER = "tracking"
 _MODULE = "dpfedadamw.extensions.trackers.tracking"
 
 
@@ -56,7 +58,14 @@ def tracked(training: Training, names: Sequence[str], say: Callable[[str], None]
     if not names:
         yield _Nobody()
         return
-    told = extension(_MODULE, f"--tracker {names[0]}").of_training(training, names)
+    told = extension(_MODULE, f"--tracker {names[0]}").Tracking(
+        names,
+        training.run.path.parent / FOLDER,
+        training.experiment.spec,
+        training.run,
+        training.completed,
+        training.experiment.plan.participants_hidden,
+    )
     try:
         yield told
     finally:

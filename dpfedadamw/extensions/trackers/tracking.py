@@ -23,12 +23,9 @@ from dpfedadamw.registration import LAST, Registry
 from dpfedadamw.storage.foreign import read_json_lines
 
 if TYPE_CHECKING:
-    from dpfedadamw.run.training import Training
     from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec import Spec
 
-# Where trackers write, beside the runs.
-FOLDER = "tracking"
 # What of a spec is public in every run: no path, no digest of data, nobody's free text.
 _SECTIONS = ("algorithm", "federation", "privacy", "randomness", "evaluation", "compute")
 _SINGLE = ("name", "data.dataset", "data.clients", "data.partition.kind", "model.name")
@@ -178,18 +175,6 @@ class Tracking:
                 reason = str(error).partition("\n")[0] or type(error).__name__
                 self.problems.append(f"tracker {name}: was told no more, it failed ({reason})")
                 del self._open[name]
-
-
-def of_training(training: Training, names: Sequence[str]) -> Tracking:
-    """Trackers of a run in progress, which write to ``tracking`` beside it."""
-    return Tracking(
-        names,
-        training.run.path.parent / FOLDER,
-        training.experiment.spec,
-        training.run,
-        training.completed,
-        training.experiment.plan.participants_hidden,
-    )
 
 
 def outcome_of(summary: Mapping[str, Any]) -> dict[str, Setting]:
