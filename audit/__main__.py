@@ -97,8 +97,15 @@ def _judged_run(run_dir: Path, as_json: bool) -> tuple[str, bool]:
 
 def _judged_claim(source: str, as_json: bool) -> tuple[str, bool]:
     """What is printed of a paper's claim, and whether it holds."""
-    from audit.claims import judge_claim, load_claim
-    from audit.claims.rendering import render_claim
+    try:
+        from audit.extensions.claims import judge_claim, load_claim
+        from audit.extensions.claims.rendering import render_claim
+    except ModuleNotFoundError as error:
+        if error.name not in ("audit.extensions", "audit.extensions.claims"):
+            raise
+        raise AuditError(
+            "--paper-claim: needs audit/extensions/claims, which was removed here"
+        ) from None
 
     judged = judge_claim(load_claim(source))
     found = judged.to_json()

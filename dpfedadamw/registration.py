@@ -25,6 +25,38 @@ from typing import Protocol, TypeVar
 from dpfedadamw.errors import DpfedadamwError
 
 
+class MissingExtensionError(DpfedadamwError):
+    """What was asked for belongs to an extension whose folder is not there."""
+
+
+def extension(module: str, wanted: str) -> ModuleType:
+    """A module of an extension, which nothing imports by name because its folder may be deleted.
+
+    Args:
+        module: Its full name, ``"dpfedadamw.extensions.trackers.tracking"``.
+        wanted: What the user asked for, in the message.
+
+    Raises:
+        MissingExtensionError: If the extension's folder is not there.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (said := missing_extension(error)) is None:
+            raise
+        raise MissingExtensionError(f"{wanted}: {said}") from None
+
+
+def missing_extension(error: ModuleNotFoundError) -> str | None:
+    """What is said where the folder of an extension was deleted; None if no folder is missing."""
+    package, *below = (error.name or "").split(".")
+    ours = package in ("dpfedadamw", "audit", "reports")
+    if not ours or below[:1] != ["extensions"] or len(below) > 2:
+        return None
+    folder = "/".join((package, *below))
+    return f"needs {folder}, which was removed here; install the whole package"
+
+
 class RegistrationError(DpfedadamwError):
     """Something cannot be registered: its name is taken, or the package that has it is broken."""
 

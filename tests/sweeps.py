@@ -10,7 +10,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.errors import SpecError
 from dpfedadamw.extensions.sweeps.runner import Runner
 from dpfedadamw.spec.matrix import load_sweep
-from reports.comparison import tidy
+from reports.rows import tidy
 from tests.runs import call, small_spec
 
 BASE = specs.dump(small_spec())

@@ -16,7 +16,7 @@ from scipy import optimize, stats
 
 import specs
 from audit.checks import checks_of
-from audit.claims.claim import shipped
+from audit.extensions.claims.claim import shipped
 from audit.reading.units import CLIENT, RECORD
 from dpfedadamw.accounting.rdp import divergence
 from dpfedadamw.algorithms.adaptive_iterations import best_local_steps

@@ -19,7 +19,12 @@ CORE = (
     "dpfedadamw/errors.py",
     "dpfedadamw/profiling.py",
 )
-EXTENSIONS = ("dpfedadamw/extensions", "dpfedadamw/integrations")
+EXTENSIONS = (
+    "dpfedadamw/extensions",
+    "dpfedadamw/integrations",
+    "reports/extensions",
+    "audit/extensions",
+)
 TIERS = {
     "trusted core": CORE,
     "engine": ("dpfedadamw",),
@@ -42,10 +47,10 @@ def files_of(*places: str) -> list[Path]:
 def tier(name: str) -> list[Path]:
     """The files of a tier; what the core or an extension has is no one else's."""
     found = files_of(*TIERS[name])
-    if name == "engine":
-        others = {*files_of(*CORE), *files_of(*EXTENSIONS)}
-        return [path for path in found if path not in others]
-    return found
+    if name in ("trusted core", "extensions"):
+        return found
+    others = {*files_of(*CORE), *files_of(*EXTENSIONS)}
+    return [path for path in found if path not in others]
 
 
 def lines(paths: list[Path]) -> int:

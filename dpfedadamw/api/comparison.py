@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from dpfedadamw.api.running import Run
 from dpfedadamw.api.tables import Table
 from dpfedadamw.errors import DpfedadamwError
-
-if TYPE_CHECKING:
-    from reports.comparison import Comparison as Found
+from dpfedadamw.registration import extension
 
 
 class Comparison:
@@ -21,13 +20,13 @@ class Comparison:
         found: The comparison, as the reports make it.
     """
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Any) -> None:
         self._found = found
 
     @property
     def rows(self) -> Table:
         """A row a run: what everybody may know of it. Ranks are in `markdown` and `data`."""
-        from reports.comparison import tidy
+        from reports.rows import tidy
 
         entries = (entry for group in self._found.groups for entry in group.entries)
         return Table(tidy.row_of(run.path) for entry in entries for run in entry.runs)
@@ -35,23 +34,17 @@ class Comparison:
     @property
     def data(self) -> dict[str, Any]:
         """What ``compare --json`` prints: groups, ranks, and why groups are not ranked together."""
-        from reports.comparison.data import as_dict
-
-        return as_dict(self._found)
+        return dict(_comparing(".data").as_dict(self._found))
 
     @property
     def markdown(self) -> str:
         """The tables in Markdown."""
-        from reports.comparison import tables
-
-        return tables.as_markdown(self._found)
+        return str(_comparing(".tables").as_markdown(self._found))
 
     @property
     def latex(self) -> str:
         """The tables in LaTeX."""
-        from reports.comparison import tables
-
-        return tables.as_latex(self._found)
+        return str(_comparing(".tables").as_latex(self._found))
 
     def __repr__(self) -> str:
         return self.markdown
@@ -79,10 +72,13 @@ def compare(
         DpfedadamwError: If nobody is towards whom ε could agree.
         reports.errors.ReportError: If runs cannot be compared, a line each.
     """
-    from reports import comparison
-    from reports.comparison.terms import Towards
-
-    if towards not in list(Towards):
-        raise DpfedadamwError(f"towards {towards!r}: must be one of {', '.join(Towards)}")
+    comparison = _comparing()
+    known = list(comparison.Towards)
+    if towards not in known:
+        raise DpfedadamwError(f"towards {towards!r}: must be one of {', '.join(known)}")
     paths = [run.path if isinstance(run, Run) else Path(run) for run in runs]
-    return Comparison(comparison.compare(paths, audience, Towards(towards), tolerance))
+    return Comparison(comparison.compare(paths, audience, comparison.Towards(towards), tolerance))
+
+
+def _comparing(module: str = "") -> ModuleType:
+    return extension(f"reports.extensions.comparison{module}", "compare")

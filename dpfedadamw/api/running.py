@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dpfedadamw.algorithms.registry import AlgorithmEntry
     from dpfedadamw.federation.rounds import RoundResult
     from dpfedadamw.filing.after_training import Filing, Trained
+    from dpfedadamw.filing.tracked import Told
     from dpfedadamw.filing.whole import Finished
-    from dpfedadamw.integrations.tracking import Tracking
     from dpfedadamw.models.own.fitting import Loss
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training
@@ -461,15 +461,14 @@ def run(
     """
     given = _Given.of(options)
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.filing import whole
+    from dpfedadamw.filing import tracked, whole
     from dpfedadamw.filing.replaying import after_training
-    from dpfedadamw.integrations import tracking
     from dpfedadamw.run.training import start
 
     with given.handed_over():
         wanted = given.read(spec, changes)
         _check_replay(replay, wanted)
-        tracking.check(given.trackers)
+        tracked.check(given.trackers)
         experiment = prepare(wanted, pick_device(given.device))
         filing = given.filing()
         training = start(experiment, Path(out), given.engine, escrow=given.kept)
@@ -478,7 +477,7 @@ def run(
                 trained = _trained(training, given.callbacks, told)
                 again = after_training(training, replay, given.kept) if replay else None
                 finished = whole.finish(trained, filing, replay=again)
-                told.finish(tracking.outcome_of(finished.summary))
+                told.finished(finished.summary)
         except BaseException as error:
             rundir.mark_resumable(error, training.run.path, given.kept is not None)
             raise
@@ -500,11 +499,10 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
             it wrote.
     """
     given = _Given.of(options)
-    from dpfedadamw.filing import whole
-    from dpfedadamw.integrations import tracking
+    from dpfedadamw.filing import tracked, whole
 
-    tracking.check(given.trackers)
-    told: list[Tracking] = []
+    tracked.check(given.trackers)
+    told: list[Told] = []
     found = rundir.open_existing(Path(run_dir))
 
     def train_the_rest(lock: RunLock) -> Trained:
@@ -520,7 +518,7 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
         with given.handed_over(found.path), contextlib.ExitStack() as opened:
             finished = whole.resume(found, train_the_rest, given.filing)
             if finished is not None and told:
-                told[0].finish(tracking.outcome_of(finished.summary))
+                told[0].finished(finished.summary)
     except BaseException as error:
         rundir.mark_resumable(error, found.path, given.kept is not None)
         raise
@@ -622,21 +620,16 @@ def handing_over(
     return [*([] if whole else [HANDED_OVER]), *records]
 
 
-@contextlib.contextmanager
-def _tracked(training: Training, trackers: Sequence[str]) -> Iterator[Tracking]:
+def _tracked(
+    training: Training, trackers: Sequence[str]
+) -> contextlib.AbstractContextManager[Told]:
     """Trackers of a run in progress; what goes wrong in one is a warning."""
-    from dpfedadamw.integrations.tracking import of_training
+    from dpfedadamw.filing.tracked import tracked
 
-    told = of_training(training, trackers)
-    try:
-        yield told
-    finally:
-        told.close()
-        for problem in told.problems:
-            warnings.warn(problem, stacklevel=3)
+    return tracked(training, trackers, lambda problem: warnings.warn(problem, stacklevel=4))
 
 
-def _trained(training: Training, callbacks: Iterable[Callback], told: Tracking) -> Trained:
+def _trained(training: Training, callbacks: Iterable[Callback], told: Told) -> Trained:
     """Train what is left; the caller holds the lock."""
     from dpfedadamw.filing import whole
 

@@ -33,6 +33,7 @@ from dpfedadamw.cli.terminal import (
     status,
     stop,
 )
+from dpfedadamw.registration import extension
 
 if TYPE_CHECKING:
     from audit.verdict import Findings
@@ -153,7 +154,8 @@ def audit(
             refuse("--paper-claim: judges a claim without a run; leave out RUN_DIR and --write")
         if replay is not None or draw is not None or openings is not None or data or escrow:
             refuse("--paper-claim: judges a claim without a run; there is nothing to replay")
-        _judge_claim(paper_claim, as_json)
+        judging = extension("dpfedadamw.extensions.claims.commands", "--paper-claim")
+        judging.judge(paper_claim, as_json)
         return
     if timestamp is not None and not write:
         refuse("--timestamp: nothing is signed without --write")
@@ -278,34 +280,6 @@ def _tell(
     exit_by(found["verdict"])
 
 
-def _judge_claim(source: str, as_json: bool) -> None:
-    from audit.claims import judge_claim, load_claim
-
-    with status("accounting", quiet=as_json):
-        judged = judge_claim(load_claim(source))
-    if as_json:
-        print_json(judged.to_json())
-    else:
-        out.print(display.claim(judged.to_json()))
-    if not judged.holds:
-        raise typer.Exit(EXIT_NOT_PASSED)
-
-
-def claim(
-    file: Annotated[
-        str,
-        typer.Argument(metavar="CLAIM", help="A YAML file, or a shipped claim's name."),
-    ],
-    as_json: JsonOption = False,
-) -> None:
-    """Judge a printed privacy claim without a run, as `audit --paper-claim`.
-
-    What epsilon follows from the settings that a paper states, under each way of reading them, and
-    which of those the printed one covers. Exit code 1 where it does not hold.
-    """
-    _judge_claim(file, as_json)
-
-
 @may_run_named_code
 def canaries(
     subject: Annotated[
@@ -383,10 +357,9 @@ def report(
     assumptions and what may not be ranked with what; its signature names each run by its digests.
     """
     if compare:
-        from dpfedadamw.cli.compare import file_comparison
-
         target = output or (out_dir or Path()) / "comparison"
-        file_comparison(run_dirs or [], target, audience, auditor_key, timestamp, as_json)
+        comparing = extension("dpfedadamw.extensions.comparison.commands", "--compare")
+        comparing.file_comparison(run_dirs or [], target, audience, auditor_key, timestamp, as_json)
         return
     if output is not None:
         refuse("--output: belongs to --compare; a run's report is written into its folder")

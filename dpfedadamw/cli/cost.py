@@ -10,7 +10,6 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
-from dpfedadamw.cli.extensions import commands_of
 from dpfedadamw.cli.frontier import display_frontier
 from dpfedadamw.cli.options import (
     JsonOption,
@@ -27,6 +26,7 @@ from dpfedadamw.cli.terminal import (
     status,
     stop,
 )
+from dpfedadamw.registration import extension
 
 if TYPE_CHECKING:
     from dpfedadamw.spec import Spec
@@ -56,8 +56,7 @@ def epsilon(
     from dpfedadamw.spec.matrix import load_private_selection
 
     if (selected := load_private_selection(spec, changes or ())) is not None:
-        if (sweeps := commands_of("sweeps")) is None:
-            refuse(f"{spec} is a sweep, and this installation has no sweeps; give one cell's spec")
+        sweeps = extension("dpfedadamw.extensions.sweeps.commands.selection", str(spec))
         _end_if_refuted(
             sweeps.foretell_alone(selected, lambda plan: _expected(plan, 1, check), as_json)
         )

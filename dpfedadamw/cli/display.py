@@ -469,26 +469,3 @@ def findings_table(findings: Mapping[str, Any], level: int | None = None) -> Ren
     overall = Text.assemble("overall: ", verdict_at_level(findings["verdict"], level))
     notes = [Text(f"  {text}", style="yellow") for text in findings["qualifications"]]
     return Group(table, overall, *notes)
-
-
-def claim(found: Mapping[str, Any]) -> RenderableType:
-    """A judged claim of a paper: what it states, the verdict, and every reading."""
-    from audit.claims import rendering
-
-    verdict = Text.assemble(verdict_text(found["verdict"]), f": {found['reason']}")
-    remarks = [("remark", text) for text in found["remarks"]]
-    parts: list[RenderableType] = [facts([*rendering.facts(found), ("verdict", verdict), *remarks])]
-    if found["readings"]:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column(rendering.heading(found), justify="right", no_wrap=True)
-        table.add_column("reading", overflow="fold", ratio=1)
-        table.add_column("towards", no_wrap=True)
-        table.add_column("the claim", no_wrap=True)
-        for name, means, towards, value, how in rendering.rows(found):
-            reading = Text.assemble(name, "\n", (means, "dim"))
-            table.add_row(Text(value, style="bold"), reading, towards, how)
-        parts.append(table)
-    if found["implied_noise_multiplier"]:
-        title = "noise multiplier that the claimed epsilon would need"
-        parts.append(facts(rendering.implied_rows(found), title=title))
-    return Group(*parts)

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from dpfedadamw.cli.terminal import EXIT_INTERNAL, EXIT_WRONG_INPUT, Stop
 from dpfedadamw.errors import DpfedadamwError, SpecError
+from dpfedadamw.registration import missing_extension
 
 EXIT_SIGNALLED = 128
 
@@ -194,6 +195,8 @@ def _of_the_user(error: BaseException) -> str | None:
         return f"{text.rstrip('.')}; see {help_command}" if help_command else text
     if type(error).__name__ == "Abort" and type(error).__module__.startswith("typer"):
         return "nothing was entered"
+    if isinstance(error, ModuleNotFoundError) and (said := missing_extension(error)):
+        return f"this {said}"
     return str(error) if isinstance(error, _user_errors()) else None
 
 

@@ -56,9 +56,10 @@ def evidence_close(
     A federated client does not know which of its rounds is the last, so that it pauses after each.
     The claim is what the loop stated at its last pause. Sign and audit come after.
     """
-    from dpfedadamw.integrations.evidence import close_paused
+    from dpfedadamw.registration import extension
 
-    closed = [str(close_paused(run_dir).path) for run_dir in run_dirs]
+    recorders = extension("dpfedadamw.extensions.recorders.evidence", "evidence close")
+    closed = [str(recorders.close_paused(run_dir).path) for run_dir in run_dirs]
     if as_json:
         print_json({"closed": closed})
     else:

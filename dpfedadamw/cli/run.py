@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,8 +44,8 @@ from dpfedadamw.profiling import profiled, within
 if TYPE_CHECKING:
     from audit.reexecution.base import Replay
     from dpfedadamw.filing.after_training import Filing, Trained
+    from dpfedadamw.filing.tracked import Told
     from dpfedadamw.filing.whole import Finished
-    from dpfedadamw.integrations.tracking import Tracking
     from dpfedadamw.profiling import Profile
     from dpfedadamw.run.training import Training
     from dpfedadamw.rundir import RunDirectory
@@ -165,9 +165,9 @@ def run(
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
     if tracker:
-        from dpfedadamw.integrations import tracking
+        from dpfedadamw.filing import tracked
 
-        tracking.check(tracker)
+        tracked.check(tracker)
     with profiled() if profile else contextlib.nullcontext() as spent:
         if resume is not None:
             _resume(
@@ -245,7 +245,6 @@ def _resume(
     """Finish a run that was cut off, wherever that was."""
     with within("start"):
         from dpfedadamw.filing import after_training, whole
-        from dpfedadamw.integrations.tracking import outcome_of
         from dpfedadamw.rundir import open_existing
 
     run = open_existing(run_dir)
@@ -262,7 +261,7 @@ def _resume(
         told.append(opened.enter_context(_tracked(training, trackers)))
         return _train(training, as_json, told[0])
 
-    told: list[Tracking] = []
+    told: list[Told] = []
     with resumable(run.path, escrow is not None), contextlib.ExitStack() as opened:
         try:
             finished = whole.resume(
@@ -279,7 +278,7 @@ def _resume(
             exit_by(after_training.filed_verdict(run))
             return
         if told:
-            told[0].finish(outcome_of(finished.summary))
+            told[0].finished(finished.summary)
         _show(finished, run, as_json, spent)
 
 
@@ -293,21 +292,19 @@ def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | N
     return after_training.Filing(signers, after_training.authority(timestamp))
 
 
-@contextlib.contextmanager
-def _tracked(training: Training, trackers: Sequence[str]) -> Iterator[Tracking]:
+def _tracked(
+    training: Training, trackers: Sequence[str]
+) -> contextlib.AbstractContextManager[Told]:
     """Trackers of a run in progress; what goes wrong in one is said, and the run goes on."""
-    from dpfedadamw.integrations.tracking import of_training
+    from dpfedadamw.filing.tracked import tracked
 
-    told = of_training(training, trackers)
-    try:
-        yield told
-    finally:
-        told.close()
-        for problem in told.problems:
-            err.print(Text(f"note: {problem}", style="yellow"), soft_wrap=True)
+    def say(problem: str) -> None:
+        err.print(Text(f"note: {problem}", style="yellow"), soft_wrap=True)
+
+    return tracked(training, trackers, say)
 
 
-def _train(training: Training, as_json: bool, told: Tracking) -> Trained:
+def _train(training: Training, as_json: bool, told: Told) -> Trained:
     from dpfedadamw.api.tables import rounded_up
     from dpfedadamw.filing import whole
 
@@ -375,14 +372,13 @@ def _again_unasked(
 
 
 def _finish(
-    trained: Trained, filing: Filing, as_json: bool, told: Tracking, replay: Replay | None = None
+    trained: Trained, filing: Filing, as_json: bool, told: Told, replay: Replay | None = None
 ) -> Finished:
     """Attest, audit, report and sign, and tell trackers what the run came to."""
     from dpfedadamw.filing import whole
-    from dpfedadamw.integrations.tracking import outcome_of
 
     finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json), replay)
-    told.finish(outcome_of(finished.summary))
+    told.finished(finished.summary)
     return finished
 
 

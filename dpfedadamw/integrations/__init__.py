@@ -1,1 +1,4 @@
-"""Recorders and adapters for training loops that are not this package's own."""
+"""Names that programs import recorders and trackers by; the code is in `dpfedadamw.extensions`.
+
+These names stay. Where the folder of an extension was deleted, importing its name here fails.
+"""

@@ -23,7 +23,7 @@ from bench_clipping import workload
 from opacus import PrivacyEngine
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpfedadamw.integrations.opacus import Recorder
+from dpfedadamw.extensions.recorders.opacus import Recorder
 
 _MODEL, _BATCH, _GOAL = "GN-ResNet-18", 16, 0.15
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from reports.content.build import build
 from reports.content.parts import INTERNAL, FigureText, Report, registered
 from reports.content.serialise import check
+from reports.signatures.trust.signer import SigningKey
 
 
 def data_of(run: Path, audience: str = INTERNAL) -> dict[str, Any]:
@@ -27,3 +31,13 @@ def report_of(data: dict[str, Any]) -> Report:
 def hold_against_schema(data: dict[str, Any]) -> None:
     """Raise a ReportError if the data do not fit the report's schema."""
     check(data, "report")
+
+
+def write_comparison(
+    runs: Sequence[Path], folder: Path, audience: str = INTERNAL, key: SigningKey | None = None
+) -> dict[str, Path]:
+    """A comparison's files by kind; skips the test where that extension was removed."""
+    compare = pytest.importorskip("reports.extensions.comparison").compare
+    from reports.extensions.comparison import report
+
+    return report.write(compare(runs, audience), folder, key)

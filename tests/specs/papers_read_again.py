@@ -12,7 +12,8 @@ from functools import cache
 import yaml
 
 import specs
-from reports.comparison import cross_table, differences, tidy
+from dpfedadamw.extensions.sweeps import cross_table, differences
+from reports.rows import tidy
 from tests.specs.results_page import ROOT
 
 PAGE = ROOT / "docs" / "method.md"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import specs
-from reports.comparison import tidy
+from reports.rows import tidy
 from tests.specs import papers_read_again, results_page
 from tests.specs.results_page import PAGE, ROOT
 

@@ -17,7 +17,7 @@ def shared_noise(rows: Iterable[Mapping[str, Any]]) -> str | None:
     Args:
         rows: The results of a sweep.
     """
-    from reports.comparison import runs, tidy
+    from reports.rows import runs, tidy
 
     groups: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:

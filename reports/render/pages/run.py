@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import import_module
 
 from reports import figures, formatting
 from reports.content.audit import Audit
@@ -21,13 +23,18 @@ from reports.document import (
     ended,
     sentence,
 )
+from reports.document.blocks import paragraph
 from reports.errors import ReportError
-from reports.languages import WRITING, Language, translate
+from reports.languages import WRITING, Language
 from reports.reading.files import clean
 from reports.render.pages import first
-from reports.render.translation import translated
 from reports.sections.mechanism import short_description
 from reports.sections.randomness import Randomness
+
+_REMOVED = (
+    "These pages were to be in another language ({tag}). Its texts were removed from the "
+    "installation that wrote them, so they are in English."
+)
 
 
 def document(report: Report) -> Document:
@@ -59,7 +66,7 @@ def document(report: Report) -> Document:
         ),
         identifier=identity.run,
         created=identity.created,
-        date=date_in_words(identity.created, identity.language),
+        date=date_in_words(identity.created),
         paper=identity.paper,
         band=first.band(report),
         qualifications=tuple(ended(sentence(text)) for text in report[Qualifications].root),
@@ -74,7 +81,21 @@ def document(report: Report) -> Document:
         attachment=ATTACHMENT,
         data=as_json(report.data()),
     )
-    return translated(shown, identity.language)
+    return shown if identity.language == "en" else _in_language(shown, identity.language)
+
+
+def _in_language(shown: Document, language: Language) -> Document:
+    """Return a document in another language; in English, which it says, where that was removed."""
+    try:
+        pages = import_module("reports.extensions.languages.pages")
+    except ModuleNotFoundError as error:
+        if error.name not in ("reports.extensions", "reports.extensions.languages"):
+            raise
+        note = paragraph(_REMOVED.format(tag=WRITING[language].tag), "small")
+        front, *others = shown.front
+        return replace(shown, front=(replace(front, blocks=(note, *front.blocks)), *others))
+    found: Document = pages.translated(shown, language)
+    return found
 
 
 def _footer(report: Report) -> str:
@@ -127,7 +148,7 @@ def date_in_words(created: str, language: Language = "en") -> str:
     """Return a stated time as "21 November 2026, 09:21 UTC", or as another language has it."""
     moment = moment_of(created)
     if moment is None:
-        return translate("date not stated", language) or ""
+        return "date not stated"
     writing = WRITING[language]
     return writing.date.format(
         day=moment.day,

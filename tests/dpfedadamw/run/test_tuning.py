@@ -16,10 +16,10 @@ from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import check_trial, read_trial
 from dpfedadamw.storage.disk import write_json
-from reports.comparison import compare, tidy
 from reports.content import accounting, guarantee, outcomes, tuning
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.reading.source import load
+from reports.rows import tidy
 from reports.sections.outside_budget import outside_budget
 from tests.faults.tuning_faults import (
     CLIENTS_SELECTED,
@@ -173,6 +173,7 @@ def test_a_search_under_other_seeds_is_said_by_the_report_and_the_results(search
 
 
 def test_a_comparison_names_what_was_picked_by_test_accuracy(selected, searched):
+    compare = pytest.importorskip("reports.extensions.comparison").compare
     groups = compare([selected[0].path, searched[0].path]).groups
     remarks = [remark for group in groups for remark in group.remarks]
     picked = [remark for remark in remarks if "best was picked by test accuracy" in remark]

@@ -18,10 +18,8 @@ import numpy as np
 import pytest
 
 from reports import build_report
-from reports.comparison import compare
-from reports.render import comparison_report
 from tests.reports.changed_runs import change_participation
-from tests.reports.data import data_of
+from tests.reports.data import data_of, write_comparison
 
 pikepdf = pytest.importorskip("pikepdf", reason="pikepdf is not installed")
 
@@ -122,7 +120,7 @@ def test_planted_values_reach_no_comparison(make_run: MakeRun, tmp_path: Path) -
     for run in runs:
         plant(run)
     for audience in ("internal", "public"):
-        for path in comparison_report.write(compare(runs, audience), tmp_path / "out").values():
+        for path in write_comparison(runs, tmp_path / "out", audience).values():
             assert_clean(path)
 
 
@@ -140,10 +138,10 @@ def test_other_participation_leaves_the_same_public_comparison(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     run, other = make_run("a"), make_run("b", private=False, identifier="2b3c4d5e")
-    before = comparison_report.write(compare([run, other], "public"), tmp_path / "before")
+    before = write_comparison([run, other], tmp_path / "before", "public")
     kept = {kind: path.read_bytes() for kind, path in before.items()}
     change_participation(run)
-    after = comparison_report.write(compare([run, other], "public"), tmp_path / "after")
+    after = write_comparison([run, other], tmp_path / "after", "public")
     assert {kind: path.read_bytes() for kind, path in after.items()} == kept
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from reports import build_report
-from reports.comparison import compare
-from reports.render import comparison_report
+from tests.reports.data import write_comparison
 from tests.reports.render.browser import Browser, program
 
 MakeRun = Any  # the builder that conftest gives
@@ -56,7 +55,7 @@ def page(
     run = build(folder / "run", **RUNS[request.param])
     if request.param == "compared":
         other = run_builder(folder / "other", private=False, identifier="2b3c4d5e")
-        found = comparison_report.write(compare([run, other]), folder / "out")["html"]
+        found = write_comparison([run, other], folder / "out")["html"]
     else:
         found = build_report(run).html
     return found.rename(folder / f"{request.param}.html")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from reports import build_report
-from reports.comparison import compare
-from reports.render import comparison_report, sign_off
+from reports.render import sign_off
 from reports.signatures import pades
+from tests.reports.data import write_comparison
 from tests.reports.signing_keys import fresh
 
 pikepdf = pytest.importorskip("pikepdf", reason="pikepdf is not installed")
@@ -52,6 +52,8 @@ def opened(
     request: pytest.FixtureRequest, run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
     audience, kind = request.param
+    if kind == "french":
+        pytest.importorskip("reports.extensions.languages")
     run = run_builder(tmp_path_factory.mktemp("conformance") / "run", **KINDS[kind])
     if kind == "signed off":
         build_report(run)
@@ -59,7 +61,7 @@ def opened(
         decision = sign_off.Decision("Approved.", "A. Person", "2026-11-22")
         sign_off.write(run, path, decision=decision, key=fresh("auditor"))
     elif kind == "compared":
-        found = comparison_report.write(compare([run]), run.parent / "out", fresh("auditor"))
+        found = write_comparison([run], run.parent / "out", key=fresh("auditor"))
         path = found["pdf"]
     else:
         path = build_report(run, audience).pdf

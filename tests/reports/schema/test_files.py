@@ -14,9 +14,13 @@ from reports.content.schema import definitions, nested
 FOLDER = Path(reports.__file__).parent / "schema"
 
 
-@pytest.mark.parametrize(
-    "name", ["report.schema.json", "comparison.schema.json", "site.schema.json"]
-)
+def test_there_is_a_file_for_reports_and_for_each_extension_that_has_a_model() -> None:
+    models = FOLDER.parent.glob("extensions/*/schema.py")
+    names = {"report", *(path.parent.name for path in models)}
+    assert set(schema.files()) == {f"{name}.schema.json" for name in names}
+
+
+@pytest.mark.parametrize("name", sorted(schema.files()))
 def test_file_and_models_say_the_same(name: str) -> None:
     """After a change of the models: python -m reports.schema."""
     assert (FOLDER / name).read_text("utf-8") == schema.files()[name]

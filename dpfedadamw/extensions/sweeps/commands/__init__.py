@@ -5,9 +5,6 @@ from __future__ import annotations
 import typer
 
 from dpfedadamw.extensions.sweeps.commands import command, tables
-from dpfedadamw.extensions.sweeps.commands.selection import foretell_alone
-
-__all__ = ["add_to", "foretell_alone"]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -16,16 +16,6 @@ from dpfedadamw.cli.foreign_code import handed_on, may_run_named_code
 from dpfedadamw.cli.options import DeviceOption, JsonOption, SetOption, SpecArgument
 from dpfedadamw.cli.terminal import err, refuse
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.extensions.sweeps.commands.choice import chosen_cells, once
-from dpfedadamw.extensions.sweeps.commands.ending import tell
-from dpfedadamw.extensions.sweeps.commands.execution import run_cells
-from dpfedadamw.extensions.sweeps.commands.listing import list_cells
-from dpfedadamw.extensions.sweeps.commands.results import (
-    bests_of,
-    released,
-    results_of,
-    write_results,
-)
 
 if TYPE_CHECKING:
     from dpfedadamw.extensions.sweeps.runner import Job
@@ -106,6 +96,16 @@ def sweep_run(
     Each cell is a run like any other: trained, audited, reported and signed. The same command goes
     on where a sweep was cut off. Exit code 0 when all cells are done and their audits passed.
     """
+    from dpfedadamw.extensions.sweeps.commands.choice import chosen_cells, once
+    from dpfedadamw.extensions.sweeps.commands.ending import tell
+    from dpfedadamw.extensions.sweeps.commands.execution import run_cells
+    from dpfedadamw.extensions.sweeps.commands.listing import list_cells
+    from dpfedadamw.extensions.sweeps.commands.results import (
+        bests_of,
+        released,
+        results_of,
+        write_results,
+    )
     from dpfedadamw.extensions.sweeps.folder import SweepFolder
     from dpfedadamw.extensions.sweeps.inputs import check_inputs
     from dpfedadamw.extensions.sweeps.runner import Job

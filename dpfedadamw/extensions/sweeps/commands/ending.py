@@ -28,7 +28,7 @@ def tell(
     as_json: bool,
 ) -> None:
     """Say what came of it, and end by it."""
-    from reports.comparison import runs
+    from reports.rows import runs
 
     failed = [job for job in jobs if job.state == "failed"]
     later = {cell.combination: len(cell.released) for cell in sweep.cells}

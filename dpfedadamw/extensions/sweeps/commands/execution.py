@@ -62,8 +62,8 @@ def run_cells(
 def _keep(job: Job) -> None:
     """Keep what a finished run says of itself to everybody, and on what it was computed."""
     from dpfedadamw.extensions.sweeps.folder import SweepError, machine_of
-    from reports.comparison import tidy
     from reports.errors import ReportError
+    from reports.rows import tidy
 
     run = job.folder.newest_run()
     assert run is not None
@@ -80,8 +80,8 @@ def _erase(job: Job) -> None:
     from dpfedadamw.errors import DpfedadamwError
     from dpfedadamw.extensions.sweeps.folder import SweepError
     from dpfedadamw.filing import after_training, erasure
-    from reports.comparison import runs
     from reports.errors import ReportError
+    from reports.rows import runs
 
     run, row = job.folder.newest_run(), job.folder.result()
     if run is None or row is None or row.get("run") != run.identifier:

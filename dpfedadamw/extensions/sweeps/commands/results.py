@@ -60,7 +60,7 @@ def results_of(
 
 def _columns(cell: Cell) -> dict[str, str]:
     """A cell's labels by what its axes are called in the results, where no name is taken twice."""
-    from reports.comparison import tidy
+    from reports.rows import tidy
 
     known = tidy.columns_of([dict.fromkeys((*tidy.SEARCH, *tidy.SOMETIMES), "")])
     return {
@@ -70,7 +70,7 @@ def _columns(cell: Cell) -> dict[str, str]:
 
 def _beside(sweep: Sweep, cell: Cell) -> dict[str, Any]:
     """What a paper prints for a cell, and which fields of the sweep it does not state."""
-    from reports.comparison import tidy
+    from reports.rows import tidy
 
     found: dict[str, Any] = {}
     for table in sweep.expected:
@@ -88,7 +88,7 @@ def _chosen_as(
     cell: Cell, sweep: Sweep, bests: Mapping[tuple[str, ...], Best]
 ) -> dict[str, str | int]:
     """What the results say of a cell of a search: nothing of any other cell."""
-    from reports.comparison import tidy
+    from reports.rows import tidy
 
     if not sweep.grids:
         return {}
@@ -104,9 +104,9 @@ def _chosen_as(
 
 def write_results(folder: SweepFolder, rows: Sequence[dict[str, Any]]) -> str | None:
     """Write the results; returns why there is no Parquet, or None."""
-    from reports.comparison import tidy
     from reports.errors import ReportError
     from reports.reading.files import write_atomic
+    from reports.rows import tidy
 
     write_atomic(folder.csv, tidy.as_csv(rows).encode(), 0o644)
     try:

@@ -143,7 +143,7 @@ def foretell(sweep: Sweep, plan: RunPlan, claim: Mapping[str, Any], as_json: boo
 
 def _show(sweep: Sweep, winner: RunDirectory, as_json: bool) -> None:
     """Say which run is published, and end by its verdict."""
-    from reports.comparison import tidy
+    from reports.rows import tidy
 
     row: dict[str, Any] = dict(tidy.row_of(winner.path))
     if as_json:

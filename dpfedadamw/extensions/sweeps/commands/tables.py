@@ -21,8 +21,8 @@ def sweep_merge(
     ],
 ) -> None:
     """Put the results of several machines together; a cell that two of them ran counts once."""
-    from reports.comparison import tidy
     from reports.reading.files import write_atomic
+    from reports.rows import tidy
 
     if output.suffix != ".csv":
         refuse(f"--output {output}: the name must end with .csv")
@@ -70,8 +70,9 @@ def sweep_table(
     With --against, each other row shows what ROW has more than it, with an interval, and whether
     ROW wins, ties or loses at equal ε.
     """
-    from reports.comparison import cross_table, differences, tidy
+    from dpfedadamw.extensions.sweeps import cross_table, differences
     from reports.errors import ReportError
+    from reports.rows import tidy
 
     if measure not in tidy.MEASURES:
         refuse(f"--measure {measure}: one of {', '.join(tidy.MEASURES)}")
@@ -97,8 +98,8 @@ def sweep_table(
 
 def _read(path: Path) -> list[dict[str, Any]]:
     """The rows of a folder or of a file."""
-    from reports.comparison import tidy
     from reports.errors import ReportError
+    from reports.rows import tidy
 
     with status("reading results", quiet=False):
         try:

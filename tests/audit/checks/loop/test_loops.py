@@ -32,8 +32,15 @@ from audit.reading.units import LOOP
 from audit.verdict import Severity, Verdict
 from tests.audit.checks.opened import changed, judged, says
 from tests.audit.corruptions import attest
-from tests.dpfedadamw.integrations import numpy_loop
-from tests.dpfedadamw.integrations.numpy_loop import BATCH, CLIP, NOISE, RATE, RECORDS, STEPS
+from tests.dpfedadamw.extensions.recorders import numpy_loop
+from tests.dpfedadamw.extensions.recorders.numpy_loop import (
+    BATCH,
+    CLIP,
+    NOISE,
+    RATE,
+    RECORDS,
+    STEPS,
+)
 
 Change = Callable[[Any], Any]
 

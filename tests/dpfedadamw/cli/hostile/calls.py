@@ -69,9 +69,9 @@ class Answer:
 _WARM = (
     "audit.auditor", "dpfedadamw.cli.opened", "dpfedadamw.extensions.deployment.collect",
     "dpfedadamw.extensions.figures.registry", "dpfedadamw.filing.whole",
-    "dpfedadamw.integrations.evidence",
-    "dpfedadamw.reexecution.rounds", "dpfedadamw.run.training", "reports.comparison.data",
-    "reports.render", "reports.signatures.verification",
+    "dpfedadamw.extensions.recorders.evidence", "dpfedadamw.reexecution.rounds",
+    "dpfedadamw.run.training", "reports.extensions.comparison.data", "reports.render",
+    "reports.signatures.verification",
 )  # fmt: skip
 
 

@@ -13,11 +13,11 @@ import pytest
 from dpfedadamw import spec as specs
 from dpfedadamw.filing import after_training
 from dpfedadamw.run.training import train
-from reports.comparison import tidy
+from reports.rows import tidy
 from reports.signatures import signing
 from tests.challenged import challenged
 from tests.dpfedadamw.extensions.deployment.loops import led, made, opened
-from tests.dpfedadamw.integrations import loops
+from tests.dpfedadamw.extensions.recorders import loops
 from tests.runs import begin, call, small_spec
 
 _TABLE = """
@@ -36,7 +36,7 @@ purpose: To test.
 governance: {controller: Nobody, region: Nowhere, publication_date: 2026-11-22,
   registry_authors: Nobody}
 """
-_CLAIM = Path("audit/claims/papers/ali-dpfl-epsilon-2-5.yaml")
+_CLAIM = Path("audit/extensions/claims/papers/ali-dpfl-epsilon-2-5.yaml")
 
 
 def make(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpfedadamw.extensions.sweeps.alarms import shared_noise
-from reports.comparison import tidy
+from reports.rows import tidy
 from tests.runs import call
 
 RUN = {"audit": "FAIL", "randomness": "reproducible", "unit": "record", "seed": 0, "run_seed": 100}

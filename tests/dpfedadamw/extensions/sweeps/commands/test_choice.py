@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.comparison import tidy
+from reports.rows import tidy
 from tests.runs import call
 from tests.sweeps import accurate, listed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.comparison import tidy
+from reports.rows import tidy
 from tests.runs import call
 from tests.sweeps import SEARCHED, UNTUNED, accurate
 

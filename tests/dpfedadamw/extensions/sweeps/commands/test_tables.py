@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.comparison import tidy
+from reports.rows import tidy
 from tests.runs import call
 
 

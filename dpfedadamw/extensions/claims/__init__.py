@@ -1,0 +1,1 @@
+"""The command that judges printed claims; `audit.extensions.claims` judges them."""

@@ -1,0 +1,1 @@
+"""Recorders of training loops of others; programs import them from `dpfedadamw.integrations`."""

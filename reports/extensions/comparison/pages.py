@@ -1,0 +1,256 @@
+"""Makes the document on several runs side by side, from a comparison and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reports import formatting
+from reports.content.parts import INTERNAL, plain
+from reports.content.serialise import as_json
+from reports.document import (
+    AUDIENCES_IN_WORDS,
+    SHOWN_ROWS,
+    Band,
+    Document,
+    Picture,
+    Section,
+    blocks,
+    ended,
+    sentence,
+)
+from reports.document.blocks import (
+    LEFT,
+    RIGHT,
+    Block,
+    Text,
+    badge,
+    bullets,
+    code,
+    paragraph,
+    strong,
+    subheading,
+    table,
+    titled,
+)
+from reports.errors import ReportError
+from reports.extensions.comparison import Comparison, Group, RankedSpec, figure, tables
+from reports.extensions.comparison.data import ComparisonData, as_report
+from reports.render.pages.first import ALARMING
+from reports.render.pages.run import date_in_words
+from reports.signatures.comparisons import ENVELOPES
+
+ATTACHMENT = "comparison.json"
+_FIGURE = "accuracy-and-privacy"
+_STATEMENTS = {
+    "FAIL": "The audit contradicts the claim of at least one run. It has no rank: {labels}.",
+    "NOT VERIFIED": "Claims of some runs are unproven, and these have no rank: {labels}.",
+}
+_CAUTIONS = (
+    (
+        "A rank is of accuracy",
+        "It orders runs whose claims agree. It does not say that one run is more private, nor that "
+        "the claims hold: each run’s own report does.",
+    ),
+    (
+        "Groups are not comparable",
+        "An ε under another unit, adjacency, δ or towards another reader measures another thing. "
+        "No order between groups is meant.",
+    ),
+    (
+        "Chosen by the same test records",
+        "Settings that were chosen by the accuracy shown here make it look better than it is, and "
+        "each trial on the same private records spent privacy of its own.",
+    ),
+    (
+        "Seeds",
+        "Where specs are not told apart, another seed may turn their order around. There is no "
+        "correction for comparing many specs.",
+    ),
+)
+_CHECKING = (
+    "Each row’s signatures and hashes were checked when this comparison was made; the column "
+    "“signed” tells the outcome.",
+    "Check each run by its own VERIFY.md, and compare its digests with those below.",
+)
+_SIGNED = (
+    "This comparison is signed by {key}, in {envelope} beside it, which names each run by its "
+    "digests: dpfedadamw verify FOLDER checks it. The signature says who set these runs side by "
+    "side, and nothing of the runs."
+)
+_UNSIGNED = "This comparison is signed by nobody."
+
+
+def document(comparison: Comparison, signed_by: str | None = None) -> Document:
+    """Return what the pages on a comparison show.
+
+    Args:
+        comparison: What `compare` found.
+        signed_by: Fingerprint of the key that is about to sign them; None leaves them unsigned.
+    """
+    data = as_report(comparison)
+    runs = [run for _, entry in _entries(comparison) for run in entry.runs]
+    created = max((run.source.header.get("created") or "" for run in runs), default="")
+    picture = _picture(comparison)
+    count = f"{len(runs)} runs" if len(runs) != 1 else "1 run"
+    return Document(
+        title=f"Comparison of {count}",
+        label="Privacy report on several runs",
+        audience=AUDIENCES_IN_WORDS[comparison.audience],
+        description=(
+            f"{sentence(data.metric)} of {count} in {len(comparison.groups)} "
+            "groups whose privacy claims agree; groups are not ranked with each other."
+        ),
+        keywords=(comparison.audience, *(f"run {run.run}" for run in runs)),
+        identifier="",
+        created=created if isinstance(created, str) else "",
+        date=f"Newest run: {date_in_words(created if isinstance(created, str) else '')}",
+        paper="a4",
+        band=_band(comparison),
+        qualifications=(),
+        introduction="",
+        claim=None,
+        front=(),
+        summary=(("Side by side", (_overview(comparison), *_reading(comparison))),),
+        glance=(),
+        sections=tuple(_sections(comparison, data, picture, signed_by)),
+        pictures={} if picture is None else {picture.identifier: picture},
+        footer="Internal comparison" if comparison.audience == INTERNAL else "Public comparison",
+        attachment=ATTACHMENT,
+        data=as_json(plain(data)),
+    )
+
+
+def _entries(comparison: Comparison) -> Iterator[tuple[Group, RankedSpec]]:
+    for group in comparison.groups:
+        for entry in group.entries:
+            yield group, entry
+
+
+def _band(comparison: Comparison) -> Band | None:
+    """Return the worst verdict of any run as the first thing seen; None where all is well."""
+    found: dict[str, list[str]] = {}
+    for group, entry in _entries(comparison):
+        verdict = entry.runs[0].verdict
+        if verdict in ALARMING:
+            shown = "FAIL" if verdict == "FAIL" else "NOT VERIFIED"
+            found.setdefault(shown, []).append(f"{entry.label} in {group.name}")
+    for value, statement in _STATEMENTS.items():
+        if value in found:
+            return Band(value, statement.format(labels="; ".join(found[value])), alarming=True)
+    return None
+
+
+def _overview(comparison: Comparison) -> Block:
+    """Return all entries in one table: what each reached, and under which ε towards whom."""
+    rows: list[list[Text]] = []
+    for group, entry in _entries(comparison):
+        row = tables.rows_of(group)[group.entries.index(entry)]
+        losses = entry.epsilons(group.terms.view)
+        rows.append(
+            [
+                group.name,
+                row.rank,
+                entry.label,
+                row.accuracy,
+                formatting.epsilon(max(losses)) if losses else "none",
+                group.terms.towards or "–",
+                [badge(entry.runs[0].verdict)],
+            ]
+        )
+    head = ("Group", "Rank", "What", "Accuracy, %", "ε", "Towards", "Audit")
+    align = (LEFT, RIGHT, LEFT, RIGHT, RIGHT, LEFT, LEFT)
+    return table("All runs side by side", head, rows, align, (0, 0, 1, 0, 0, 0.8, 0))
+
+
+def _reading(comparison: Comparison) -> list[Block]:
+    refusals = [one.sentence() for one in comparison.refusals]
+    others = [text for text in tables.closing(comparison) if text not in refusals]
+    said = [paragraph(text) for text in others]
+    return [bullets(refusals), *said] if refusals else said
+
+
+def _sections(
+    comparison: Comparison, data: ComparisonData, picture: Picture | None, signed_by: str | None
+) -> Iterator[Section]:
+    said: dict[str, str] = {}
+    for group, shown in zip(comparison.groups, data.groups, strict=True):
+        assumptions = shown.assumptions
+        first = said.setdefault("\n".join(assumptions), group.name) if assumptions else group.name
+        alike = first if first != group.name else None
+        title = f"Group {group.name}: {group.privacy}"
+        content = tuple(_group(group, assumptions, alike))
+        yield Section(f"group-{group.name.lower()}", title, content)
+    if picture is not None:
+        yield Section("figures", "Accuracy and privacy spent", (blocks.figure(picture.identifier),))
+    yield Section("hazards", "What this does not mean", (titled(_CAUTIONS),))
+    yield Section(
+        "verify", "The runs, and how to verify them", tuple(_verification(data, signed_by))
+    )
+
+
+def _group(group: Group, assumptions: Sequence[str], alike: str | None) -> Iterator[Block]:
+    yield paragraph(ended(sentence(group.terms.heading)))
+    columns = tables.columns_of(group)
+    words = ("what", "audit", "signed", "privacy")
+    yield table(
+        f"Runs of group {group.name}",
+        columns,
+        [list(row.cells) for row in tables.rows_of(group)],
+        [LEFT if name in words else RIGHT for name in columns],
+        [1.0 if name == "what" else 0.0 for name in columns],
+        small=True,
+    )
+    said = tables.said_of(group)
+    if said:
+        yield bullets(said)
+    if alike is not None:
+        yield paragraph(f"Every ε of this group holds under the assumptions of group {alike}.")
+    elif assumptions:
+        yield subheading("Every ε of this group holds only if")
+        yield bullets([sentence(text) for text in assumptions], ordered=True)
+
+
+def _verification(data: ComparisonData, signed_by: str | None) -> Iterator[Block]:
+    signed = _UNSIGNED
+    if signed_by is not None:
+        signed = _SIGNED.format(key=signed_by, envelope=ENVELOPES[data.audience])
+    yield bullets((*_CHECKING, signed))
+    rows: list[list[Text]] = []
+    for group in data.groups:
+        for entry in group.entries:
+            for run in entry.runs:
+                digest = run.hashes.get("model.safetensors")
+                what: Text = [strong(f"{group.name}, {entry.label}"), " ", code(run.run)]
+                rows.append([what, [code(digest)] if digest else "missing"])
+    caption = "Every run with the SHA-256 of its model"
+    yield table(caption, ("Run", "SHA-256 of its model"), rows, (LEFT, LEFT), (1.0, 0.0))
+
+
+def _picture(comparison: Comparison) -> Picture | None:
+    try:
+        drawing = figure.draw(comparison, "svg")
+    except ReportError:
+        # Nothing has a rank, or there is too much for one drawing; the tables have it all.
+        return None
+    found = figure.points(comparison)
+    best = [
+        f"{entry.label} in {group.name} ends at {tables.accuracy_text(entry)} %"
+        for group, entry in _entries(comparison)
+        if entry.rank is not None
+    ]
+    shown = "; ".join(best[:12]) + ("; and others" if len(best) > 12 else "")
+    return Picture(
+        _FIGURE,
+        "Accuracy over rounds and against the privacy spent",
+        "Mean over repetitions of one spec, with standard deviation; ε is the one towards a third "
+        "party. Runs without a rank are left out.",
+        f"Line charts of test accuracy, one row for each family of comparable runs: {shown}.",
+        ("what", "round", "accuracy, %", "ε spent, third party"),
+        tuple(
+            (what, str(index), f"{mean:.2f}", "–" if loss is None else f"{loss:.4g}")
+            for what, index, mean, loss in found[:SHOWN_ROWS]
+        ),
+        max(0, len(found) - SHOWN_ROWS),
+        drawing,
+        tables.as_csv(comparison).encode("utf-8"),
+    )

@@ -1,0 +1,141 @@
+"""The pages of a report in another language than English: texts from one table, numbers as written.
+
+The report's parts speak English, and so do its data. What `translate` is given are finished English
+texts; it finds the text of the table that they are made of, puts that into the other language, and
+its fields with it. A text that the table lacks comes back as None, and stays English.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reports.extensions.languages.table import REMAINS_ENGLISH, TABLE, Text
+from reports.languages import WRITING, Language
+
+_FIELD = re.compile(r"\{(\w+)\}")
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+")
+# A number as a report prints it: with a power of ten, a percent sign, or a sign before it.
+_PRINTED = re.compile(
+    r"[±+\-−≈]?\s?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:·10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?(?:\s?%)?|10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+"
+)
+_SENTENCES = re.compile(r"(?<=[.!?])\s(?=[A-ZÀ-Ý“])")
+_DEPTH = 6
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """A text with fields, ready to be looked for.
+
+    Attributes:
+        text: The text.
+        pattern: What its English matches.
+        weight: How many letters it has besides its fields: the most telling is tried first.
+    """
+
+    text: Text
+    pattern: re.Pattern[str]
+    weight: int
+
+
+@functools.cache
+def _whole() -> Mapping[str, Text]:
+    return {text.en: text for text in TABLE if not _FIELD.search(text.en)}
+
+
+@functools.cache
+def _patterns() -> tuple[_Pattern, ...]:
+    found = []
+    for text in TABLE:
+        if not _FIELD.search(text.en):
+            continue
+        parts = _FIELD.split(text.en)
+        source = "".join(
+            f"(?P<{part}>.+?)" if index % 2 else re.escape(part) for index, part in enumerate(parts)
+        )
+        weight = sum(len(part) for part in parts[::2])
+        found.append(_Pattern(text, re.compile(source, re.DOTALL), weight))
+    return tuple(sorted(found, key=lambda one: -one.weight))
+
+
+def remains_english(language: Language) -> str:
+    """Return the line that says what is not translated; empty in English."""
+    return "" if language == "en" else str(getattr(REMAINS_ENGLISH, language))
+
+
+def translate(text: str, language: Language) -> str | None:
+    """Return an English text of the pages in another language, or None where the table lacks it.
+
+    Args:
+        text: One text, or several sentences that stand one after the other.
+        language: Into which.
+    """
+    if language == "en" or not text.strip():
+        return text
+    return _translate(text, language, 0)
+
+
+def number(text: str, language: Language) -> str | None:
+    """Return a printed number as a language writes it; None where it is no number alone."""
+    if not _PRINTED.fullmatch(text):
+        return None
+    writing = WRITING[language]
+
+    def written(found: re.Match[str]) -> str:
+        swapped = found[0].replace(",", "\0").replace(".", writing.decimal)
+        return swapped.replace("\0", writing.thousands)
+
+    return _NUMBER.sub(written, text)
+
+
+def _translate(text: str, language: Language, depth: int) -> str | None:
+    if depth > _DEPTH:
+        return None
+    known = _whole().get(text)
+    if known is not None:
+        return str(getattr(known, language))
+    # A text that stands behind a colon begins small, and the same text elsewhere does not.
+    capital = _whole().get(text[:1].upper() + text[1:])
+    if capital is not None:
+        found = str(getattr(capital, language))
+        return found[:1].lower() + found[1:]
+    as_number = number(text, language)
+    if as_number is not None:
+        return as_number
+    for candidate in (text, text[:1].upper() + text[1:]):
+        for one in _patterns():
+            match = one.pattern.fullmatch(candidate)
+            if match is None:
+                continue
+            made = _filled(one.text, match.groupdict(), language, depth)
+            if made is not None:
+                small = candidate != text
+                return made[:1].lower() + made[1:] if small else made
+    if depth < _DEPTH and not text.endswith("."):
+        ended = _whole().get(f"{text}.")
+        if ended is not None:
+            return str(getattr(ended, language)).removesuffix(".")
+    sentences = _SENTENCES.split(text)
+    if len(sentences) < 2:
+        return None
+    each = [_translate(sentence, language, depth + 1) for sentence in sentences]
+    if any(one is None for one in each):
+        return None
+    return " ".join(one for one in each if one is not None)
+
+
+# Fields that are names or digests, and stay as they are; all others are texts or numbers.
+_NAMES = frozenset({"auditor", "trainer", "file", "name"})
+
+
+def _filled(text: Text, fields: Mapping[str, str], language: Language, depth: int) -> str | None:
+    """Return a text with its fields in another language; None where one of them has no text."""
+    made = {}
+    for name, value in fields.items():
+        found = value if name in _NAMES else _translate(value, language, depth + 1)
+        if found is None:
+            return None
+        made[name] = found
+    return _FIELD.sub(lambda field: made[field[1]], str(getattr(text, language)))

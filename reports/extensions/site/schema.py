@@ -1,0 +1,22 @@
+"""The schema of site.json; `reports.schema` writes it to its file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reports.content.schema import closed, definitions
+from reports.extensions.site import FORMAT, SiteData
+
+
+def schema() -> dict[str, Any]:
+    """Return the schema of site.json."""
+    found = definitions([SiteData])
+    whole = found.pop("SiteData")
+    return closed(
+        "site",
+        FORMAT,
+        "Runs of one folder",
+        whole["description"],
+        whole["properties"],
+        **{"$defs": found},
+    )

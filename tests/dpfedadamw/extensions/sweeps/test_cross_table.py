@@ -1,0 +1,132 @@
+"""The table that is made of a sweep's results: what is marked, left out, refused and printed."""
+
+from __future__ import annotations
+
+import pytest
+from scipy import stats
+
+from dpfedadamw.extensions.sweeps import cross_table
+from reports.errors import ReportError
+from tests.reports.rows.test_tidy import results, row
+
+
+def test_cells_hold_mean_and_sample_deviation_and_columns_their_epsilon():
+    rows = [
+        row(f"{name}{epsilon}{seed}", seed, value, method=name, epsilon=str(epsilon),
+            epsilon_third_party=epsilon)
+        for name, base in (("sgd", 0.7), ("adam", 0.8))
+        for epsilon in (1.0, 8.0)
+        for seed, value in enumerate((base, base + 0.02))
+    ]  # fmt: skip
+    text = cross_table.as_markdown(cross_table.tabulate(rows, "method", "epsilon"))
+    assert text.splitlines()[:4] == [
+        "| method | 1.0 (ε 1) | 8.0 (ε 8) |",
+        "|---|---|---|",
+        "| sgd | 71.0 ± 1.4 | 71.0 ± 1.4 |",
+        "| adam | **81.0 ± 1.4** | **81.0 ± 1.4** |",
+    ]
+
+
+def test_the_best_is_marked_only_where_paired_seeds_tell_it_from_all_others():
+    # Wide apart between seeds, and every seed says the same: pairing sees what Welch's test cannot.
+    adam, sgd = [0.50, 0.60, 0.70, 0.80, 0.90], [0.49, 0.592, 0.689, 0.788, 0.891]
+    assert stats.ttest_ind(adam, sgd, equal_var=False).pvalue > 0.9
+    table = cross_table.tabulate(results(adam=adam, sgd=sgd), "method", None)
+    assert table.entries["adam", ""].best
+    assert not table.entries["sgd", ""].tied
+    third = cross_table.tabulate(results(adam=adam, sgd=sgd, same=adam[::-1]), "method", None)
+    assert not any(entry.best for entry in third.entries.values())
+    assert [third.entries[name, ""].tied for name in ("adam", "sgd", "same")] == [True, False, True]
+
+
+def test_chances_are_those_of_the_paired_t_test():
+    one, other = [0.61, 0.64, 0.66, 0.7], [0.6, 0.65, 0.63, 0.66]
+    first, second = (cross_table.Entry(dict(enumerate(values)), ()) for values in (one, other))
+    expected = stats.ttest_rel(one, other).pvalue
+    assert cross_table.chance(first, second) == pytest.approx(expected, rel=1e-12)
+
+
+def test_holms_correction_falls_where_the_reference_says():
+    # Holm (1979): the k-th smallest of m against 0.05 / (m - k + 1), and nothing after the first
+    # that stands.
+    chances = {("a", ""): 0.001, ("b", ""): 0.02, ("c", ""): 0.04, ("d", ""): 0.0126}
+    assert cross_table.holm(chances) == {("a", ""), ("d", ""), ("b", ""), ("c", "")}
+    chances["b", ""] = 0.026
+    assert cross_table.holm(chances) == {("a", ""), ("d", "")}
+
+
+def test_equal_means_mark_no_best_in_95_of_100_tables():
+    """Five methods without any difference, 400 tables: at most 5 % mark a best (binomial, 3 σ)."""
+    generator = stats.norm(0, 1)
+    marked = 0
+    for number in range(400):
+        values = generator.rvs((5, 5), random_state=number)
+        named = {f"m{index}": list(map(float, line)) for index, line in enumerate(values)}
+        table = cross_table.tabulate(results(**named), "method", None)
+        marked += any(entry.best for entry in table.entries.values())
+    assert marked <= 0.05 * 400 + 3 * (0.05 * 0.95 * 400) ** 0.5
+
+
+def test_runs_that_no_audit_passed_are_left_out_and_counted():
+    rows = [
+        *results(adam=[0.5, 0.6]),
+        row("x", 2, 0.99, method="adam", audit="FAIL"),
+        row("y", 3, 0.99, method="adam", signatures="broken"),
+    ]
+    table = cross_table.tabulate(rows, "method", None)
+    assert table.entries["adam", ""].mean == pytest.approx(0.55)
+    assert table.notes()[-2:] == ["Left out: 1 (audit: FAIL).", "Left out: 1 (signatures: broken)."]
+
+
+def test_trials_whose_best_is_run_anew_are_left_out_and_their_seeds_named():
+    search = {"tune": "unaccounted", "tune_score": "test_accuracy", "candidates": 3}
+    anew = {"selected": "best", "tune_seeds": "100, 101"}
+    rows = [
+        row("x", 100, 0.99, method="adam", **search, selected="trial"),
+        *(row(f"a{seed}", seed, 0.5, method="adam", **search, **anew) for seed in (0, 1)),
+    ]
+    table = cross_table.tabulate(rows, "method", None)
+    assert table.entries["adam", ""].values == {0: 0.5, 1: 0.5}
+    notes = table.notes()
+    assert "The search had seeds of its own (100, 101); none of its trials is shown." in notes
+    assert notes[-1] == "Left out: 1 (trials of a search, whose best is run anew)."
+
+
+def test_data_that_vary_in_more_than_the_table_are_refused():
+    rows = [row("a", 0, 0.5, method="adam"), row("b", 0, 0.6, method="adam")]
+    with pytest.raises(ReportError, match="several runs of seed 0; the data vary in more"):
+        cross_table.tabulate(rows, "method", None)
+
+
+def test_latex_escapes_what_labels_hold():
+    rows = [row(name, 0, 0.5, method=name) for name in ("50 % & more", "a_b")]
+    text = cross_table.as_latex(cross_table.tabulate(rows, "method", None))
+    assert r"50 \% \& more & 50.0 \\" in text
+    assert r"a\_b & 50.0 \\" in text
+
+
+def test_what_a_paper_prints_stands_in_brackets_beside_what_was_measured():
+    printed = {
+        "expected_test_accuracy": 0.7169,
+        "expected_test_accuracy_sd": 0.0037,
+        "expected_source": "A Paper, Table 2",
+        "readings": "data.clients, algorithm.learning_rate",
+    }
+    rows = [row("a", 0, 0.5, method="SGD", **printed), row("b", 0, 0.25, method="Adam")]
+    text = cross_table.as_markdown(cross_table.tabulate(rows, "method", None))
+    assert "| SGD | 50.0 [71.69 ± 0.37] |" in text
+    assert "| Adam | 25.0 |" in text
+    assert "In brackets, what is printed: A Paper, Table 2." in text
+    assert (
+        "The paper does not say, and values are ours: data.clients, algorithm.learning_rate."
+    ) in text
+
+
+def test_of_a_loss_less_is_better():
+    rows = [
+        row(f"{name}-{seed}", seed, None, method=name, train_loss=value + 0.01 * seed)
+        for name, value in (("low", 0.1), ("high", 2.0))
+        for seed in range(3)
+    ]
+    table = cross_table.tabulate(rows, "method", None, "train_loss")
+    assert table.entries["low", ""].best

@@ -1,0 +1,554 @@
+"""Comparisons: what may be ranked, by what, and what is said where it may not."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from reports import build_report
+from reports.content import guarantee
+from reports.content.parts import INTERNAL, PUBLIC
+from reports.errors import ReportError
+from reports.extensions.comparison import (
+    Comparison,
+    Towards,
+    arrange,
+    compare,
+    data,
+    figure,
+    tables,
+)
+from reports.extensions.comparison.terms import clusters
+from reports.reading.source import RunSource
+from reports.rows.runs import BROKEN, HOLDS, UNSIGNED, ComparedRun, Signature
+from reports.signatures import signing
+from reports.signatures.trust import signer
+from tests.reports.signing_keys import create
+
+MakeRun = Callable[..., Path]
+
+
+def view(epsilon: float) -> dict[str, Any]:
+    return {"epsilon": {"pld": epsilon}, "accountant": "pld"}
+
+
+def run_of(
+    accuracy: float | None = 0.8,
+    *,
+    algorithm: str = "dp-fedadamw",
+    seed: int | None = None,
+    unit: str = "record",
+    worst: float = 7.0,
+    third: float = 5.0,
+    realised: float = 6.0,
+    verdict: str | None = None,
+    signature: str = HOLDS,
+    finished: bool = True,
+    audience: str = INTERNAL,
+    data_settings: dict[str, Any] | None = None,
+    header: dict[str, Any] | None = None,
+    chosen: dict[str, Any] | None = None,
+) -> ComparedRun:
+    """One run as a comparison reads it, without a directory."""
+    number = next(_NUMBERS)
+    claim = {
+        "record": {
+            "delta": 1e-5,
+            "server": view(realised),
+            "server_worst_case": view(worst),
+            "third_party": {**view(third), "participation": 0.5},
+        },
+        "client": {"delta": 1e-5, "third_party": {**view(third), "participation": 0.5}},
+        "none": {"view_headline": "none"},
+    }[unit]
+    source = RunSource(
+        spec={
+            "name": f"run-{number}",
+            "data": {
+                "dataset": "digits",
+                "path": f"/somewhere/{number}",
+                "clients": 10,
+                "partition": {"kind": "dirichlet", "alpha": 0.6},
+                "test_fraction": 0.2,
+                "seed": 0,
+                **(data_settings or {}),
+            },
+            "algorithm": {"name": algorithm, **(chosen or {})},
+            "federation": {"rounds": 2},
+            "randomness": {"mode": "release" if seed is None else "reproducible", "seed": seed},
+        },
+        header={
+            "run": f"run-20261121T000000Z-{number:08x}",
+            "unit": unit,
+            "adjacency": "add-remove",
+            "delta": 1e-5,
+            "records": [100, 200],
+            "data_sha256": "ab" * 32,
+            "randomness": "release" if seed is None else "reproducible",
+            "seed": seed,
+            "noise_added_by": "server" if unit == "client" else None,
+            **(header or {}),
+        },
+        claim=claim if finished else {},
+        rounds_completed=2,
+        spends=[],
+        participations=(),
+        metrics=[],
+        audit=None,
+        model={},
+        hashes={"model.safetensors": f"{number:064x}"},
+        notes=(),
+    )
+    accuracies = () if accuracy is None else ((0, 0.1), (1, accuracy / 2), (2, accuracy))
+    return ComparedRun(
+        path=Path(f"runs/{source.run}"),
+        source=source,
+        views=tuple(guarantee.views(source, audience)),
+        verdict=verdict or ("NO CLAIM" if unit == "none" else "PASS"),
+        signature=Signature(signature, "" if signature == HOLDS else "spec.yaml: changed"),
+        accuracy=accuracy,
+        accuracies=accuracies,
+        spent=((1, third / 2), (2, third)) if unit != "none" else (),
+        bytes_up=1000.0,
+        bytes_down=2000.0,
+    )
+
+
+_NUMBERS = itertools.count(1)
+
+
+def compared(*runs: ComparedRun, towards: Towards = Towards.server, **options: Any) -> Comparison:
+    ordered = sorted(runs, key=lambda run: run.run)
+    audience = options.pop("audience", INTERNAL)
+    return arrange(ordered, audience, towards, options.pop("tolerance", 0.01))
+
+
+def three(algorithm: str, *accuracies: float, **options: Any) -> list[ComparedRun]:
+    """Repetitions of one spec with seeds 0, 1, 2."""
+    return [
+        run_of(value, algorithm=algorithm, seed=seed, **options)
+        for seed, value in enumerate(accuracies)
+    ]
+
+
+def test_seeds_of_one_spec_become_mean_deviation_and_number():
+    found = compared(*three("dp-fedadamw", 0.80, 0.83, 0.88))
+    (entry,) = found.groups[0].entries
+    values = np.array([0.80, 0.83, 0.88])
+    assert entry.mean == pytest.approx(values.mean(), abs=1e-15)
+    assert entry.deviation == pytest.approx(values.std(ddof=1), abs=1e-15)
+    assert len(entry.runs) == 3
+
+
+def test_the_interval_of_a_difference_is_welchs():
+    a, b = [0.91, 0.93, 0.92, 0.94], [0.80, 0.85, 0.82]
+    found = compared(*three("dp-fedavg", *a), *three("dp-fedadamw", *b))
+    first, second = found.groups[0].entries
+    assert (first.rank, second.rank) == (1, 2)
+    assert second.behind is not None
+    # SciPy's own test statistic is the independent reference.
+    reference = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    assert second.behind.interval == pytest.approx((reference.low, reference.high), rel=1e-9)
+    assert second.behind.apart
+    assert "not told apart" not in " ".join(found.groups[0].remarks)
+
+
+def test_a_difference_smaller_than_the_seeds_spread_is_said():
+    found = compared(*three("a", 0.80, 0.84, 0.88), *three("b", 0.79, 0.83, 0.87))
+    remarks = " ".join(found.groups[0].remarks)
+    assert "1.0 points behind a, smaller than the seeds' spread" in remarks
+    assert "not told apart" in remarks
+    assert tables.rows_of(found.groups[0])[1].rank == "2≈"
+
+
+def test_single_runs_are_ranked_but_never_told_apart():
+    found = compared(run_of(0.9, algorithm="a"), run_of(0.2, algorithm="b"))
+    assert [entry.rank for entry in found.groups[0].entries] == [1, 2]
+    assert "a single run tells nothing of the seeds' spread" in found.groups[0].remarks[0]
+
+
+def test_equal_means_share_a_rank():
+    found = compared(run_of(0.9, algorithm="a"), run_of(0.9, algorithm="b"), run_of(0.8))
+    assert [entry.rank for entry in found.groups[0].entries] == [1, 1, 3]
+
+
+def test_a_seed_that_was_run_twice_counts_once():
+    """Counting it twice would make the spread too small."""
+    found = compared(*three("a", 0.80, 0.84), run_of(0.80, algorithm="a", seed=0))
+    (entry,) = found.groups[0].entries
+    assert len(entry.runs) == 2
+    assert len(entry.repeated) == 1
+    assert any("not counted again" in text for text in found.groups[0].remarks)
+
+
+def test_two_release_runs_with_the_same_model_are_one_run():
+    one = run_of(0.8)
+    other = run_of(0.8)
+    other.source.hashes["model.safetensors"] = one.source.hashes["model.safetensors"]
+    (entry,) = compared(one, other).groups[0].entries
+    assert len(entry.runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"worst": 3.9}, "ε 7.00 against 3.90 towards the server (worst case)"),
+        (
+            {"unit": "client"},
+            "protection of one client with all its records against protection of one record",
+        ),
+        ({"unit": "none"}, "no differential privacy against protection of one record"),
+        (
+            {"header": {"adjacency": "replace-one"}},
+            "adjacency replace-one-record against add-or-remove-one-record",
+        ),
+        ({"data_settings": {"seed": 1}}, "data.seed 1 against 0"),
+        ({"data_settings": {"test_fraction": 0.3}}, "data.test_fraction 0.3 against 0.2"),
+        (
+            {"data_settings": {"partition": {"kind": "iid"}}},
+            "data.partition.kind iid against dirichlet",
+        ),
+        ({"data_settings": {"dataset": "arrays"}}, "data set arrays against digits"),
+        ({"header": {"data_sha256": "cd" * 32}}, "other records under the name digits"),
+        ({"header": {"records": [150, 150]}}, "the clients hold other numbers of records"),
+        ({"seed": 3}, "randomness reproducible against release"),
+    ],
+)
+def test_what_differs_is_not_ranked_together_and_said(other: dict[str, Any], reason: str):
+    found = compared(run_of(0.5), run_of(0.9, **other))
+    assert [len(group.entries) for group in found.groups] == [1, 1]
+    (refusal,) = found.refusals
+    # Which of the two groups is named first depends on their order; the difference is the same.
+    left, _, right = refusal.because[0].partition(" against ")
+    words = set(reason.replace(" against ", " ").split())
+    assert set(f"{left} {right}".split()) == words
+    assert len(refusal.because) == 1
+    assert {row.rank for group in found.groups for row in tables.rows_of(group)} == {"only"}
+
+
+def test_another_delta_is_another_group():
+    other = run_of(0.9)
+    other.source.claim["delta"] = 1e-6
+    (refusal,) = compared(run_of(0.5), other).refusals
+    assert refusal.because[0].startswith("δ ")
+
+
+def test_where_the_data_lies_does_not_matter():
+    """Every run of these tests has a path of its own."""
+    assert len(compared(run_of(), run_of()).groups) == 1
+
+
+def test_epsilon_within_the_tolerance_is_ranked_and_said():
+    found = compared(run_of(0.5, worst=7.0), run_of(0.9, worst=7.06, chosen={"alignment": 0}))
+    (group,) = found.groups
+    assert "ε runs from 7.00 to 7.06, within the tolerance of 1 %." in group.remarks
+    assert len(compared(run_of(worst=7.0), run_of(worst=7.06), tolerance=0.0).groups) == 2
+
+
+def test_the_view_that_must_agree_can_be_chosen():
+    runs = run_of(worst=7.0, third=3.0), run_of(worst=7.0, third=5.0)
+    assert len(compared(*runs).groups) == 1
+    found = compared(*runs, towards=Towards.third_party)
+    assert len(found.groups) == 2
+    assert "towards a third party" in found.refusals[0].because[0]
+
+
+def test_losses_of_different_units_are_never_set_side_by_side():
+    found = compared(run_of(), run_of(unit="client", third=1.0))
+    assert not any("ε" in text for text in found.refusals[0].because)
+
+
+def test_who_adds_the_noise_separates_client_level_runs():
+    clients = run_of(unit="client", header={"noise_added_by": "clients"})
+    (refusal,) = compared(run_of(unit="client"), clients).refusals
+    assert refusal.because[0].startswith("noise added by the ")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"verdict": "FAIL"}, "audit: FAIL"),
+        ({"verdict": "NOT VERIFIED"}, "audit: NOT VERIFIED"),
+        ({"verdict": "NOT AUDITED"}, "audit: NOT AUDITED"),
+        ({"signature": UNSIGNED}, "not signed"),
+        ({"signature": BROKEN}, "signature does not hold: spec.yaml: changed"),
+        ({"finished": False}, "the run did not finish"),
+        ({"accuracy": None}, "no accuracy was measured after the last round"),
+    ],
+)
+def test_what_nothing_vouches_for_is_shown_without_a_rank(options: dict[str, Any], why: str):
+    accuracy = options.pop("accuracy", 0.99)
+    found = compared(run_of(0.5), run_of(accuracy, **options))
+    entries = [entry for group in found.groups for entry in group.entries]
+    assert [entry.rank for entry in entries] == [1, None]
+    assert entries[1].objection == why
+    remarks = [text for group in found.groups for text in group.remarks]
+    assert any(why in text for text in remarks)
+
+
+def test_a_failed_repetition_does_not_enter_the_mean():
+    bad = run_of(0.0, algorithm="a", seed=2, verdict="FAIL")
+    found = compared(*three("a", 0.8, 0.8), bad)
+    first, second = found.groups[0].entries
+    assert first.mean == 0.8
+    assert second.rank is None
+
+
+def test_specs_of_one_algorithm_are_named_by_what_sets_them_apart():
+    found = compared(run_of(chosen={"alignment": 0.5}), run_of(chosen={"alignment": 0}))
+    labels = {entry.label for entry in found.groups[0].entries}
+    assert labels == {"dp-fedadamw, alignment 0.5", "dp-fedadamw, alignment 0"}
+
+
+def test_other_settings_that_ranked_specs_do_not_share_are_said():
+    longer = run_of(algorithm="dp-fedavg")
+    longer.source.spec["federation"] = {"rounds": 40}
+    (group,) = compared(run_of(), longer).groups
+    assert group.also_differ == ("federation.rounds (2, 40)",)
+
+
+ANY_RUN = st.builds(
+    run_of,
+    accuracy=st.none() | st.floats(0, 1),
+    algorithm=st.sampled_from(["a", "b"]),
+    seed=st.none() | st.integers(0, 3),
+    unit=st.sampled_from(["record", "client", "none"]),
+    worst=st.floats(0.01, 100),
+    third=st.floats(0.01, 100),
+    verdict=st.none() | st.sampled_from(["PASS", "FAIL", "NOT VERIFIED"]),
+    signature=st.sampled_from([HOLDS, HOLDS, BROKEN]),
+    finished=st.booleans(),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(ANY_RUN, min_size=1, max_size=8), st.floats(0, 0.5))
+def test_every_run_stands_in_one_place_and_ranks_stay_within_agreement(
+    runs: list[ComparedRun], tolerance: float
+):
+    found = compared(*runs, tolerance=tolerance)
+    named = [
+        name
+        for group in found.groups
+        for entry in group.entries
+        for name in [*(run.run for run in entry.runs), *entry.repeated]
+    ]
+    assert sorted(named) == sorted(run.run for run in runs)
+    assert len(found.refusals) == len(found.groups) - 1
+    assert all(refusal.because for refusal in found.refusals)
+    for group in found.groups:
+        if group.epsilon is not None:
+            assert group.epsilon[1] <= group.epsilon[0] * (1 + tolerance)
+        ranked = [entry for entry in group.entries if entry.rank is not None]
+        assert all(run.objection is None for entry in ranked for run in entry.runs)
+        assert len({run.source.header["unit"] for e in ranked for run in e.runs}) <= 1
+        means = [entry.mean for entry in ranked]
+        assert means == sorted(means, key=lambda mean: -(mean or 0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(ANY_RUN, min_size=2, max_size=8), st.randoms(use_true_random=False))
+def test_the_order_in_which_runs_are_given_changes_nothing(
+    runs: list[ComparedRun], chance: random.Random
+):
+    mixed = list(runs)
+    chance.shuffle(mixed)
+    assert data.as_dict(compared(*runs)) == data.as_dict(compared(*mixed))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.none() | st.floats(0, 1e6), max_size=30), st.floats(0, 0.9))
+def test_clusters_cover_each_loss_once_and_keep_to_the_tolerance(
+    values: list[float | None], tolerance: float
+):
+    found = clusters(values, tolerance)
+    assert sorted(itertools.chain(*found)) == list(range(len(values)))
+    for cluster in found:
+        known = [values[index] for index in cluster]
+        assert None not in known or set(known) == {None}
+        if None not in known:
+            assert max(known) <= min(known) * (1 + tolerance)
+
+
+def test_who_took_part_how_often_never_changes_what_the_public_sees():
+    """The realised ε towards the server is for insiders; grouping may not depend on it either."""
+
+    def seen(realised: float) -> tuple[str, str, bytes]:
+        global _NUMBERS
+        _NUMBERS = itertools.count(1)
+        runs = [
+            run_of(0.8, realised=realised, audience=PUBLIC),
+            run_of(0.7, algorithm="dp-fedavg", audience=PUBLIC),
+        ]
+        found = compared(*runs, audience=PUBLIC)
+        text = json.dumps(data.as_dict(found))
+        return text, tables.as_csv(found), figure.draw(found, "svg")
+
+    assert seen(2.0) == seen(6.9)
+
+
+def test_insiders_see_the_realised_loss_and_are_told_that_it_is_restricted():
+    found = compared(run_of(realised=4.0), run_of(realised=6.0, algorithm="b"))
+    assert "ε server" in tables.columns_of(found.groups[0])
+    assert any("As it happened, ε towards the server runs" in t for t in found.groups[0].remarks)
+    assert any("Restricted" in text for text in tables.closing(found))
+
+
+def test_a_run_without_privacy_has_no_loss_anywhere():
+    found = compared(run_of(unit="none"), run_of(unit="none", algorithm="b"))
+    (group,) = found.groups
+    assert group.privacy == "no differential privacy"
+    assert all("no differential privacy" in row.cells for row in tables.rows_of(group))
+    group_data = data.as_dict(found)["groups"][0]
+    assert group_data["epsilon"] is None
+    assert {run["privacy"] for e in group_data["entries"] for run in e["runs"]} == {
+        "no differential privacy"
+    }
+
+
+def test_csv_has_a_line_a_spec_and_no_formula():
+    found = compared(run_of(algorithm="=1+1"), run_of(unit="none"))
+    rows = list(csv.DictReader(io.StringIO(tables.as_csv(found))))
+    assert [row["what"] for row in rows] == ["'=1+1", "dp-fedadamw"]
+    assert rows[0]["epsilon_server_worst_case"] == "7.0"
+    assert rows[1]["epsilon_server_worst_case"] == ""
+    assert rows[1]["privacy"] == "no differential privacy"
+
+
+def test_markdown_and_latex_carry_every_remark_and_escape_names():
+    found = compared(run_of(algorithm="a_b|c"), run_of(worst=3.0))
+    markdown, latex = tables.as_markdown(found), tables.as_latex(found)
+    assert "a\\_b\\|c" in markdown
+    assert "a\\_b\\textbar{}c" in latex
+    assert "$\\delta$ = 10$^{-5}$" in latex
+    assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 2
+    for text in (markdown, latex):
+        assert "is not ranked with" in text
+        assert "worst case" in text
+
+
+def test_rows_can_be_sorted_and_ranks_stay():
+    found = compared(run_of(0.9, algorithm="z"), run_of(0.5, algorithm="a"))
+    (group,) = tables.sorted_by(found, "name").groups
+    assert [(entry.label, entry.rank) for entry in group.entries] == [("a", 2), ("z", 1)]
+
+
+@pytest.mark.parametrize(("kind", "start"), [("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89")])
+def test_the_figure_is_the_same_every_time(kind: str, start: bytes):
+    found = compared(*three("a", 0.8, 0.9), run_of(0.7, worst=3), run_of(unit="none"))
+    first = figure.draw(found, kind)
+    assert first.startswith(start)
+    # Tags of the fonts in a PDF are matplotlib's and not its content.
+    assert kind == "pdf" or figure.draw(found, kind) == first
+
+
+def test_runs_without_a_rank_are_not_drawn():
+    with pytest.raises(ReportError, match="nothing to draw"):
+        figure.draw(compared(run_of(verdict="FAIL")), "svg")
+    with pytest.raises(ReportError, match="must be one of"):
+        figure.draw(compared(run_of()), "gif")
+
+
+@pytest.fixture(scope="module")
+def signed(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two signed runs on disk, one of them without privacy."""
+    folder = tmp_path_factory.mktemp("compared")
+    key = signer.load("trainer", create("trainer", folder / "keys").private)
+    made = []
+    for name, private in (("private", True), ("plain", False)):
+        run = run_builder(folder / name, rounds=3, private=private, identifier=f"0000000{private}")
+        build_report(run)
+        signing.sign(run, trainer=key)
+        signing.sign(run, auditor=key)
+        made.append(run)
+    return made[0], made[1]
+
+
+def test_runs_are_read_with_accuracy_loss_bytes_verdict_and_signature(signed: tuple[Path, Path]):
+    found = compare(signed)
+    private, plain = (group.entries[0].runs[0] for group in found.groups)
+    claim = json.loads((signed[0] / "ledger.jsonl").read_text().splitlines()[-1])
+    assert private.epsilon("server") == claim["server"]["epsilon"]["pld"]
+    assert private.epsilon("third_party") == claim["third_party"]["epsilon"]["pld"]
+    assert private.accuracy == pytest.approx(0.1 + 0.78 * (1 - math.exp(-4)))
+    assert (private.bytes_up, private.bytes_down) == (3 * 9656 * 5, 3 * 9672 * 5)
+    assert (private.verdict, private.signature.state) == ("PASS", HOLDS)
+    assert (plain.verdict, plain.views, plain.objection) == ("NO CLAIM", (), None)
+
+
+def test_the_public_reading_leaves_out_the_realised_loss(signed: tuple[Path, Path]):
+    internal, public = compare(signed[:1]), compare(signed[:1], PUBLIC)
+    assert internal.groups[0].entries[0].epsilons("server")
+    assert not public.groups[0].entries[0].epsilons("server")
+    assert "epsilon_server," not in tables.as_csv(public)
+
+
+def test_a_better_accuracy_written_in_later_is_not_ranked(
+    signed: tuple[Path, Path], tmp_path: Path
+):
+    run = tmp_path / "changed"
+    shutil.copytree(signed[0], run)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[-1]["test_accuracy"] = 0.999
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (group,) = compare([run, signed[0]]).groups
+    assert [entry.rank for entry in group.entries] == [1, None]
+    changed = "signature does not hold: metrics.jsonl: changed since"
+    assert (group.entries[1].objection or "").startswith(changed)
+    assert group.entries[1].runs[0].verdict == "NOT AUDITED"
+    assert group.entries[1].runs[0].signature.state == BROKEN
+
+
+def test_a_run_that_is_given_twice_counts_once(signed: tuple[Path, Path]):
+    found = compare([signed[0], signed[0]])
+    assert len(found.groups[0].entries[0].runs) == 1
+    assert "counts once" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("ledger.jsonl", b"{broken\n", "ledger.jsonl, line 1: not valid JSON"),
+        ("ledger.jsonl", None, "ledger.jsonl: missing"),
+        ("spec.yaml", b"[1]", "spec.yaml: a YAML mapping is needed"),
+        ("metrics.jsonl", None, "metrics.jsonl: missing"),
+        ("metrics.jsonl", b"", "metrics.jsonl: is empty"),
+        ("metrics.jsonl", b"[1]\n", "metrics.jsonl, line 1: a JSON object is needed"),
+    ],
+)
+def test_a_damaged_run_is_one_line_that_names_it(
+    signed: tuple[Path, Path], tmp_path: Path, name: str, content: bytes | None, message: str
+):
+    run = tmp_path / "damaged"
+    shutil.copytree(signed[0], run)
+    (run / name).unlink()
+    if content is not None:
+        (run / name).write_bytes(content)
+    with pytest.raises(ReportError) as error:
+        compare([signed[0], run, tmp_path / "nowhere", signed[1]])
+    first, second = str(error.value).splitlines()
+    assert first.startswith(f"{run}: {message}")
+    assert second == f"{tmp_path / 'nowhere'}: no such run directory"
+
+
+def test_options_out_of_range_are_refused(signed: tuple[Path, Path]):
+    with pytest.raises(ReportError, match="tolerance"):
+        compare(signed, tolerance=1.5)
+    with pytest.raises(ReportError, match="audience"):
+        compare(signed, "everybody")
+    with pytest.raises(ReportError, match="nothing to compare"):
+        compare([])

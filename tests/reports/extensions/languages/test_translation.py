@@ -1,0 +1,202 @@
+"""A report in German and French: texts of one table, numbers as written, what stays English."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit.checks import checks_of
+from audit.reading import units
+from reports import Auditing, build_report
+from reports.content import wording
+from reports.content.build import build
+from reports.content.parts import INTERNAL, PUBLIC
+from reports.document import WORDS, Document
+from reports.extensions.languages import number, remains_english, translate
+from reports.extensions.languages.table import TABLE
+from reports.languages import LANGUAGES, Language
+from reports.render import html
+from reports.render.pages.run import document
+from reports.sections.meaning import Meaning
+from tests.reports import drawings
+
+MakeRun = Any  # the builder that conftest gives
+undrawn = drawings.undrawn
+FIELD = re.compile(r"\{(\w+)\}")
+OTHERS = [language for language in LANGUAGES if language != "en"]
+KINDS: dict[str, dict[str, Any]] = {
+    "good": {},
+    "failed": {"verdict": "FAIL"},
+    "open": {"verdict": "NOT VERIFIED", "randomness": "reproducible"},
+    "unaudited": {"audit": False},
+    "plain": {"private": False},
+    "server": {},
+    "clients": {},
+}
+# Texts of a run's own: names, digests, settings, and what this builder invents for the audit.
+OWN = re.compile(
+    r"[0-9a-f]{64}|[a-z0-9-]+|–| (Outside|The evidence|If it fails).*|Noise has.*|", re.DOTALL
+)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def run(
+    request: pytest.FixtureRequest,
+    run_builder: MakeRun,
+    client_run_builder: MakeRun,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    folder = tmp_path_factory.mktemp("languages") / "run"
+    if request.param in ("server", "clients"):
+        return Path(client_run_builder(folder, noise_added_by=request.param))
+    return Path(run_builder(folder, **KINDS[request.param]))
+
+
+def spans(text: Any) -> Iterator[str]:
+    for span in [text] if isinstance(text, str) else text:
+        if isinstance(span, str):
+            yield span
+        else:
+            yield from (inner for kind, inner in span.items() if kind == "strong")
+
+
+def texts_of(block: dict[str, Any]) -> Iterator[str]:
+    """Every text of a block that a person reads."""
+    kind = block["kind"]
+    if kind in ("paragraph", "subheading", "note"):
+        yield from spans(block["text"])
+    elif kind == "list":
+        yield from (span for item in block["items"] for span in spans(item))
+    elif kind == "titled":
+        yield from (text for item in block["items"] for text in item.values())
+    elif kind == "table":
+        yield from (block["caption"], *block["head"])
+        yield from (span for row in block["rows"] for cell in row for span in spans(cell))
+    elif kind == "settings":
+        yield from (name for name, _ in block["rows"])
+        yield from (span for _, value in block["rows"] for span in spans(value))
+    elif kind == "scale":
+        yield from (block["text"], block["here"][0])
+        yield from (entry[0] for entry in (*block["bands"], *block["marks"]))
+
+
+def promised(shown: Document) -> Iterator[str]:
+    """The texts that every language has: both first pages, headings, heads of tables, labels."""
+    yield from (shown.label, shown.audience, shown.footer, *shown.qualifications)
+    yield from (section.title for section in (*shown.front, *shown.sections))
+    if shown.band is not None:
+        yield shown.band.statement
+    if shown.claim is not None:
+        yield from (shown.claim.headline, shown.claim.statement)
+        yield from (text for pair in shown.claim.numbers for text in pair)
+    front = [block for section in shown.front for block in section.blocks]
+    for block in (*front, *(block for _, given in shown.summary for block in given)):
+        yield from texts_of(block)
+    yield from (title for title, _ in shown.summary)
+    for block in (block for section in shown.sections for block in section.blocks):
+        if block["kind"] == "table":
+            yield from block["head"]
+        elif block["kind"] == "subheading":
+            yield block["text"]
+    yield from (picture.title for picture in shown.pictures.values())
+
+
+def test_no_text_of_the_first_pages_no_heading_and_no_head_of_a_table_is_missing(
+    run: Path,
+) -> None:
+    """A new or changed text needs its row in reports/extensions/languages/table.py."""
+    other = Auditing("SHA256:a", "SHA256:b", one_hand=False)
+    for audience, auditing in ((INTERNAL, None), (INTERNAL, other), (PUBLIC, None)):
+        texts = dict.fromkeys(promised(document(build(run, audience, auditing))))
+        unknown = (text for text in texts if not OWN.fullmatch(text))
+        assert [text for text in unknown if translate(text, "de") is None] == []
+
+
+def test_standing_texts_verdicts_labels_and_the_checks_names_are_there() -> None:
+    texts = [*WORDS, *(label for _, label in wording.GOVERNANCE)]
+    for unit in units.EVERY_UNIT.values():
+        texts += [check.title for check in checks_of(unit)]
+    assert [text for text in texts if translate(text, "de") is None] == []
+
+
+def test_every_text_is_once_in_the_table_with_the_same_fields_in_every_language() -> None:
+    english = [text.en for text in TABLE]
+    assert len(english) == len(set(english))
+    for text in TABLE:
+        assert text.de.strip()
+        assert text.fr.strip()
+        fields = [sorted(FIELD.findall(one)) for one in text]
+        assert fields[0] == fields[1] == fields[2], text.en
+
+
+@pytest.mark.parametrize(
+    ("printed", "german", "french"),
+    [
+        ("4.80", "4,80", "4,80"),
+        ("1,190", "1.190", "1\u202f190"),
+        ("12,345.6", "12.345,6", "12\u202f345,6"),
+        ("99.92 %", "99,92 %", "99,92 %"),
+        ("2.5·10⁻⁶", "2,5·10⁻⁶", "2,5·10⁻⁶"),
+        ("10⁻⁵", "10⁻⁵", "10⁻⁵"),
+    ],
+)
+def test_numbers_are_written_as_the_language_writes_them(
+    printed: str, german: str, french: str
+) -> None:
+    assert (number(printed, "de"), number(printed, "fr")) == (german, french)
+    assert number(printed, "en") == printed
+
+
+@pytest.mark.parametrize("text", ["0.6.0", "SP 800-226", "sha256:12", "2026-01-31", "1,2,3"])
+def test_versions_dates_and_names_are_no_numbers(text: str) -> None:
+    assert number(text, "de") is None
+
+
+def test_a_promise_is_put_together_of_its_parts(make_run: MakeRun) -> None:
+    found = translate(build(make_run(verdict="FAIL"))[Meaning].promise, "de")
+    assert found is not None
+    assert found.startswith("Behauptet, und vom Audit widerlegt: für jeden einzelnen Datensatz")
+    assert "außer mit einer Wahrscheinlichkeit von 1 zu 100.000" in found
+    assert translate("A sentence that nobody wrote.", "de") is None
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_pages_are_in_the_language_the_data_are_not_and_what_is_english_says_so(
+    make_run: MakeRun, language: Language
+) -> None:
+    other = make_run(spec_extra={"report": {"language": language}})
+    files = build_report(other)
+    page = files.html.read_text("utf-8")
+    assert f'<html lang="{language}-' in page
+    assert remains_english(language) in page
+    assert '<div lang="en">' in page
+    front = page[: page.index('id="guarantee"')]
+    assert '<div lang="en">' not in front
+    assert "PASS" not in front[front.index("<body") :]
+    assert '"promise": "For each single record' in files.json.read_text("utf-8")
+    assert f"({'de-DE' if language == 'de' else 'fr-FR'})".encode() in files.pdf.read_bytes()
+
+
+def test_an_english_report_says_nothing_of_languages(make_run: MakeRun) -> None:
+    page = html.compose(build(make_run())).decode("utf-8")
+    assert '<html lang="en-GB">' in page
+    assert "no translation yet" not in page
+    assert 'lang="en">' not in page
+
+
+def test_where_the_texts_were_removed_pages_are_english_and_say_so(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = build(make_run(spec_extra={"report": {"language": "de"}}))
+
+    def removed(name: str) -> None:
+        raise ModuleNotFoundError(name="reports.extensions.languages")
+
+    monkeypatch.setattr("reports.render.pages.run.import_module", removed)
+    page = html.compose(report).decode("utf-8")
+    assert '<html lang="en-GB">' in page
+    assert page.count("These pages were to be in another language (de-DE).") == 1

@@ -1,0 +1,318 @@
+"""A site over a folder of runs: what it shows, what it hands on, and what never reaches it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reports import ReportError, build_report
+from reports.extensions.site import SiteData, SiteRun, folder, page
+from reports.extensions.site.reading import Keys, SeenRun, read_all, run_folders
+from reports.extensions.site.spending import spent
+from reports.signatures import keys, signing
+from reports.signatures.trust import signer
+from tests.reports import drawings
+from tests.reports.changed_runs import change_participation, rewrite_header
+from tests.reports.signing_keys import create
+
+MakeRun = Callable[..., Path]
+undrawn = drawings.undrawn
+WHERE = Path("study") / "hospital-floor"
+
+
+@pytest.fixture(scope="module")
+def original(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four runs: signed with a public report, without privacy, failed, and signed by nobody."""
+    place = tmp_path_factory.mktemp("site")
+    trainer, auditor = (
+        signer.load(role, create(role, place / "keys").private) for role in keys.ROLES
+    )
+    runs = place / "runs"
+    kinds: dict[str, dict[str, Any]] = {
+        "signed": {},
+        "plain": {"private": False},
+        "failed": {"verdict": "FAIL"},
+        "unsigned": {"rounds": 30},
+    }
+    for index, (name, options) in enumerate(kinds.items()):
+        run = run_builder(
+            runs / WHERE / name, clients=4, name=name, identifier=f"{index:08x}",
+            **{"rounds": 3, **options},
+        )  # fmt: skip
+        if name == "unsigned":
+            continue
+        build_report(run)
+        if name == "signed":
+            build_report(run, "public")
+        signing.sign(run, trainer, auditor)
+    return place
+
+
+@pytest.fixture
+def runs(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the runs, whose keys are the reader's own."""
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(original / "keys"))
+    return Path(shutil.copytree(original / "runs", tmp_path / "runs"))
+
+
+def restricted_values(run: Path) -> set[str]:
+    """The realised losses of server and clients, and digests that would confirm a guess."""
+    claim = json.loads((run / "ledger.jsonl").read_text("utf-8").splitlines()[-1])
+    public = {claim[view]["epsilon"]["pld"] for view in ("third_party", "server_worst_case")}
+    losses = {claim["server"]["epsilon"]["pld"]}
+    losses |= {row["epsilon"]["pld"] for row in claim["server"]["clients"]}
+    digests = {
+        hashlib.sha256((run / name).read_bytes()).hexdigest()
+        for name in ("ledger.jsonl", "audit.json")
+    }
+    return {repr(loss)[:9] for loss in losses - public - {0.0}} | digests
+
+
+def row(data: SiteData, name: str) -> SiteRun:
+    return next(run for run in data.runs if run.name == name)
+
+
+def files_of(out: Path) -> Iterator[Path]:
+    return (path for path in out.rglob("*") if path.is_file())
+
+
+def test_every_run_has_its_numbers_its_audit_and_the_state_of_its_signatures(
+    runs: Path, tmp_path: Path
+) -> None:
+    data = folder.write(runs, tmp_path / "out")
+    states = {run.name: (run.audit, run.level, run.signatures, run.auditor) for run in data.runs}
+    assert states == {
+        "signed": ("PASS", 1, "hold", "trainer"),
+        "plain": ("NO CLAIM", None, "hold", "trainer"),
+        "failed": ("FAIL", None, "hold", "trainer"),
+        "unsigned": ("PASS", None, "unsigned", "trainer"),
+    }
+    report = json.loads((runs / WHERE / "signed" / "report-public.json").read_text("utf-8"))
+    assert row(data, "signed").epsilon == report["guarantee"]["epsilon"]
+    assert row(data, "signed").accuracy == report["utility"]["final_accuracy"]
+    assert row(data, "plain").epsilon is None
+    assert json.loads((tmp_path / "out" / "site.json").read_text("utf-8"))["runs"][0]["name"]
+
+
+def test_public_reports_are_handed_on_as_they_were_attested_and_nothing_else(
+    runs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    data = folder.write(runs, out)
+    signed = row(data, "signed")
+    assert {name for run in data.runs for name in run.files} == set(signed.files)
+    found = {str(path.relative_to(out)) for path in files_of(out)}
+    assert found == {"index.html", "site.json", *signed.files}
+    for name in signed.files:
+        assert (out / name).read_bytes() == (runs / WHERE / "signed" / Path(name).name).read_bytes()
+        assert (out / name).stat().st_mode & 0o777 == 0o644
+    assert not any("model.safetensors" in name for name in signed.files)
+    whole = folder.write(runs, out, models=True)
+    assert any("model.safetensors" in name for name in row(whole, "signed").files)
+
+
+def test_whoever_holds_the_site_learns_nothing_restricted_or_private(
+    runs: Path, tmp_path: Path
+) -> None:
+    """Digests of data and ledger, losses that tell participation, and where runs lie here."""
+    run = runs / WHERE / "signed"
+    (run / "evidence" / "note.json").write_text('"PLANTED-8675309"')
+    rewrite_header(runs / WHERE / "unsigned", data_sha256="d" * 64)
+    secrets = {*restricted_values(run), *restricted_values(runs / WHERE / "unsigned")}
+    assert len(secrets) > 8
+    secrets |= {"d" * 64, "PLANTED-8675309", str(runs), "hospital-floor"}
+    folder.write(runs, tmp_path / "out")
+    for path in files_of(tmp_path / "out"):
+        text = path.read_bytes()
+        assert [secret for secret in secrets if secret.encode() in text] == [], path.name
+
+
+def test_other_participation_leaves_the_same_site(runs: Path, tmp_path: Path) -> None:
+    run = runs / WHERE / "unsigned"
+    kept = folder.write(runs, tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_bytes()
+    change_participation(run)
+    assert folder.write(runs, tmp_path / "out") == kept
+    assert (tmp_path / "out" / "index.html").read_bytes() == page
+
+
+def test_files_of_a_stranger_are_not_handed_on(
+    runs: Path, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody else signed could hold anything, a script among it, under our name."""
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "others"))
+    data = folder.write(runs, tmp_path / "out")
+    assert row(data, "signed").signatures == "signer unknown"
+    assert {path.name for path in files_of(tmp_path / "out")} == {"index.html", "site.json"}
+    public = Keys(original / "keys" / "trainer.pub", original / "keys" / "auditor.pub")
+    assert row(folder.write(runs, tmp_path / "out", keys=public), "signed").files
+
+
+def test_a_report_that_was_changed_is_not_handed_on(runs: Path, tmp_path: Path) -> None:
+    page = runs / WHERE / "signed" / "report-public.html"
+    page.write_text(page.read_text("utf-8").replace("<main", "<script>1</script><main"), "utf-8")
+    data = folder.write(runs, tmp_path / "out")
+    assert row(data, "signed").signatures == "broken"
+    assert {path.name for path in files_of(tmp_path / "out")} == {"index.html", "site.json"}
+
+
+def test_trials_of_a_private_selection_and_audit_runs_are_not_shown(
+    runs: Path, run_builder: MakeRun, tmp_path: Path
+) -> None:
+    """The ε of a selection counts on nobody seeing another trial, or how many there were."""
+    before = [run.name for run in folder.write(runs, tmp_path / "out").runs]
+    tuned = {"tune": {"selection": "private"}}
+    for index in range(2):
+        trial = runs / "search" / "trials" / f"t{index}"
+        run_builder(trial, name="secret", identifier=f"9{index:07x}", spec_extra=tuned)
+    planted = run_builder(runs / "planted", name="secret", identifier="8" * 8)
+    rewrite_header(planted, canaries={"count": 3})
+    found = folder.write(runs, tmp_path / "out")
+    assert [run.name for run in found.runs] == before
+    assert [one.runs for one in found.spent] == [3]
+    inside = read_all(run_folders(runs / "search" / "trials" / "t0"), Keys())
+    assert inside == []
+
+
+def test_what_cannot_be_read_is_a_line_each_and_nothing_is_written(
+    runs: Path, tmp_path: Path
+) -> None:
+    for name in ("plain", "failed"):
+        (runs / WHERE / name / "spec.yaml").write_text("{")
+    with pytest.raises(ReportError) as caught:
+        folder.write(runs, tmp_path / "out")
+    assert len(str(caught.value).splitlines()) == 2
+    assert all("spec.yaml" in line for line in str(caught.value).splitlines())
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_earlier_site_is_replaced_as_a_whole_and_nothing_else_is(
+    runs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    folder.write(runs, out)
+    gone = next(path for path in (out / "runs").iterdir())
+    shutil.rmtree(runs / WHERE / "signed")
+    folder.write(runs, out)
+    assert not gone.exists()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(ReportError, match="is no site"):
+        folder.write(runs, out)
+    assert (out / "mine.txt").read_text() == "mine"
+    for place in (runs, runs / WHERE / "failed" / "site"):
+        with pytest.raises(ReportError, match="choose a"):
+            folder.write(runs, place)
+
+
+def test_a_copy_of_a_run_counts_once(runs: Path) -> None:
+    shutil.copytree(runs / WHERE / "signed", runs / "copy")
+    assert len(read_all(run_folders(runs), Keys())) == 4
+
+
+def seen(letter: str, epsilon: float | None, **changes: Any) -> SeenRun:
+    known: dict[str, Any] = {
+        "run": "r", "name": "n", "algorithm": "a", "created": "", "data": letter, "dataset": "d",
+        "unit": "record", "adjacency": "add", "epsilon": epsilon, "delta": 1e-5,
+        "epsilon_server": 2.0, "accuracy": 0.5, "audit": "PASS", "level": 1,
+        "auditor": "trainer", "signatures": "hold", "reservations": (), "files": (),
+    }  # fmt: skip
+    finished = changes.pop("finished", True)
+    return SeenRun(Path("x"), SiteRun.model_validate(known | changes), finished, "", ())
+
+
+@pytest.mark.parametrize(
+    ("level", "colour", "word"),
+    [
+        (None, "is-not-verified", None),
+        (1, "is-not-verified", "level 1 of 4, consistent"),
+        (2, "is-pass", "level 2 of 4, re-executed"),
+        (3, "is-pass", "level 3 of 4, challenged"),
+    ],
+)
+def test_a_pass_has_the_word_and_the_colour_that_the_first_page_gives_its_level(
+    level: int | None, colour: str, word: str | None
+) -> None:
+    shown = page._verdict(seen("A", 1.0, level=level).row)
+    assert f'class="badge {colour}"' in shown
+    assert ">✓</span> PASS<" in shown
+    assert word in shown if word is not None else "level" not in shown
+    assert 'class="badge is-fail"' in page._verdict(seen("A", 1.0, level=None, audit="FAIL").row)
+
+
+def test_a_run_that_a_stranger_signed_has_no_level(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "mine"))
+    found = row(folder.write(runs, tmp_path / "out"), "signed")
+    assert (found.audit, found.signatures, found.level) == ("PASS", "signer unknown", None)
+
+
+def test_what_runs_on_the_same_data_spent_adds_up() -> None:
+    """Basic composition, by hand: 1 + 2 = 3 and two times 10⁻⁵; other units stand apart."""
+    found = spent(
+        [
+            seen("A", 1.0),
+            seen("A", 2.0, audit="FAIL"),
+            seen("A", 9.0, finished=False),
+            seen("A", 4.0, unit="client"),
+            seen("B", 8.0),
+            seen("B", None, unit="none"),
+        ]
+    )
+    by_kind = {(one.data, one.unit): one for one in found}
+    first = by_kind["A", "record"]
+    assert (first.runs, first.epsilon, first.epsilon_server) == (2, 3.0, 4.0)
+    assert first.delta == pytest.approx(2e-5, rel=1e-12)
+    assert (first.without_pass, first.unfinished, first.without_privacy) == (1, 1, 0)
+    assert by_kind["A", "client"].epsilon == 4.0
+    assert by_kind["B", "record"].without_privacy == 1
+    assert spent([seen("A", 1.0), seen("A", None)])[0].epsilon is None
+
+
+def test_one_run_without_privacy_leaves_no_limit_on_the_page(runs: Path, tmp_path: Path) -> None:
+    folder.write(runs, tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    table = page[page.index('id="spent-title"') :]
+    assert table.count("no limit") == 2
+    assert "had no privacy, and nothing bounds all together" in table
+
+
+def test_runs_on_the_same_records_have_the_same_letter(runs: Path) -> None:
+    names = ("signed", "plain", "failed", "unsigned")
+    for name, digest in zip(names, ("1", "2", "1", "3"), strict=True):
+        rewrite_header(runs / WHERE / name, data_sha256=digest * 64)
+    letters = {one.row.name: one.row.data for one in read_all(run_folders(runs), Keys())}
+    assert letters["signed"] == letters["failed"]
+    assert len(set(letters.values())) == 3
+
+
+def test_the_page_shows_texts_as_texts_and_asks_nobody_for_anything(
+    runs: Path, tmp_path: Path
+) -> None:
+    run = runs / WHERE / "unsigned"
+    spec = yaml.safe_load((run / "spec.yaml").read_text("utf-8"))
+    spec["name"] = '<img src="https://example.org/x" onerror="1">'
+    (run / "spec.yaml").write_text(yaml.safe_dump(spec), "utf-8")
+    folder.write(runs, tmp_path / "out", title="<b>Title</b>")
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    assert "<img" not in page
+    assert "&lt;b&gt;Title" in page
+    # Every address in the page is one inside the folder, or of a place on the page.
+    for address in re.findall(r'(?:href|src)="([^"]*)"', page):
+        assert address.startswith("#") or (tmp_path / "out" / address).is_file()
+    assert "://" not in page.replace("https://example.org/x", "")
+    assert "default-src 'none'" in page.replace("&#x27;", "'")
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    for place, words in ((tmp_path / "none", "no such folder"), (tmp_path, "holds no run")):
+        with pytest.raises(ReportError, match=words):
+            folder.write(place, tmp_path / "out")
