@@ -1,7 +1,8 @@
 """How often the audit says FAIL to correct runs of the shipped specs, in models of three sizes.
 
-`python -m tests.faults.shipped_alarms docs/detection.md` makes 200 runs and writes the count
-between the page's marks. What a spec ships with is made small enough: three rounds of at most four
+`python -m tests.faults.shipped_alarms docs/detection.md` makes 300 runs and writes the count
+between the page's marks. Two hundred are as shipped, fifty diverge (a learning rate of 1000), and fifty draw
+three records a batch, or three clients a round. What a spec ships with is made small enough: three rounds of at most four
 clients (six rounds of ten where whole clients are protected), handwritten digits in place of larger
 data sets, and in place of its model a perceptron of each of three sizes, the first of which leaves
 the specs of other models theirs. `sst2-lora`, which reads texts, is not run.
@@ -13,8 +14,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 
@@ -27,7 +29,10 @@ from tests.faults.false_alarms import level
 from tests.faults.fault import failed
 from tests.runs import judged
 
-RUNS = 200
+RUNS = 300
+# How many of them are made otherwise than shipped.
+OTHERWISE = 50
+AS_SHIPPED, DIVERGING, FEW = "as shipped", "diverging", "three a batch"
 BEGIN, END = "<!-- shipped specs -->", "<!-- end of shipped specs -->"
 # Parameters, and what the model is called for.
 SIZES = {
@@ -36,6 +41,8 @@ SIZES = {
     99_985: "model={name: mlp, hidden: [1333]}",
 }
 LEFT_OUT = ("sst2-lora",)
+# What the sampling of records calls the size of a batch.
+_SIZE = {"poisson": "expected_batch_size", "fixed": "batch_size", "shuffled": "batch_size"}
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,12 @@ class Shipped:
     Attributes:
         name: The spec's.
         parameters: About how many; the least leaves models of other families as they are.
+        way: AS_SHIPPED, DIVERGING or FEW.
     """
 
     name: str
     parameters: int
+    way: str = AS_SHIPPED
 
     @property
     def unit(self) -> str:
@@ -69,6 +78,12 @@ class Shipped:
             changes.append("data={dataset: digits, clients: 4, partition: {kind: iid}}")
         if self.parameters > min(SIZES) or whole.data.dataset != "digits":
             changes.append(SIZES[self.parameters])
+        if self.way == DIVERGING:
+            changes.append("algorithm.learning_rate=1.0e+25")
+        if self.way == FEW and clients:
+            changes.append("federation.clients_per_round=3")
+        elif self.way == FEW:
+            changes.append(f"privacy.sampling.{_SIZE[whole.privacy.sampling.kind]}=3")
         return specs.load(self.name, overrides=tuple(changes))
 
 
@@ -88,18 +103,20 @@ def kinds() -> Iterator[Shipped]:
 
 
 def plan() -> list[tuple[Shipped, int]]:
-    """Two hundred runs: those without privacy once, all others in turn with seed after seed."""
+    """Three hundred runs: those without privacy once, all others in turn with seed after seed."""
     every = [(kind, kind.unit) for kind in kinds()]
-    runs = [(kind, 1) for kind, unit in every if unit == "none"]
     private = [kind for kind, unit in every if unit != "none"]
-    seed = 1
-    while len(runs) < RUNS:
-        # Sizes take turns, so that a plan that is cut short has all of them.
-        turn = [
-            kind for name in {k.name: 0 for k in private} for kind in private if kind.name == name
-        ]
-        runs += [(kind, seed) for kind in turn][: RUNS - len(runs)]
+    # Sizes take turns, so that a plan that is cut short has all of them.
+    turn = [kind for name in {k.name: 0 for k in private} for kind in private if kind.name == name]
+    runs = [(kind, 1) for kind, unit in every if unit == "none"]
+    seed, shipped = 1, RUNS - 2 * OTHERWISE
+    while len(runs) < shipped:
+        runs += [(kind, seed) for kind in turn][: shipped - len(runs)]
         seed += 1
+    # Every specification in one size or another.
+    some = [kind for first in range(len(SIZES)) for kind in turn[first :: len(SIZES) + 1]]
+    for way in (DIVERGING, FEW):
+        runs += [(replace(kind, way=way), seed) for kind in some[:OTHERWISE]]
     return runs
 
 
@@ -112,35 +129,41 @@ class Outcome:
     seed: int
     verdict: str
     fails: tuple[str, ...]
+    diverged: bool
 
 
 def run(kind: Shipped, seed: int, folder: Path) -> Outcome:
     """Train one correct run and audit it."""
     findings = judged(kind.spec(seed), folder)
-    return Outcome(kind, kind.unit, seed, findings["verdict"], tuple(failed(findings)))
+    (ledger,) = folder.glob("**/ledger.jsonl")
+    diverged = b'"diverged"' in ledger.read_bytes().splitlines()[-1]
+    return Outcome(kind, kind.unit, seed, findings["verdict"], tuple(failed(findings)), diverged)
 
 
 def text(outcomes: Sequence[Outcome]) -> str:
     """The count as Markdown."""
     lines = [
-        "| unit | parameters | specs | runs | may fail, at most | FAIL |",
-        "|---|---|---|---|---|---|",
+        "| unit | parameters | runs are | specs | runs | may fail, at most | FAIL | diverged |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for unit in ("record", "client", "none"):
-        for parameters in SIZES:
-            own = [o for o in outcomes if (o.unit, o.kind.parameters) == (unit, parameters)]
-            if own:
-                fails = sum(one.verdict == "FAIL" for one in own)
-                lines.append(
-                    f"| {unit} | {parameters} | {len({one.kind.name for one in own})} "
-                    f"| {len(own)} | {100 * level(unit):.1f} % | {fails} |"
-                )
+    for unit, parameters, way in product(
+        ("record", "client", "none"), SIZES, (AS_SHIPPED, DIVERGING, FEW)
+    ):
+        kinds = [Shipped(one.kind.name, parameters, way) for one in outcomes if one.unit == unit]
+        own = [one for one in outcomes if one.kind in kinds]
+        if own:
+            fails = sum(one.verdict == "FAIL" for one in own)
+            lines.append(
+                f"| {unit} | {parameters} | {way} | {len({one.kind.name for one in own})} "
+                f"| {len(own)} | {100 * level(unit):.1f} % | {fails} "
+                f"| {sum(one.diverged for one in own)} |"
+            )
     fails = [one for one in outcomes if one.verdict == "FAIL"]
     unsure = sum(one.verdict == "NOT VERIFIED" for one in outcomes)
     expected = sum(level(one.unit) for one in outcomes)
     most = int(stats.binom.isf(1e-3, len(outcomes), expected / len(outcomes)))
     told = "; ".join(
-        f"{one.kind.name} ({one.kind.parameters}, seed {one.seed}): {', '.join(one.fails)}"
+        f"{one.kind.name} ({one.kind.parameters}, {one.kind.way}, seed {one.seed}): {', '.join(one.fails)}"
         for one in fails
     )
     rate = f"{100 * len(fails) / len(outcomes):.1f} %"
