@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -19,6 +20,7 @@ from dpfedadamw.storage.foreign import read_json_lines
 if TYPE_CHECKING:
     from torch import nn
 
+    from audit.reexecution.base import Replay
     from audit.verdict import Findings
     from dpfedadamw.algorithms.registry import AlgorithmEntry
     from dpfedadamw.federation.rounds import RoundResult
@@ -433,7 +435,7 @@ def run(
     *,
     changes: Sequence[str] = (),
     out: str | Path = RUNS,
-    replay: int = 0,
+    replay: int | None = None,
     **options: Unpack[Options],
 ) -> Run:
     """Train, audit, report and sign, as ``dpfedadamw run``.
@@ -446,7 +448,7 @@ def run(
         out: Folder that holds runs.
         replay: How many participations are computed again at the end, drawn after training, while
             the key of the noise is in memory: a PASS then has level 2 of 4, as ``verify().level``
-            says.
+            says. None: 20, where that takes about a minute at most and is possible. 0: none.
         options: By name, as `Options` describes them: ``model=``, ``loss=``, ``data=``,
             ``algorithm=``, ``device=``, ``engine=``, ``escrow=``, ``callbacks=``, ``trackers=``,
             ``trainer_key=``, ``auditor_key=``, ``timestamp=``, ``allow_code=``.
@@ -462,7 +464,6 @@ def run(
     given = _Given.of(options)
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import tracked, whole
-    from dpfedadamw.filing.replaying import after_training
     from dpfedadamw.run.training import start
 
     with given.handed_over():
@@ -474,8 +475,9 @@ def run(
         training = start(experiment, Path(out), given.engine, escrow=given.kept)
         try:
             with training.lock, _tracked(training, given.trackers) as told:
+                started = time.monotonic()
                 trained = _trained(training, given.callbacks, told)
-                again = after_training(training, replay, given.kept) if replay else None
+                again = _again(training, replay, time.monotonic() - started, given.kept)
                 finished = whole.finish(trained, filing, replay=again)
                 told.finished(finished.summary)
         except BaseException as error:
@@ -550,12 +552,29 @@ def load_model(
         return load(_with_a_model(Path(folder)))
 
 
-def _check_replay(count: int, spec: Spec) -> None:
+def _again(
+    training: Training, count: int | None, seconds: float, escrow: Path | None
+) -> Replay | None:
+    """That participations of a run are to be computed again by its audit."""
+    from dpfedadamw.filing.replaying import after_training, by_default
+
+    if count is not None:
+        return after_training(training, count, escrow) if count else None
+    # Nobody asked: the level says that nothing was computed again.
+    with contextlib.suppress(DpfedadamwError):
+        if unasked := by_default(training, seconds):
+            return after_training(training, unasked, escrow)
+    return None
+
+
+def _check_replay(count: int | None, spec: Spec) -> None:
     """Refuse what cannot be computed again before anything is spent.
 
     Raises:
         DpfedadamwError: With what would be right.
     """
+    if count is None:
+        return
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise DpfedadamwError(f"replay {count!r}: must be a whole number from 0, which is none")
     if count and spec.privacy.unit == "none":

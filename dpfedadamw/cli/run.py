@@ -361,8 +361,6 @@ def _again_unasked(
     """As `_again`, for a run of which nobody said how much: what is quick and possible."""
     from dpfedadamw.filing.replaying import by_default
 
-    if training.experiment.spec.privacy.unit == "none":
-        return None
     try:
         return _again(training, by_default(training, seconds), escrow, as_json)
     except DpfedadamwError as error:

@@ -58,6 +58,8 @@ def by_default(training: Training, seconds: float) -> int:
         training: The run, all of whose rounds this process has trained.
         seconds: How long it took.
     """
+    if training.experiment.spec.privacy.unit == "none":
+        return 0
     federation = training.experiment.spec.federation
     rounds, participations = federation.rounds, federation.rounds * federation.clients_per_round
     # The rounds in which participations are, the first and the last are run again as a whole.
