@@ -110,7 +110,7 @@ CLAIM = {
 
 def compared(claim) -> Comparison:
     found = Comparison()
-    claimed_selection(claim, Range(2.0, 2.01), 1.0, 3.0, found)
+    claimed_selection(claim, Range(2.0, 2.01), lambda _: 1.0, lambda _: 3.0, found)
     return found
 
 
@@ -142,12 +142,12 @@ def test_a_number_that_is_not_what_it_costs_is_a_fault(part, view, says):
 
 def test_towards_a_server_that_adds_the_noise_nothing_is_claimed_of_all_trials():
     found = Comparison()
-    claimed_selection(CLAIM, Range(2.0, 2.01), 1.0, None, found)
+    claimed_selection(CLAIM, Range(2.0, 2.01), lambda _: 1.0, None, found)
     (reason,) = found.reasons
     assert "without noise: none holds" in reason
     found = Comparison()
     alone = {"one_trial": CLAIM["tuning"]["one_trial"]}
-    claimed_selection({**CLAIM, "tuning": alone}, Range(2.0, 2.01), 1.0, None, found)
+    claimed_selection({**CLAIM, "tuning": alone}, Range(2.0, 2.01), lambda _: 1.0, None, found)
     assert found == Comparison()
 
 
