@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,6 +45,14 @@ def epsilon(
             "end. Exit code 1 if its number is above the one said here.",
         ),
     ] = False,
+    records_per_person: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K[,K...]",
+            help="Say the ε of a person with K records too, all of which are added or removed: "
+            "1,2,5.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a spec will cost in privacy, before anything is trained.
@@ -55,7 +64,10 @@ def epsilon(
     from dpfedadamw.experiment import foresee
     from dpfedadamw.spec.matrix import load_private_selection
 
+    counts = _counts(records_per_person)
     if (selected := load_private_selection(spec, changes or ())) is not None:
+        if counts:
+            refuse("--records-per-person: not for a search whose best trial is published")
         sweeps = extension("dpfedadamw.extensions.sweeps.commands.selection", str(spec))
         _end_if_refuted(
             sweeps.foretell_alone(selected, lambda plan: _expected(plan, 1, check), as_json)
@@ -65,17 +77,40 @@ def epsilon(
         loaded = specs.load(spec, changes or ())
         plan = foresee(loaded)
         claim = _expected(plan, None if as_json else display.MOST_CLIENTS, check)
+        people: dict[int, float] = {}
+        if counts:
+            from dpfedadamw.run.headline import epsilon_by_records
+
+            people = epsilon_by_records(plan, claim, counts)
     # Of rules that divide by a second moment: how much of it can be signal.
     equal = plan.parameters_of_equal_signal() if measured_beta2(loaded.algorithm) else None
     if as_json:
-        told = {} if equal is None else {"parameters_of_equal_signal": equal}
+        told: dict[str, Any] = {} if equal is None else {"parameters_of_equal_signal": equal}
+        if people:
+            told["epsilon_by_records_of_a_person"] = {str(k): value for k, value in people.items()}
         print_json({**claim, "noise_multiplier": plan.noise_multiplier, **told})
     else:
-        summary, by_client = display.cost(loaded.name, plan, claim, equal)
+        summary, by_client = display.cost(loaded.name, plan, claim, equal, people)
         out.print(summary)
         if by_client is not None:
             out.print(by_client)
     _end_if_refuted(claim)
+
+
+def _counts(given: str | None) -> list[int]:
+    """The numbers of records that an option lists."""
+    if given is None:
+        return []
+    from dpfedadamw.accounting.several_records import MOST_RECORDS
+
+    words = [word.strip() for word in given.split(",")]
+    whole = all(re.fullmatch("[0-9]{1,6}", word) for word in words)
+    if not whole or not all(1 <= int(word) <= MOST_RECORDS for word in words):
+        refuse(
+            f"--records-per-person {given}: give whole numbers from 1 to {MOST_RECORDS:,} with "
+            "commas between them, such as 1,2,5"
+        )
+    return [int(word) for word in words]
 
 
 def _expected(plan: RunPlan, dearest: int | None, check: bool) -> dict[str, Any]:

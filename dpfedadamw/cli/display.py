@@ -321,7 +321,11 @@ def _composed_by(view: Mapping[str, Any]) -> str:
 
 
 def cost(
-    name: str, plan: Any, claim: Mapping[str, Any], equal_signal: float | None = None
+    name: str,
+    plan: Any,
+    claim: Mapping[str, Any],
+    equal_signal: float | None = None,
+    people: Mapping[int, float] | None = None,
 ) -> tuple[RenderableType, RenderableType | None]:
     """What a spec will cost: its views and mechanism, and a table by client at record level.
 
@@ -331,8 +335,13 @@ def cost(
         claim: The claim if every client is in every round, with what those spend that spend most.
         equal_signal: Trained parameters up to which a second moment could hold as much signal as
             noise; None where no rule divides by one.
+        people: ε of a person by how many records they have.
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
+    rows += [
+        (f"ε of a person with {count:,} record{'s' * (count > 1)}", epsilon_text(epsilon))
+        for count, epsilon in (people or {}).items()
+    ]
     noise, least = f"{plan.noise_multiplier:.6g}", plan.spending_bound.least_noise_multiplier
     if least < plan.noise_multiplier:
         noise += f" in the first round, {least:.6g} in the last at the least"

@@ -11,6 +11,8 @@ from dpfedadamw.accounting.dp_accounting_check import Composed, checked
 from dpfedadamw.accounting.epsilon_limit import rounds_that_fit
 from dpfedadamw.accounting.record_level import spends_from_ledger
 from dpfedadamw.accounting.registry import claimed, leading
+from dpfedadamw.accounting.several_records import epsilon_of_records
+from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition, covers
 from dpfedadamw.units.plan import RunPlan
 
@@ -51,6 +53,34 @@ def composed(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) -> 
         most = _most(plan) if plan.participation == 1.0 else ()
         return Composed("third_party", most, plan.trials)
     return Composed("server_worst_case", _beyond_the_plan(plan, claim, entries) or _most(plan))
+
+
+def epsilon_by_records(
+    plan: RunPlan, claim: Mapping[str, Any], counts: Sequence[int]
+) -> dict[int, float]:
+    """Return the ε of a person by how many records they have, with every client in every round.
+
+    Args:
+        plan: The run's plan.
+        claim: The claim that is expected.
+        counts: k, one or more.
+
+    Raises:
+        PrivacyError: If the plan protects no records, or no accountant covers several.
+    """
+    if not plan.unit.noises_gradients:
+        raise PrivacyError(
+            "records of a person are counted where the unit is the record: of whole clients all "
+            "records are one, and a spec without privacy has no epsilon"
+        )
+    if plan.trials is not None:
+        raise PrivacyError(
+            "of the best of several trials no accountant covers several records of one person; "
+            "leave tune out"
+        )
+    parts, delta = composed(plan, claim).parts, float(claim["delta"])
+    one = claimed(claim["server_worst_case"])
+    return {k: one if k == 1 else epsilon_of_records(parts, k, delta) for k in sorted(set(counts))}
 
 
 def _most(plan: RunPlan) -> tuple[Composition, ...]:

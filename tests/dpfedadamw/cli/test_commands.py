@@ -274,6 +274,31 @@ def test_epsilon_is_checked_by_dp_accounting_where_that_is_asked_for(capsys):
     assert "dp-accounting" not in capsys.readouterr().out
 
 
+def test_epsilon_says_what_a_person_with_several_records_has(capsys):
+    assert call("epsilon", "quickstart", "--records-per-person", "1,3,2", "--json") == 0
+    claim = json.loads(capsys.readouterr().out)
+    by_records = claim["epsilon_by_records_of_a_person"]
+    assert by_records["1"] == claim["server_worst_case"]["epsilon"]["pld"]
+    assert by_records["2"] == pytest.approx(16.766, abs=2e-3)
+    assert by_records["3"] == pytest.approx(28.780, abs=3e-3)
+    assert call("epsilon", "quickstart", "--records-per-person", "2") == 0
+    assert "ε of a person with 2 records" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts", "told"),
+    [
+        ("quickstart", "0", "give whole numbers from 1 to 1,000"),
+        ("quickstart", "2,,3", "give whole numbers from 1 to 1,000"),
+        ("digits-fixed-size", "2", "use privacy.sampling.kind: poisson"),
+        ("digits-client-level", "2", "of whole clients all records are one"),
+    ],
+)
+def test_records_of_a_person_that_nothing_covers_are_refused(spec, counts, told, capsys):
+    assert call("epsilon", spec, "--records-per-person", counts) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_an_epsilon_below_dp_accountings_ends_with_a_line_and_exit_code_1(capsys, monkeypatch):
     true = registry.ACCOUNTANTS["pld"]
     low = replace(true, epsilon=lambda parts, delta: 0.997 * true.epsilon(parts, delta))

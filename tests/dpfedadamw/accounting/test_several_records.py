@@ -1,0 +1,91 @@
+"""What a record-level run costs a person with several records, against a composition of our own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpfedadamw.accounting.pld import epsilon_pld
+from dpfedadamw.accounting.several_records import MOST_RECORDS, epsilon_of_records
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.composition import Composition
+
+QUICKSTART = Composition(2.8, 0.4, 100)
+DELTA = 1e-5
+
+
+def by_convolution(records, sigma, rate, steps, delta, width=2e-3):
+    """ε by summing losses on a grid of their own in float64, as long as the whole composition.
+
+    The loss of removal is ln(mixture/Gaussian) at x from the mixture, of addition its negative at x
+    from the Gaussian; outputs are cut into cells of equal width, losses rounded to the nearest.
+    """
+    law = stats.binom(records, rate).pmf(np.arange(records + 1))
+    x = np.linspace(-10 * sigma, records + 10 * sigma, 400_001)
+    middle = (x[1:] + x[:-1]) / 2
+    parts = np.array([np.diff(stats.norm.cdf(x, j, sigma)) for j in range(records + 1)])
+    exponents = np.array([(2 * j * middle - j * j) / (2 * sigma**2) for j in range(records + 1)])
+    loss = np.log((law[:, None] * np.exp(exponents)).sum(0))
+    found = []
+    for values, masses in ((loss, law @ parts), (-loss, parts[0])):
+        places = np.rint(values / width).astype(int)
+        one = np.bincount(places - places.min(), masses)
+        cells = 1 << (steps * len(one)).bit_length()
+        composed = np.fft.irfft(np.fft.rfft(one, cells) ** steps, cells)
+        losses = (np.arange(cells) + steps * places.min()) * width
+
+        def excess(epsilon, losses=losses, composed=composed):
+            over = losses > epsilon
+            return float(-composed[over] @ np.expm1(epsilon - losses[over]))
+
+        low, high = 0.0, 200.0
+        for _ in range(40):
+            half = (low + high) / 2
+            low, high = (half, high) if excess(half) > delta else (low, half)
+        found.append(high)
+    return max(found)
+
+
+@pytest.mark.parametrize("records", [1, 2, 3])
+def test_it_is_that_of_an_independent_convolution(records):
+    ours = epsilon_of_records((QUICKSTART,), records, DELTA)
+    assert ours == pytest.approx(by_convolution(records, 2.8, 0.4, 100, DELTA), rel=1e-3)
+
+
+def test_one_record_costs_what_the_accountant_of_records_says():
+    ours = epsilon_of_records((QUICKSTART,), 1, DELTA)
+    assert ours == pytest.approx(epsilon_pld((QUICKSTART,), DELTA), rel=1e-3)
+
+
+def test_two_records_cost_more_than_twice_one():
+    one, two = (epsilon_of_records((QUICKSTART,), count, DELTA) for count in (1, 2))
+    assert two > 2.2 * one
+
+
+def test_where_every_record_is_in_every_batch_it_is_one_gaussian_moved_further():
+    ours = epsilon_of_records((Composition(9.0, 1.0, 20, 1, "full"),), 3, DELTA)
+    assert ours == pytest.approx(
+        epsilon_pld((Composition(3.0, 1.0, 20, 1, "full"),), DELTA), rel=1e-3
+    )
+
+
+def test_queries_on_one_batch_and_rounds_at_another_noise_are_counted():
+    twice = Composition(2.8, 0.4, 50, 2)
+    ours = epsilon_of_records((twice, Composition(2.8, 0.4, 50)), 2, DELTA)
+    alone = Composition(2.8 / np.sqrt(2), 0.4, 50)
+    assert ours == pytest.approx(
+        epsilon_of_records((alone, Composition(2.8, 0.4, 50)), 2, DELTA), rel=1e-9
+    )
+    assert ours > epsilon_of_records((QUICKSTART,), 2, DELTA)
+
+
+@pytest.mark.parametrize("count", [0, MOST_RECORDS + 1])
+def test_numbers_that_are_none_are_refused(count):
+    with pytest.raises(PrivacyError, match="must be from 1 to 1,000"):
+        epsilon_of_records((QUICKSTART,), count, DELTA)
+
+
+def test_batches_that_no_accountant_covers_are_refused():
+    with pytest.raises(PrivacyError, match=r"use privacy\.sampling\.kind: poisson"):
+        epsilon_of_records((Composition(2.8, 0.4, 100, 1, "fixed-size"),), 2, DELTA)
