@@ -94,8 +94,12 @@ def whole(kind: str) -> Whole:
 
 
 def first(spec: Path, case: Path, umask: int = 0o000) -> Process:
-    """The process that begins a run."""
-    return Process(("run", str(spec), "--out", str(case / "runs")), case, umask=umask)
+    """The process that begins a run.
+
+    It computes nothing again at its end: draws of noise are counted, and those would be among them.
+    """
+    arguments = ("run", str(spec), "--out", str(case / "runs"), "--replay", "0")
+    return Process(arguments, case, umask=umask)
 
 
 def resumed(case: Path, key: int = 2) -> Process:

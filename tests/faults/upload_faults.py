@@ -40,7 +40,7 @@ class Smuggling:
     """A rule that changes its upload by the clean gradient once it has done its work."""
 
     rule: Any
-    change: Callable[..., Any]
+    change: Callable[..., Any] | None
     only_round: int | None = None
 
     @property
@@ -50,13 +50,13 @@ class Smuggling:
     def run(self, broadcast, oracle, observer):
         upload = self.rule.run(broadcast, oracle, observer)
         round_index = broadcast.earlier_steps // broadcast.local_steps
-        if self.only_round in (None, round_index):
+        if self.change is not None and self.only_round in (None, round_index):
             return self.change(upload, behind(oracle, broadcast.parameters))
         return upload
 
 
-def smuggled(spec: Spec, folder: Path, change=lambda upload, clean: upload, only_round=None):
-    """Findings on a run whose rule smuggles."""
+def smuggled(spec: Spec, folder: Path, change=None, only_round=None):
+    """Findings on a run whose rule smuggles; without a change it takes no clean gradient."""
 
     def prepare(training: Training) -> None:
         federation = training.federation

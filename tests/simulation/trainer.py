@@ -420,6 +420,7 @@ def toys() -> Iterator[None]:
                 "data_sha256": experiment.dataset.sha256,
                 "created": f"{WORLD.now:%Y-%m-%d}",
             },
+            "contents_committed": lambda *_: {},
             "write_model_config": lambda _, run, __: write_atomically(
                 run.model_config, b"{}", disk=WORLD.disk
             ),
