@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpfedadamw.algorithms.registry import ALGORITHMS
 from tests.audit.alone import is_for_the_auditor_alone
+
+# Names stand in the order in which modules register themselves, which is that of a command only if
+# no test imports one of the modules first.
+assert len(ALGORITHMS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -28,3 +28,8 @@ def test_the_pages_verdicts_are_those_of_fresh_runs(tmp_path):
     page = PAGE.read_text(encoding="utf-8")
     fresh = tables(run_all(tmp_path))
     assert page.partition(BEGIN)[2].partition(END)[0].strip() == fresh
+
+
+def test_the_readme_has_their_number() -> None:
+    readme = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"has {len(GALLERY)} faults" in readme
