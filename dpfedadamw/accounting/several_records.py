@@ -12,8 +12,6 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from scipy import stats
-
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition, merge
 
@@ -96,8 +94,11 @@ def _drawn(records: int, rate: float) -> tuple[list[float], list[float]]:
     """The law of how many records of a person a batch has; its thin tail counts as all of them."""
     if rate == 1.0:
         return [float(records)], [1.0]
-    law, among = stats.binom(records, rate), range(records + 1)
-    chances = [float(law.pmf(count)) for count in among]
+    among = range(records + 1)
+    chances = [
+        math.comb(records, count) * rate**count * (1.0 - rate) ** (records - count)
+        for count in among
+    ]
     kept = [count for count in among if chances[count] > _TAIL or count in (0, records)]
     chances[-1] = max(0.0, 1.0 - sum(chances[count] for count in kept[:-1]))
     return [float(count) for count in kept], [chances[count] for count in kept]
