@@ -21,7 +21,10 @@ def start() -> NoReturn:
         sys.exit(2)
     try:
         _leave_drawing_its_own_settings()
-        from dpfedadamw.cli import main
+        from dpfedadamw.loading import loading
+
+        with loading("dpfedadamw.cli"):
+            from dpfedadamw.cli import main
     except KeyboardInterrupt:
         sys.exit(130)
     main()

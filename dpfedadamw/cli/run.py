@@ -39,6 +39,7 @@ from dpfedadamw.cli.terminal import (
 )
 from dpfedadamw.cli.training_lines import TrainingLines, score_of
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.loading import loading
 from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def run(
                 "--replay: this spec claims no privacy, so no participation has noise to compute "
                 "again; the whole run is run again by: dpfedadamw replay RUN_DIR"
             )
-        with within("start"):
+        with within("start"), loading("torch"):
             from dpfedadamw.cli.opened import read_challenged
             from dpfedadamw.experiment import pick_device, prepare
             from dpfedadamw.run.training import start
@@ -243,7 +244,7 @@ def _resume(
     trackers: Sequence[str],
 ) -> None:
     """Finish a run that was cut off, wherever that was."""
-    with within("start"):
+    with within("start"), loading("torch"):
         from dpfedadamw.filing import after_training, whole
         from dpfedadamw.rundir import open_existing
 
