@@ -1,0 +1,1210 @@
+// A second verifier of run directories: it knows docs/format.md and nothing of the package.
+//
+// `node verify.mjs RUN_DIR [--trainer-key PUB] [--auditor-key PUB] [--json]`, or the page verify.html,
+// which holds this text. It imports nothing but what a browser or Node has. Every file may be hostile:
+// nothing is executed, nothing is fetched, and whatever cannot be read is said.
+//
+// Order of reading: bytes and digests, documents (JSON, YAML), signatures, the ledger, what it costs
+// (RDP, then privacy loss distributions), private evidence, the judgement, the command line.
+
+// ---------------------------------------------------------------------------------- bytes, digests
+
+const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const bytesOf = (text) => new TextEncoder().encode(text);
+const hex = (bytes) => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+const PIECE = 1 << 22;
+
+/** What a file of the run is not: the message names what would be right. */
+class Refused extends Error {}
+const refuse = (text) => {
+  throw new Refused(text);
+};
+
+function base64(text, where) {
+  if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(text) || !text) refuse(`${where} is not base64`);
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}
+
+const toBase64 = (bytes) => {
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 8192) text += String.fromCharCode(...bytes.subarray(i, i + 8192));
+  return btoa(text);
+};
+
+/** SHA-256 of content that comes in pieces, so that no file has to be in memory whole (FIPS 180-4). */
+class Sha256 {
+  static K = Uint32Array.from({ length: 64 }, (_, i) => fraction(Math.cbrt, i));
+  constructor() {
+    this.state = Uint32Array.from({ length: 8 }, (_, i) => fraction(Math.sqrt, i));
+    this.rest = new Uint8Array(64);
+    this.words = new Uint32Array(64);
+    this.size = 0;
+  }
+
+  update(bytes) {
+    let at = 0;
+    const filled = this.size % 64;
+    this.size += bytes.length;
+    if (filled) {
+      at = Math.min(64 - filled, bytes.length);
+      this.rest.set(bytes.subarray(0, at), filled);
+      if (filled + at < 64) return this;
+      this.block(this.rest, 0);
+    }
+    for (; at + 64 <= bytes.length; at += 64) this.block(bytes, at);
+    this.rest.set(bytes.subarray(at));
+    return this;
+  }
+
+  block(bytes, at) {
+    const { words: w, state } = this, { K } = Sha256;
+    for (let i = 0; i < 16; i++, at += 4) w[i] = (bytes[at] << 24) | (bytes[at + 1] << 16) | (bytes[at + 2] << 8) | bytes[at + 3];
+    for (let i = 16; i < 64; i++) {
+      const x = w[i - 15], y = w[i - 2];
+      w[i] = w[i - 16] + w[i - 7] + (((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3)) + (((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10));
+    }
+    let [a, b, c, d, e, f, g, h] = state;
+    for (let i = 0; i < 64; i++) {
+      const one = (h + (((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7))) + ((e & f) ^ (~e & g)) + K[i] + w[i]) | 0;
+      const two = ((((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10))) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+      [h, g, f, e, d, c, b, a] = [g, f, e, (d + one) | 0, c, b, a, (one + two) | 0];
+    }
+    [a, b, c, d, e, f, g, h].forEach((value, i) => (state[i] += value));
+  }
+
+  digest() {
+    const bits = this.size * 8, end = new Uint8Array(((this.size % 64 < 56 ? 56 : 120) - (this.size % 64)) + 8);
+    end[0] = 128;
+    new DataView(end.buffer).setUint32(end.length - 8, Math.floor(bits / 2 ** 32));
+    new DataView(end.buffer).setUint32(end.length - 4, bits >>> 0);
+    this.update(end);
+    const found = new Uint8Array(32);
+    this.state.forEach((word, i) => new DataView(found.buffer).setUint32(4 * i, word));
+    return found;
+  }
+}
+
+/** First 32 bits of the fraction of a root of the i-th prime, from which FIPS 180-4 takes its constants. */
+function fraction(root, i) {
+  let prime = 1;
+  for (let found = -1; found < i; ) {
+    prime++;
+    let whole = true;
+    for (let d = 2; d * d <= prime; d++) whole &&= prime % d > 0;
+    if (whole) found++;
+  }
+  return Math.floor((root(prime) % 1) * 2 ** 32);
+}
+
+const sha256 = (bytes) => hex(new Sha256().update(bytes).digest());
+
+function hmac(key, bytes) {
+  const pad = (value) => Uint8Array.from({ length: 64 }, (_, i) => (key[i] ?? 0) ^ value);
+  return hex(new Sha256().update(pad(0x5c)).update(new Sha256().update(pad(0x36)).update(bytes).digest()).digest());
+}
+
+/** Names that a shell takes literally. */
+const PLAIN_NAME = /^[A-Za-z0-9._+][A-Za-z0-9._+@=,-]*(\/[A-Za-z0-9._+][A-Za-z0-9._+@=,-]*)*$/;
+
+/** A run directory: names of its plain files, what else lies there, and their bytes. */
+export class Folder {
+  /** @param files Map from name ("evidence/salt") to {size, slice(start, end) -> Promise<Uint8Array>}. */
+  constructor(files, refused = []) {
+    Object.assign(this, { files, refused, digests: new Map() });
+  }
+
+  has = (name) => this.files.has(name);
+
+  async read(name, most = 1 << 28) {
+    const file = this.files.get(name) ?? refuse("is missing");
+    if (file.size > most) refuse(`is larger than the accepted ${most} bytes`);
+    const found = await file.slice(0, file.size);
+    if (found.length !== file.size) refuse("changed while it was read");
+    return found;
+  }
+
+  async text(name, most) {
+    try {
+      return UTF8.decode(await this.read(name, most));
+    } catch (error) {
+      throw error instanceof TypeError ? new Refused("is not UTF-8 text") : error;
+    }
+  }
+
+  async sha256(name) {
+    if (!this.digests.has(name)) {
+      const file = this.files.get(name) ?? refuse("is missing"), sum = new Sha256();
+      for (let at = 0; at < file.size; at += PIECE) sum.update(await file.slice(at, Math.min(file.size, at + PIECE)));
+      this.digests.set(name, hex(sum.digest()));
+    }
+    return this.digests.get(name);
+  }
+}
+
+// ------------------------------------------------------------------------------------- JSON, YAML
+
+const DEEPEST = 32;
+const CANONICAL = new WeakMap(); // Of each parsed object and list: its members in canonical form.
+
+/** Strict JSON: no key twice, no number that is not finite, 32 levels at most. */
+export function parseJson(text) {
+  let at = 0;
+  const fail = (what = "is not valid JSON") => refuse(what);
+  const space = () => {
+    while (" \t\n\r".includes(text[at]) && at < text.length) at++;
+  };
+  const expect = (mark) => (text.startsWith(mark, at) ? (at += mark.length) : fail());
+  const string = () => {
+    const end = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
+    end.lastIndex = at;
+    const found = end.exec(text) ?? fail();
+    at = end.lastIndex;
+    const value = JSON.parse(found[0]);
+    return value.isWellFormed?.() === false ? fail("has text that is no Unicode") : value;
+  };
+  const number = () => {
+    const form = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
+    form.lastIndex = at;
+    const found = form.exec(text) ?? fail();
+    at = form.lastIndex;
+    const value = Number(found[0]), whole = !found[1] && !found[2];
+    if (!Number.isFinite(value)) fail("has a number that is not finite");
+    if (whole && found[0].length > 20) fail("has an integer of more than 20 digits");
+    return [value, whole ? String(BigInt(found[0])) : spelled(value)];
+  };
+  // Each value comes with its canonical spelling.
+  const value = (depth) => {
+    if (depth > DEEPEST) fail(`is nested deeper than ${DEEPEST} levels`);
+    space();
+    const mark = text[at];
+    if (mark === '"') {
+      const found = string();
+      return [found, JSON.stringify(found)];
+    }
+    for (const [word, meaning] of [["true", true], ["false", false], ["null", null]])
+      if (text.startsWith(word, at)) return (at += word.length), [meaning, word];
+    if (mark !== "{" && mark !== "[") return number();
+    const [close, object] = mark === "{" ? ["}", Object.create(null)] : ["]", []], members = [];
+    at++;
+    space();
+    if (text[at] === close) at++;
+    else
+      for (;;) {
+        let key = null;
+        if (mark === "{") {
+          space();
+          key = text[at] === '"' ? string() : fail();
+          if (key in object) fail(`has the key ${JSON.stringify(key.slice(0, 60))} twice`);
+          space();
+          expect(":");
+        }
+        const [member, spelling] = value(depth + 1);
+        key === null ? object.push(member) : (object[key] = member);
+        members.push([key, spelling]);
+        space();
+        if (text[at] === close) break;
+        expect(",");
+      }
+    if (members.length) at++;
+    CANONICAL.set(object, members);
+    return [object, canonical(object)];
+  };
+  const [found] = value(0);
+  space();
+  return at === text.length ? found : fail();
+}
+
+/** The one spelling of a parsed object or list: keys by code point, no spaces. */
+export function canonical(object, leftOut = null) {
+  const members = CANONICAL.get(object);
+  if (Array.isArray(object)) return `[${members.map(([, spelling]) => spelling).join(",")}]`;
+  const kept = members.filter(([key]) => key !== leftOut).sort(([a], [b]) => byCodePoint(a, b));
+  return `{${kept.map(([key, spelling]) => `${JSON.stringify(key)}:${spelling}`).join(",")}}`;
+}
+
+function byCodePoint(a, b) {
+  const [x, y] = [[...a], [...b]];
+  for (let i = 0; i < Math.min(x.length, y.length); i++) if (x[i] !== y[i]) return x[i].codePointAt(0) - y[i].codePointAt(0);
+  return x.length - y.length;
+}
+
+/** A float as canonical JSON has it: fewest digits that read back, 0.0001 to 1e16 without exponent. */
+function spelled(value) {
+  if (value === 0) return Object.is(value, -0) ? "-0.0" : "0.0";
+  const [mantissa, power] = Math.abs(value).toExponential().split("e"), exponent = Number(power);
+  const digits = mantissa.replace(".", ""), sign = value < 0 ? "-" : "";
+  if (exponent < -4 || exponent >= 16) return `${sign}${mantissa}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
+  if (exponent < 0) return `${sign}0.${"0".repeat(-exponent - 1)}${digits}`;
+  return `${sign}${digits.slice(0, exponent + 1).padEnd(exponent + 1, "0")}.${digits.slice(exponent + 1) || "0"}`;
+}
+
+/** The YAML of a spec: one key a line, sections indented by two spaces, values in one line. */
+export function parseSpec(text) {
+  const root = Object.create(null), open = [root];
+  text.split("\n").forEach((line, index) => {
+    if (!line.trim() || line.trimStart().startsWith("#")) return;
+    const found = /^((?: {2})*)("(?:[^"\\]|\\.)*"|[^\s:"][^:"]*):(?: (.*))?$/.exec(line) ?? refuse(`line ${index + 1} is in no form of a spec`);
+    const depth = found[1].length / 2, key = found[2].startsWith('"') ? flow(found[2]) : found[2];
+    if (depth >= open.length) refuse(`line ${index + 1} is indented too far`);
+    open.length = depth + 1;
+    if (key in open[depth]) refuse(`has the key ${key} twice`);
+    if (found[3] === undefined) open.push((open[depth][key] = Object.create(null)));
+    else open[depth][key] = flow(found[3]);
+  });
+  return root;
+}
+
+/** A value in one line of YAML: null, booleans, numbers, text, [lists] and {mappings}. */
+function flow(text) {
+  let at = 0;
+  const fail = () => refuse(`${JSON.stringify(text.slice(0, 40))} is no value of a spec`);
+  const space = () => {
+    while (text[at] === " ") at++;
+  };
+  const value = (depth, ends) => {
+    if (depth > DEEPEST) fail();
+    if (text[at] === '"') {
+      const form = /"(?:[^"\\]|\\.)*"/y;
+      form.lastIndex = at;
+      const found = form.exec(text) ?? fail();
+      at = form.lastIndex;
+      const escaped = found[0].replace(/\\x([0-9a-f]{2})/g, "\\u00$1").replace(/\\U([0-9a-f]{8})/g, (_, code) => String.fromCodePoint(parseInt(code, 16)));
+      return JSON.parse(escaped);
+    }
+    if (text[at] === "[" || text[at] === "{") {
+      const [close, found] = text[at] === "[" ? ["]", []] : ["}", Object.create(null)];
+      at++;
+      for (let first = true; ; first = false) {
+        space();
+        if (text[at] === close) return at++, found;
+        if (!first) text[at] === "," ? at++ : fail();
+        space();
+        if (close === "]") found.push(value(depth + 1, ",]"));
+        else {
+          const key = value(depth + 1, ":");
+          text[at] === ":" ? at++ : fail();
+          space();
+          found[key] = value(depth + 1, ",}");
+        }
+      }
+    }
+    const start = at;
+    while (at < text.length && !ends.includes(text[at])) at++;
+    const word = text.slice(start, at).trim();
+    if (!word) fail();
+    if (word === "null") return null;
+    if (word === "true" || word === "false") return word === "true";
+    return /^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$/.test(word) ? Number(word) : word;
+  };
+  const found = value(0, "");
+  return at === text.length ? found : fail();
+}
+
+// ------------------------------------------------------------------------------------- signatures
+
+const PAYLOAD_TYPE = "application/vnd.in-toto+json";
+const ADDRESS = "https://dpfedadamw.org/attestation/";
+const typeNames = (type, ...earlier) => [`urn:dpfedadamw:attestation:${type}`, `${ADDRESS}${type.replace(":", "/")}`, ...earlier];
+const ENVELOPES = {
+  "training.attestation.json": { role: "trainer", types: typeNames("training:v2", `${ADDRESS}training/v1`) },
+  "attestation.json": { role: "auditor", types: typeNames("run:v2", `${ADDRESS}run/v1`) },
+  "attestation-public.json": { role: "auditor", types: typeNames("public:v1") },
+};
+const TRAINED = ["spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json", "trainer.pub"];
+const PUBLISHED = ["model.safetensors", "model.json", "metrics.jsonl", "report-public.json", "report-public.pdf", "report-public.html", "VERIFY-public.md", "trainer.pub", "auditor.pub"];
+const JUDGED = [...TRAINED, "audit.json", "report.json", "report.pdf", "auditor.pub", "training.attestation.json"];
+const HALF_ORDER = 0x7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5617e3192a8n;
+
+/** A public key: PEM of an uncompressed P-256 SubjectPublicKeyInfo, with its fingerprint. */
+export async function readKey(pem) {
+  const found = /^\s*-----BEGIN PUBLIC KEY-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END PUBLIC KEY-----\s*$/.exec(pem) ?? refuse("is no PEM of a public key");
+  const der = base64(found[1].replace(/\s/g, ""), "the key");
+  const fingerprint = `SHA256:${toBase64(new Sha256().update(der).digest()).replace(/=+$/, "")}`;
+  try {
+    const key = await crypto.subtle.importKey("spki", der, { name: "ECDSA", namedCurve: "P-256" }, false, ["verify"]);
+    return { key, fingerprint };
+  } catch {
+    return refuse("is no key of ECDSA on P-256");
+  }
+}
+
+/** (r, s) of a DER signature as two numbers. */
+function parseSignature(der) {
+  const numbers = [];
+  let at = 2;
+  if (der[0] !== 0x30 || der[1] !== der.length - 2) refuse("its signature is no DER");
+  while (at < der.length) {
+    const size = der[at + 1], content = der.subarray(at + 2, at + 2 + size);
+    const minimal = size > 0 && size < 34 && content.length === size && content[0] < 128 && !(size > 1 && content[0] === 0 && content[1] < 128);
+    if (der[at] !== 2 || !minimal) refuse("its signature is no DER");
+    numbers.push(BigInt(`0x${hex(content)}`));
+    at += 2 + size;
+  }
+  return numbers.length === 2 ? numbers : refuse("its signature is no DER");
+}
+
+/** Read an envelope, check its signature by `key`, and return its statement. */
+async function openEnvelope(text, { role, types }, key) {
+  const document = parseJson(text);
+  const signed = document?.signatures?.[0], payload = base64(String(document?.payload), "payload"), signature = base64(String(signed?.sig), "sig");
+  const layout = `{\n"payloadType": "${PAYLOAD_TYPE}",\n"payload": "${toBase64(payload)}",\n"signatures": [{\n"keyid": ${JSON.stringify(signed?.keyid)},\n"sig": "${toBase64(signature)}"\n}]\n}\n`;
+  if (layout !== text) refuse("is not laid out as envelopes are; it was changed");
+  const [r, s] = parseSignature(signature);
+  const raw = Uint8Array.from((r.toString(16).padStart(64, "0") + s.toString(16).padStart(64, "0")).match(/../g), (pair) => parseInt(pair, 16));
+  const head = bytesOf(`DSSEv1 ${PAYLOAD_TYPE.length} ${PAYLOAD_TYPE} ${payload.length} `);
+  const content = new Uint8Array(head.length + payload.length);
+  content.set(head);
+  content.set(payload, head.length);
+  const holds = await crypto.subtle.verify({ name: "ECDSA", hash: "SHA-256" }, key.key, raw, content);
+  if (!holds) refuse(`the signature is not by the key ${key.fingerprint}, or the content was changed`);
+  let statement;
+  try {
+    statement = parseJson(UTF8.decode(payload));
+  } catch {
+    refuse("its payload is no JSON");
+  }
+  if (statement._type !== "https://in-toto.io/Statement/v1" || !types.includes(statement.predicateType)) refuse(`is not of the type ${types[0]}`);
+  const numbered = !/\/(training|run)\/v1$/.test(statement.predicateType);
+  if (numbered && s > HALF_ORDER) refuse("the signature was rewritten; only its form with the lower s is accepted");
+  if (signed.keyid !== key.fingerprint) refuse("its keyid names another key than the one that signed");
+  const predicate = statement.predicate ?? {};
+  if (predicate.role !== role) refuse(`was not signed in the role of the ${role}`);
+  if (numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse("has no sequence number");
+  const subjects = new Map();
+  for (const entry of statement.subject ?? []) {
+    const [kind, digest, ...more] = Object.entries(entry.digest ?? {}).flat();
+    if (typeof entry.name !== "string" || more.length || !["sha256", "hmacSha256"].includes(kind) || !/^[0-9a-f]{64}$/.test(digest)) refuse("a subject lacks a name or one known digest");
+    if (subjects.has(entry.name)) refuse(`names ${entry.name} twice`);
+    subjects.set(entry.name, [kind, digest]);
+  }
+  return subjects.size ? { subjects, predicate, numbered } : refuse("covers no file");
+}
+
+// ---------------------------------------------------------------------------------------- ledger
+
+const HEX = /^[0-9a-f]{64}$/;
+const RUN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
+const isWhole = (value, least = 0) => Number.isSafeInteger(value) && value >= least;
+const isPositive = (value, most = 1e300) => typeof value === "number" && value > 0 && value <= most;
+const isList = (value, of) => Array.isArray(value) && value.every((each) => of(each));
+const near = (a, b, share = 1e-9) => Math.abs(a - b) <= share * Math.max(Math.abs(a), Math.abs(b));
+
+/** What each kind of line must have, for each unit. */
+const FIELDS = {
+  header: {
+    format: (v) => v === 1, run: (v) => RUN.test(v), spec_sha256: (v) => HEX.test(v), unit: (v) => ["record", "client", "none"].includes(v),
+    clients: (v) => isWhole(v, 1), clients_per_round: (v) => isWhole(v, 1), records: (v) => isList(v, (each) => isWhole(each)), parameters: (v) => isWhole(v, 1),
+    randomness: (v) => ["release", "reproducible"].includes(v),
+  },
+  spend: {
+    round: (v) => isWhole(v), attempt: (v) => isWhole(v, 1), sampling: (v) => typeof v === "string", sampling_rate: (v) => isPositive(v, 1),
+    clipping_norm: (v) => isPositive(v), noise_multiplier: (v) => isPositive(v),
+  },
+  "spend of a record": { client: (v) => isWhole(v), records: (v) => isWhole(v, 1), expected_batch_size: (v) => isPositive(v), steps: (v) => isWhole(v, 1), queries_per_step: (v) => isWhole(v, 1) },
+  "spend of a client": { clients: (v) => isList(v, (each) => isWhole(each)) && new Set(v).size === v.length, expected_clients: (v) => isPositive(v), noise_added_by: (v) => ["server", "clients"].includes(v) },
+  round: { round: (v) => isWhole(v), clients: (v) => isList(v, (each) => isWhole(each)), steps: (v) => isList(v, (each) => isWhole(each)), queries: (v) => isList(v, (each) => isWhole(each)) },
+  resume: { round: (v) => isWhole(v) },
+  claim: { delta: (v, header) => header?.unit === "none" || isPositive(v, 1) },
+};
+
+/** Read a ledger: chain, canonical form, order of lines, and what each line must have. */
+export function readLedger(text) {
+  const faults = [], entries = [];
+  if (!text.endsWith("\n")) faults.push("does not end with a complete line");
+  let previous = "0".repeat(64), header = null;
+  const lines = text.split("\n");
+  if (lines.at(-1) === "") lines.pop();
+  for (const [index, line] of lines.entries()) {
+    const where = `line ${index + 1}`;
+    try {
+      if (line.length > 1 << 20) refuse("is longer than a MiB");
+      const entry = parseJson(line);
+      if (entry === null || typeof entry !== "object" || Array.isArray(entry)) refuse("is no JSON object");
+      if (entry.previous !== previous) faults.push(`${where} does not name the digest of the line before: broken chain`);
+      if (entry.digest !== sha256(bytesOf(canonical(entry, "digest")))) faults.push(`${where} does not match its own digest: it was changed`);
+      else if (canonical(entry) !== line) faults.push(`${where} is not in canonical form`);
+      header ??= entry.kind === "header" ? entry : null;
+      const needed = { ...(FIELDS[entry.kind] ?? refuse("is of an unknown kind")), ...(entry.kind === "spend" ? FIELDS[entry.unit === "client" ? "spend of a client" : "spend of a record"] : {}) };
+      for (const [name, fits] of Object.entries(needed)) if (!fits(entry[name], header)) refuse(`${entry.kind}: ${name} is missing or out of range`);
+      entries.push({ ...entry, line: index + 1 });
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      faults.push(`${where} ${error.message}`);
+    }
+    previous = sha256(bytesOf(line));
+  }
+  const of = (kind) => entries.filter((entry) => entry.kind === kind);
+  const ledger = { faults, entries, header, spends: of("spend"), rounds: of("round"), resumes: of("resume"), claim: of("claim").at(-1) ?? null };
+  if (!header) refuse("has no header that can be read");
+  if (!ledger.claim) refuse("has no claim that can be read; the run did not finish");
+  faults.push(...orderFaults(ledger));
+  return ledger;
+}
+
+function orderFaults({ entries, header, spends }) {
+  const faults = [], kinds = entries.map((entry) => entry.kind);
+  if (kinds[0] !== "header" || kinds.lastIndexOf("header") !== 0) faults.push("the header is not the one first line");
+  if (kinds.indexOf("claim") !== kinds.length - 1) faults.push("the claim is not the one last line");
+  if (header.records.length !== header.clients || header.clients_per_round > header.clients) faults.push("the header's clients and records do not fit");
+  const recorded = header.producer != null;
+  let next = 0;
+  const charges = Map.groupBy?.(spends, (spend) => spend.round) ?? spends.reduce((map, spend) => map.set(spend.round, [...(map.get(spend.round) ?? []), spend]), new Map());
+  const running = new Map(), before = new Map(), ended = new Map();
+  for (const entry of entries) {
+    const where = `line ${entry.line}`;
+    if (entry.kind === "resume") {
+      if (entry.round !== next && entry.round !== next - 1) faults.push(`${where} goes on at round ${entry.round}, ${next} was next`);
+      next = entry.round;
+      for (const [round, attempt] of running) before.set(round, attempt);
+      running.clear();
+    } else if (entry.kind === "round") {
+      const { clients, dropped = [] } = entry, asked = [...clients, ...dropped];
+      if (entry.round !== next) faults.push(`${where}: round ${entry.round} ends where ${next} should`);
+      next = entry.round + 1;
+      ended.set(entry.round, entry.line);
+      if (new Set(asked).size !== asked.length || clients.length !== entry.steps.length || clients.length !== entry.queries.length) faults.push(`${where}: clients, steps and queries do not have one entry a client`);
+      if (asked.some((client) => client >= header.clients)) faults.push(`${where} names a client that does not exist`);
+      if (header.client_sampling === "fixed-size" && !recorded && header.unit === "record" && asked.length !== header.clients_per_round) faults.push(`${where} does not have ${header.clients_per_round} clients`);
+      const charged = (charges.get(entry.round) ?? []).filter((spend) => spend.line < entry.line);
+      if (header.unit === "none" ? charged.length : asked.length || header.unit === "client") {
+        const last = Math.max(0, ...charged.map((spend) => spend.attempt)), paid = charged.filter((spend) => spend.attempt === last).flatMap((spend) => spend.clients ?? [spend.client]);
+        if (header.unit === "none") faults.push(`${where} was charged although the run claims no privacy`);
+        else if (paid.length !== new Set(paid).size || paid.length !== asked.length || asked.some((client) => !paid.includes(client))) faults.push(`${where}: the clients charged are not the clients that took part`);
+      }
+      if (before.has(entry.round) && !running.has(entry.round) && (asked.length || header.unit === "client")) faults.push(`${where}: round ${entry.round} was cut off, and was not charged again`);
+      for (const [i, client] of clients.entries()) {
+        const paid = charged.filter((spend) => spend.client === client).at(-1);
+        if (header.unit === "record" && paid && (entry.queries[i] > paid.steps * paid.queries_per_step || entry.steps[i] > paid.steps)) faults.push(`${where}: client ${client} made more queries than were charged`);
+      }
+    } else if (entry.kind === "spend") {
+      if (ended.has(entry.round) && !before.size) faults.push(`${where} is charged after its round had ended`);
+      if (entry.attempt <= (before.get(entry.round) ?? 0) || entry.attempt > 1 + (before.get(entry.round) ?? 0)) faults.push(`${where} is charged to attempt ${entry.attempt}, which no cut explains`);
+      if ((entry.unit === "client") !== (header.unit === "client") && !recorded) faults.push(`${where} charges another unit than the header's`);
+      running.set(entry.round, entry.attempt);
+    }
+  }
+  return faults;
+}
+
+// ------------------------------------------------------------------- what it costs: normal numbers
+
+/** erfc to 14 digits: Taylor's series of erf up to 2, then the continued fraction. */
+function erfc(x) {
+  const a = Math.abs(x);
+  let value = 0;
+  if (a < 2) {
+    let term = a, sum = a;
+    for (let n = 1; term > 1e-18 * sum; n++) sum += term *= (2 * a * a) / (2 * n + 1);
+    value = 1 - (2 / Math.sqrt(Math.PI)) * Math.exp(-a * a) * sum;
+  } else if (a < 27) {
+    let below = 0;
+    for (let n = 70; n > 0; n--) below = n / 2 / (a + below);
+    value = Math.exp(-a * a) / Math.sqrt(Math.PI) / (a + below);
+  }
+  return x < 0 ? 2 - value : value;
+}
+
+const ndtr = (x) => 0.5 * erfc(-x * Math.SQRT1_2);
+
+/** How many standard deviations out a normal number lies with this chance, on one side. */
+function quantile(chance) {
+  let [low, high] = [0, 40];
+  for (let i = 0; i < 80; i++) ndtr(-(low + high) / 2) > chance ? (low = (low + high) / 2) : (high = (low + high) / 2);
+  return high;
+}
+
+const logSum = (logs) => {
+  let most = -Infinity, sum = 0;
+  for (const x of logs) most = Math.max(most, x);
+  for (const x of logs) sum += Math.exp(x - most);
+  return most === -Infinity ? most : most + Math.log(sum);
+};
+const logAdd = (a, b) => (a > b ? a + Math.log1p(Math.exp(b - a)) : b === -Infinity ? a : b + Math.log1p(Math.exp(a - b)));
+
+// ----------------------------------------------------------------------- what it costs: Rényi orders
+
+const ORDERS = [...Array(62).keys()].map((i) => i + 2).concat(128, 256, 512, 1024);
+
+/** Rényi divergences of one query on a Poisson sample (Mironov, Talwar & Zhang 2019, whole orders). */
+function renyi({ rate, sigma }) {
+  return ORDERS.map((order) => {
+    if (rate >= 1) return order / (2 * sigma ** 2);
+    let binomial = 0;
+    const logs = [];
+    for (let k = 0; k <= order; k++) {
+      logs.push(binomial + k * Math.log(rate) + (order - k) * Math.log1p(-rate) + (k * k - k) / (2 * sigma ** 2));
+      binomial += Math.log((order - k) / (k + 1));
+    }
+    return Math.max(0, logSum(logs)) / (order - 1);
+  });
+}
+
+/** ε of a history by the conversion of Canonne, Kamath & Steinke (2020, proposition 12), and its order. */
+export function epsilonByRenyi(history, delta) {
+  const total = ORDERS.map(() => 0);
+  for (const kind of history) renyi(kind).forEach((value, i) => (total[i] += value * kind.steps * (kind.rounds ?? 1)));
+  let best = [Infinity, ORDERS[0]];
+  ORDERS.forEach((a, i) => {
+    const epsilon = -Math.expm1(-total[i]) <= delta ** 2 ? 0 : total[i] + Math.log1p(-1 / a) - (Math.log(delta) + Math.log(a)) / (a - 1);
+    if (epsilon < best[0]) best = [epsilon, a];
+  });
+  return [Math.max(0, best[0]), best[1]];
+}
+
+// ------------------------------------------------------------ what it costs: privacy loss distributions
+
+const TAIL = 1e-5, LONGEST = 1 << 21;
+const TILTS = Array.from({ length: 80 }, (_, i) => 1e-3 * 3e6 ** (i / 79));
+
+/** Fourier transform in place of 2^n complex numbers; the sign of the exponent says which way. */
+function transform(re, im, sign) {
+  const n = re.length;
+  for (let i = 1, j = 0; i < n; i++) {
+    let bit = n >> 1;
+    for (; j & bit; bit >>= 1) j ^= bit;
+    j ^= bit;
+    if (i < j) [re[i], re[j], im[i], im[j]] = [re[j], re[i], im[j], im[i]];
+  }
+  for (let size = 2; size <= n; size <<= 1) {
+    const half = size >> 1, cos = new Float64Array(half), sin = new Float64Array(half);
+    for (let k = 0; k < half; k++) [cos[k], sin[k]] = [Math.cos((2 * Math.PI * k) / size), sign * Math.sin((2 * Math.PI * k) / size)];
+    for (let start = 0; start < n; start += size)
+      for (let k = 0, a = start, b = start + half; k < half; k++, a++, b++) {
+        const x = re[b] * cos[k] - im[b] * sin[k], y = re[b] * sin[k] + im[b] * cos[k];
+        [re[b], im[b], re[a], im[a]] = [re[a] - x, im[a] - y, re[a] + x, im[a] + y];
+      }
+  }
+}
+
+/** Least and greatest loss of a query, but for outputs of chance `tail`. */
+function reach({ rate, sigma }, remove, tail) {
+  const far = quantile(tail / 2) * sigma;
+  const loss = (x) => logAdd(rate < 1 ? Math.log1p(-rate) : -Infinity, Math.log(rate) + (2 * x - 1) / (2 * sigma ** 2));
+  return remove ? [loss(-far), loss(far + 1)] : [-loss(far + 1), -loss(-far)];
+}
+
+/** Masses of growing losses at first·width, (first+1)·width, … that dominate the query's own. */
+function discretise(kind, remove, width, tail) {
+  const { rate, sigma } = kind;
+  if (kind.fixed && rate < 1) return fixedSize(kind, width, tail);
+  const [low, high] = reach(kind, remove, tail), first = Math.floor(low / width), count = Math.ceil(high / width) - first + 1;
+  const masses = new Float64Array(count), ends = cells(kind, remove, first, count, width);
+  spread(masses, 0, ends, first, width);
+  masses[0] += ends.upper[0];
+  return { first, masses, infinite: ends.upper[count] };
+}
+
+/** Mass under both neighbours of each cell between grid points; the first lies below all, the last above. */
+function cells({ rate, sigma }, remove, first, count, width) {
+  const upper = new Float64Array(count + 1), lower = new Float64Array(count + 1);
+  // Output at which the loss of removing a record is as given.
+  const output = (loss) => {
+    const inner = loss + Math.log1p(-(1 - rate) * Math.exp(-loss)) - Math.log(rate);
+    return Number.isNaN(inner) ? -Infinity : sigma ** 2 * inner + 0.5;
+  };
+  const between = (a, b) => Math.max(0, a > 0 ? ndtr(-a) - ndtr(-b) : ndtr(b) - ndtr(a));
+  let before = remove ? -Infinity : Infinity;
+  for (let i = 0; i <= count; i++) {
+    const after = i === count ? -before0(remove) : output((remove ? 1 : -1) * (first + i) * width);
+    const [a, b] = remove ? [before, after] : [after, before];
+    const without = between(a / sigma, b / sigma), mixture = (1 - rate) * without + rate * between((a - 1) / sigma, (b - 1) / sigma);
+    [upper[i], lower[i]] = remove ? [mixture, without] : [without, mixture];
+    before = after;
+  }
+  return { upper, lower };
+}
+const before0 = (remove) => (remove ? -Infinity : Infinity);
+
+/** Split each inner cell between its two ends so that both masses stay (Doroshenko et al. 2022). */
+function spread(masses, at, { upper, lower }, first, width) {
+  for (let i = 1; i < upper.length - 1; i++) {
+    const scaled = lower[i] * Math.exp(Math.min((first + i - 1) * width, 700));
+    const toHigh = Math.min(Math.max((upper[i] - scaled) / -Math.expm1(-width), 0), upper[i]);
+    masses[at + i] += toHigh;
+    masses[at + i - 1] += upper[i] - toHigh;
+  }
+}
+
+/** A sample of fixed size where one record is replaced: the subsampling operator of Dong, Roth & Su (2022). */
+function fixedSize({ rate, sigma }, width, tail) {
+  const kind = { rate, sigma }, high = reach(kind, true, tail)[1], low = reach(kind, false, tail)[0];
+  const first = Math.min(-1, Math.floor(low / width)), last = Math.max(1, Math.ceil(high / width));
+  const masses = new Float64Array(last - first + 1), gains = cells(kind, true, 0, last + 1, width), drops = cells(kind, false, first, 1 - first, width);
+  spread(masses, -first, gains, 0, width);
+  spread(masses, 0, drops, first, width);
+  masses[0] += drops.upper[0];
+  masses[-first] += (1 - rate) * (1 - 2 * ndtr(-0.5 / sigma));
+  return { first, masses, infinite: gains.upper[last + 1] };
+}
+
+/**
+ * ε of a history at δ, from above: losses composed on a grid by Fourier transforms.
+ *
+ * @param history Kinds of queries {rate, sigma, fixed, steps, rounds, share}: of `rounds` rounds, each in which one
+ *   takes part with chance `share` makes `steps` queries. Without the last two, it is `steps` queries.
+ */
+export function epsilonByLosses(history, delta) {
+  const kinds = history.filter((kind) => kind.steps > 0 && (kind.rounds ?? 1) > 0);
+  if (!kinds.length) return 0;
+  const total = kinds.reduce((sum, kind) => sum + kind.steps * (kind.rounds ?? 1), 0), tail = (delta * TAIL) / total, charge = delta * TAIL;
+  const [rough, order] = epsilonByRenyi(kinds, delta), scale = Math.max(rough, 1e-2);
+  let width = Math.min(Math.sqrt((8 * 2e-4 * scale) / (total * order)), scale / 100);
+  for (const kind of kinds) for (const remove of [true, false]) width = Math.max(width, (2 * (reach(kind, remove, tail)[1] - reach(kind, remove, tail)[0])) / LONGEST);
+  for (;;) {
+    const sides = [true, false].map((remove) => composed(kinds, remove, width, tail, charge));
+    const longest = Math.max(...sides.map((side) => side.length));
+    if (longest <= LONGEST) return Math.max(...sides.map((side) => side.epsilon(delta)));
+    width *= (1.5 * longest) / LONGEST;
+  }
+}
+
+function composed(kinds, remove, width, tail, charge) {
+  const singles = kinds.map((kind) => discretise(kind, remove, width, tail));
+  const moments = (sign) =>
+    TILTS.map((tilt) =>
+      kinds.reduce((sum, { steps, rounds = 1, share = 1 }, i) => {
+        const { first, masses } = singles[i], logs = [];
+        for (let j = 0; j < masses.length; j++) if (masses[j] > 0) logs.push(Math.log(masses[j]) + sign * tilt * (first + j) * width);
+        return sum + rounds * logAdd(share < 1 ? Math.log1p(-share) : -Infinity, Math.log(share) + steps * logSum(logs));
+      }, 0),
+    );
+  // Chernoff: beyond these cells lies at most `charge` on either side.
+  const bound = (sign) => Math.ceil(Math.min(...moments(sign).map((moment, i) => (moment - Math.log(charge)) / TILTS[i])) / width) + 1;
+  const high = bound(1), first = -bound(-1), length = Math.max(high - first + 1, ...singles.map((single) => single.masses.length)) + 2;
+  return { length, epsilon: (delta) => (length > LONGEST ? Infinity : epsilonOf(product(kinds, singles, length), first, high, width, 2 * charge, delta)) };
+}
+
+/** The composition's masses on a circle of at least `length` points, and the chance of an infinite loss. */
+function product(kinds, singles, length) {
+  const size = 2 ** Math.ceil(Math.log2(length)), re = new Float64Array(size).fill(1), im = new Float64Array(size);
+  let finite = 0;
+  kinds.forEach(({ steps, rounds = 1, share = 1 }, index) => {
+    const { first, masses, infinite } = singles[index], x = new Float64Array(size), y = new Float64Array(size);
+    for (let j = 0; j < masses.length; j++) x[(((first + j) % size) + size) % size] += masses[j];
+    transform(x, y, -1);
+    for (let k = 0; k < size; k++) {
+      let [a, b] = power(x[k], y[k], steps);
+      if (share < 1 || rounds > 1) [a, b] = power(1 - share + share * a, share * b, rounds);
+      [re[k], im[k]] = [re[k] * a - im[k] * b, re[k] * b + im[k] * a];
+    }
+    finite += rounds * Math.log1p(share * Math.expm1(steps * Math.log1p(-infinite)));
+  });
+  transform(re, im, 1);
+  return { masses: re.map((value) => Math.max(0, value / size)), size, infinite: -Math.expm1(finite) };
+}
+
+function power(x, y, n) {
+  const size = Math.hypot(x, y) ** n, angle = n * Math.atan2(y, x);
+  return n === 1 ? [x, y] : [size * Math.cos(angle), size * Math.sin(angle)];
+}
+
+/** Least ε ≥ 0 with δ(ε) ≤ δ; between two grid points δ is linear in e^ε, so that the crossing is exact. */
+function epsilonOf({ masses, size, infinite }, first, high, width, charge, delta) {
+  const lost = infinite + charge, count = Math.min(high - first + 1, size);
+  if (lost >= delta) return Infinity;
+  const mass = (cell) => masses[(((first + cell) % size) + size) % size];
+  // From the greatest loss down: the mass above a point, and that mass weighted by e^(point - loss).
+  let above = 0, weighted = 0, found = 0;
+  for (let cell = count - 1; cell >= 0 && first + cell >= 0; cell--) {
+    [above, weighted] = [above + mass(cell), weighted * Math.exp(-width) + mass(cell)];
+    // δ at one cell lower, where the mass of that cell itself gains nothing.
+    const point = first + cell, lower = lost + above - weighted * Math.exp(-width);
+    if (lower > delta || point === 0) {
+      if (lower <= delta) return 0;
+      found = point * width + Math.log((above - (delta - lost)) / weighted);
+      return Math.max(0, Math.min(point * width, Math.max((point - 1) * width, found)));
+    }
+  }
+  return found;
+}
+
+// --------------------------------------------------------------------------- the claim on a ledger
+
+const below = (claimed, costs) => claimed < costs * (1 - 1e-3) - 1e-6;
+const above = (claimed, costs) => claimed > costs * 1.05 + 0.01;
+const shown = (value) => (value === null || value === undefined ? "no finite ε" : Number(value).toPrecision(4));
+
+/** Join equal kinds of queries; those of several lines become one with their number of steps. */
+function merged(history) {
+  const kinds = new Map();
+  for (const kind of history) {
+    const key = [kind.rate, kind.sigma, Boolean(kind.fixed)].join();
+    kinds.set(key, { ...kind, steps: kind.steps + (kinds.get(key)?.steps ?? 0) });
+  }
+  return [...kinds.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, kind]) => kind);
+}
+
+/** What a charge costs one record of the client: several queries on one batch are one of more precision. */
+export function costOf({ sampling, noise_multiplier, queries_per_step = 1, expected_batch_size, records, steps, sampling_rate, rate_stated }) {
+  const sigma = noise_multiplier / Math.sqrt(queries_per_step);
+  if (sampling === "poisson") return { rate: Math.min(1, Math.max(sampling_rate ?? 0, rate_stated ? sampling_rate : expected_batch_size / records)), sigma, steps };
+  if (sampling === "fixed-size") {
+    const rate = Math.min(1, Math.max(sampling_rate ?? 0, expected_batch_size / records));
+    return { rate, sigma: sigma / 2, steps, fixed: rate < 1 };
+  }
+  if (sampling === "shuffled") return { rate: 1, sigma: sigma / 2, steps: Math.ceil(steps / Math.ceil(records / expected_batch_size)) };
+  return refuse(`the sampler ${sampling} has no accounting here`);
+}
+
+/** Privacy losses that a ledger's charges amount to, by the claim's views, each with what is claimed. */
+function viewsOf({ header, spends, claim }) {
+  const known = new Map(), delta = claim.delta;
+  const epsilon = (history, mixture) => {
+    const kinds = merged(history).map((kind) => ({ ...kind, ...mixture })), key = JSON.stringify(kinds);
+    if (!known.has(key)) known.set(key, epsilonByLosses(kinds, delta));
+    return known.get(key);
+  };
+  const stated = (view) => (view?.epsilon === null || view?.epsilon === undefined ? null : view.epsilon[view.accountant ?? Object.keys(view.epsilon)[0]]);
+  const dearest = (histories) => {
+    // The quick bound of Rényi orders ranks the clients; the dearest few are composed exactly.
+    const ranked = [...histories.values()].sort((a, b) => epsilonByRenyi(b, delta)[0] - epsilonByRenyi(a, delta)[0]);
+    return Math.max(0, ...ranked.slice(0, 8).map((history) => epsilon(history)));
+  };
+  const byClient = new Map();
+  const charge = (client, kind) => byClient.set(client, [...(byClient.get(client) ?? []), kind]);
+  if (header.producer != null) {
+    return [{ key: "server", towards: "whoever sees its models", claimed: stated(claim.server), costs: epsilon(spends.map(costOf)), accountant: claim.server?.accountant }];
+  }
+  if (header.unit === "client") {
+    const third = { key: "third_party", claimed: stated(claim.third_party), costs: epsilon(spends.map((spend) => ({ rate: spend.sampling_rate, sigma: spend.noise_multiplier, steps: 1 }))) };
+    if (header.noise_added_by === "server") return [third, { key: "server", claimed: stated(claim.server), costs: null }];
+    for (const spend of spends) for (const client of spend.clients) byClient.set(client, (byClient.get(client) ?? 0) + spend.clients.length / spend.noise_multiplier ** 2);
+    const most = Math.max(...byClient.values());
+    return [third, { key: "server", claimed: stated(claim.server), costs: epsilon([{ rate: 1, sigma: 1 / Math.sqrt(most), steps: 1 }]) }];
+  }
+  for (const spend of spends) charge(spend.client, costOf(spend));
+  byClient.forEach((history, client) => byClient.set(client, merged(history)));
+  const smallest = Math.min(...header.records.filter((records) => records > 0)), paid = spends.map(costOf);
+  const most = costOf({
+    ...header, steps: header.local_steps, records: smallest, expected_batch_size: Math.min(header.expected_batch_size, smallest), rate_stated: header.sampling_rate != null,
+    queries_per_step: spends.reduce((found, spend) => Math.max(found, spend.queries_per_step), 1),
+  });
+  const rate = Math.max(most.rate, ...new Set(paid.map((kind) => kind.rate))), steps = Math.max(most.steps, ...new Set(paid.map((kind) => kind.steps)));
+  const kind = { rate, sigma: most.sigma, steps, fixed: rate < 1 && Boolean(most.fixed) };
+  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient);
+  return [
+    { key: "server", claimed: stated(claim.server), costs: server },
+    { key: "server_worst_case", claimed: stated(claim.server_worst_case), costs: Math.max(server, Math.min(limit, epsilon([{ ...kind, steps: steps * header.rounds }]))) },
+    { key: "third_party", claimed: stated(claim.third_party), costs: Math.min(limit, epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients })) },
+  ];
+}
+
+/** Spec against header against charges: each pair of numbers that must be one number. */
+function promiseFaults(spec, { header, spends, claim }) {
+  const faults = [], privacy = spec.privacy ?? {}, sampling = privacy.sampling ?? {};
+  const same = (what, a, b) => (typeof a === "number" && typeof b === "number" ? near(a, b) : a === b) || faults.push(`${what}: ${a} here, ${b} there`);
+  if (header.producer != null) return faults;
+  same("privacy.unit of spec and header", privacy.unit, header.unit);
+  if (header.unit === "none") return claim?.view_headline === "none" ? faults : [...faults, "a run without privacy claims some"];
+  for (const name of ["clipping_norm", "noise_multiplier", "delta", "adjacency"]) same(`privacy.${name} of spec and header`, privacy[name], header[name]);
+  same("federation.rounds of spec and header", spec.federation?.rounds, header.rounds);
+  same("federation.clients_per_round of spec and header", spec.federation?.clients_per_round, header.clients_per_round);
+  same("δ of header and claim", header.delta, claim?.delta);
+  if (header.unit === "record") {
+    const batch = sampling.expected_batch_size ?? sampling.batch_size, kinds = { poisson: "poisson", fixed: "fixed-size", shuffled: "shuffled" };
+    same("batch size of spec and header", batch, header.expected_batch_size);
+    same("sampling of spec and header", kinds[sampling.kind], header.sampling);
+    if ((header.sampling === "poisson" ? "add-remove" : "replace-one") !== header.adjacency) faults.push(`${header.sampling} batches have no accounting under ${header.adjacency}`);
+    const worst = Math.max(...header.records);
+    if (header.delta * worst >= 1) faults.push(`δ is not below 1/${worst}, the records of a client`);
+  }
+  for (const spend of spends) {
+    const where = `line ${spend.line}`;
+    for (const name of ["clipping_norm", ...(header.unit === "record" ? ["sampling"] : []), ...(header.adaptation ? [] : ["noise_multiplier"])]) if (typeof spend[name] === "number" ? !near(spend[name], header[name]) : spend[name] !== header[name]) faults.push(`${where}: ${name} differs from the header's`);
+    if (header.unit === "client") {
+      if (spend.sampling !== header.client_sampling || !near(spend.sampling_rate, header.clients_per_round / header.clients)) faults.push(`${where}: clients are not drawn as the header says`);
+      if (spend.noise_added_by !== header.noise_added_by || spend.expected_clients !== header.clients_per_round) faults.push(`${where}: noise or divisor are not the header's`);
+      continue;
+    }
+    if (spend.records !== header.records[spend.client]) faults.push(`${where}: records of client ${spend.client} differ from the header's`);
+    if (!near(spend.expected_batch_size, header.expected_batch_size)) faults.push(`${where}: expected_batch_size differs from the header's`);
+    if (!header.adaptation && spend.steps !== header.local_steps) faults.push(`${where}: steps differ from local_steps`);
+    const due = header.sampling === "shuffled" ? 1 : (header.sampling_rate ?? header.expected_batch_size / spend.records);
+    if (!near(due, spend.sampling_rate)) faults.push(`${where}: sampling_rate is not the ${shown(due)} of its sampler`);
+  }
+  return faults;
+}
+
+/** ε as sentences print it: rounded up to two decimals, or to three digits below 0.1. */
+export function printed(epsilon) {
+  if (epsilon === 0) return "0";
+  const places = epsilon >= 1000 ? 0 : epsilon >= 0.1 ? 2 : 2 - Math.floor(Math.log10(epsilon));
+  const exact = spelled(epsilon).includes("e") ? epsilon.toFixed(20) : spelled(epsilon), [whole, rest = ""] = exact.split(".");
+  let up = BigInt(whole + rest.padEnd(places, "0").slice(0, places));
+  if (/[1-9]/.test(rest.slice(places))) up += 1n;
+  const digits = String(up).padStart(places + 1, "0"), point = digits.length - places;
+  const before = digits.slice(0, point);
+  return `${epsilon >= 1000 ? before.replace(/\B(?=(\d{3})+$)/g, ",") : before}${places ? `.${digits.slice(point)}` : ""}`;
+}
+
+/** What an attestation says of the run, held against the ledger's claim. */
+function attestedFaults({ predicate }, { header, claim }) {
+  const faults = [], said = predicate.claims ?? {};
+  if (predicate.run !== header.run) faults.push(`speaks of another run than the ledger, ${header.run}`);
+  if (said.unit !== header.unit) faults.push("claims another unit than the ledger");
+  if (header.unit === "none") return said.views?.length ? [...faults, "claims privacy, and the ledger does not"] : faults;
+  for (const name of ["adjacency", "randomness"]) if (said[name] !== header[name]) faults.push(`claims another ${name} than the ledger`);
+  for (const view of said.views ?? []) {
+    const source = claim?.[header.producer != null ? "server" : view.key], due = source?.epsilon?.[source.accountant ?? Object.keys(source.epsilon ?? {})[0]] ?? null;
+    if (view.epsilon !== due || (view.delta ?? null) !== (claim?.delta ?? null)) faults.push(`claims another ε or δ towards ${view.towards} than the ledger`);
+  }
+  const leading = said.views?.find((view) => view.key === "third_party") ?? said.views?.[0];
+  if (leading && leading.epsilon !== null && !said.statement?.includes(`(ε = ${printed(leading.epsilon)}, δ = `)) faults.push("its sentence has another ε than its numbers");
+  return faults;
+}
+
+// -------------------------------------------------------------------------------- private evidence
+
+/** Arrays of an .npz: a ZIP archive without compression, of .npy files without objects. */
+export function readArrays(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length), found = new Map();
+  let end = bytes.length - 22;
+  while (end >= 0 && view.getUint32(end, true) !== 0x06054b50) end--;
+  if (end < 0) refuse("is no ZIP archive");
+  let at = view.getUint32(end + 16, true);
+  for (let left = view.getUint16(end + 10, true); left > 0; left--) {
+    if (at + 46 > bytes.length || view.getUint32(at, true) !== 0x02014b50) refuse("is a damaged ZIP archive");
+    const [names, extra, comment] = [28, 30, 32].map((offset) => view.getUint16(at + offset, true));
+    const name = UTF8.decode(bytes.subarray(at + 46, at + 46 + names)), size = view.getUint32(at + 20, true), local = view.getUint32(at + 42, true);
+    if (view.getUint16(at + 10, true) !== 0 || size !== view.getUint32(at + 24, true)) refuse(`${name} is compressed; evidence is not`);
+    const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
+    if (start + size > bytes.length || found.has(name)) refuse("is a damaged ZIP archive");
+    found.set(name.replace(/\.npy$/, ""), bytes.subarray(start, start + size));
+    at += 46 + names + extra + comment;
+  }
+  return { names: [...found.keys()], get: (name) => parseArray(found.get(name) ?? refuse(`lacks ${name}`)) };
+}
+
+const TYPES = { "<f4": Float32Array, "<f8": Float64Array, "<i8": BigInt64Array, "<i4": Int32Array, "|u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array };
+
+function parseArray(bytes) {
+  const wide = bytes[6] > 1, size = wide ? new DataView(bytes.buffer, bytes.byteOffset).getUint32(8, true) : bytes[8] + 256 * bytes[9];
+  const start = (wide ? 12 : 10) + size, head = UTF8.decode(bytes.subarray(wide ? 12 : 10, start));
+  const type = TYPES[/'descr': '([^']+)'/.exec(head)?.[1]] ?? refuse("has an array of another type than numbers"), shape = /'shape': \(([\d, ]*)\)/.exec(head)?.[1].split(",").map((part) => part.trim()).filter(Boolean).map(Number);
+  const count = (shape ?? refuse("has an array without a shape")).reduce((product, side) => product * side, 1);
+  if (count * type.BYTES_PER_ELEMENT !== bytes.length - start) refuse("has an array of another size than its shape");
+  const values = new type(bytes.slice(start).buffer, 0, count);
+  return { shape, values: type === BigInt64Array ? Float64Array.from(values, Number) : values };
+}
+
+/**
+ * Noise and batch sizes of all rounds, held against the ledger by three tests, each with a chance of
+ * 3e-7 to alarm at a correct run: the mean square of all noise, the largest part of it, and batch sizes.
+ */
+async function evidenceFaults(folder, { header, rounds, spends }) {
+  const faults = [], sigma = header.noise_multiplier, names = [...folder.files.keys()].filter((name) => /^evidence\/round-\d{5,}\.npz$/.test(name)).sort();
+  const charges = new Map(spends.map((spend) => [`${spend.round},${spend.client}`, spend]));
+  let squares = 0, freedom = 0, excess = 0, variance = 0, largest = 0, count = 0, repeats = 0;
+  const seen = new Set();
+  for (const name of names) {
+    let arrays;
+    try {
+      arrays = readArrays(await folder.read(name));
+      const sum = arrays.get("noise_sum_squares"), sample = arrays.get("noise_sample"), sizes = arrays.get("batch_size"), clients = arrays.get("clients").values;
+      const index = Number(/\d+/.exec(name)[0]), steps = sizes.shape[1] ?? 1;
+      if (!rounds.some((round) => round.round === index)) continue;
+      const queries = sum.shape[0] * sum.shape[1];
+      for (const value of sum.values) squares += value / sigma ** 2;
+      freedom += header.parameters * queries;
+      count += queries;
+      for (const value of arrays.get("noise_largest").values) largest = Math.max(largest, value / sigma);
+      const width = sample.shape.at(-1);
+      for (let row = 0; row < sample.values.length / width && width >= 8; row++) {
+        const key = Array.from(sample.values.subarray(row * width, row * width + 8)).join();
+        if (seen.has(key)) repeats++;
+        seen.add(key);
+      }
+      if (header.sampling !== "poisson") continue;
+      sizes.values.forEach((size, place) => {
+        const spend = charges.get(`${index},${clients[Math.floor(place / steps)]}`);
+        // Several answers are given on one batch, which counts once.
+        if (!spend || (place % steps) % spend.queries_per_step) return;
+        excess += size - spend.sampling_rate * spend.records;
+        variance += spend.records * spend.sampling_rate * (1 - spend.sampling_rate);
+      });
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      faults.push(`${name} ${error.message}`);
+    }
+  }
+  if (!count || faults.length) return { faults, queries: count };
+  const score = (squares - freedom) / Math.sqrt(2 * freedom), sizes = variance ? excess / Math.sqrt(variance) : 0;
+  const tail = 2 * freedom * ndtr(-largest);
+  if (Math.abs(score) > 5.1) faults.push(`the noise has ${(squares / freedom).toFixed(4)} of the variance that the ledger states (${score.toFixed(1)} standard errors off)`);
+  if (tail < 3e-7 || tail > 16) faults.push(`the largest of ${freedom} parts of the noise is ${largest.toFixed(2)} σ, as normal numbers do not have it`);
+  if (repeats) faults.push(`${repeats} answers repeat the noise of another`);
+  if (Math.abs(sizes) > 5.1) faults.push(`batches are ${sizes.toFixed(1)} standard errors from the sizes that their rate gives`);
+  return { faults, queries: count, ratio: squares / freedom };
+}
+
+// ---------------------------------------------------------------------------------- the judgement
+
+const LEVELS = {
+  1: ["consistent", "Nothing in the files contradicts the claim. Evidence that the trainer forged consistently would pass."],
+  2: ["re-executed", "The auditor computed participations again that were drawn after training. A trainer who chose the noise could still lie."],
+  3: ["challenged", "Neither side could choose the noise, and the holder of another key computed participations again."],
+};
+
+/**
+ * Judge a run directory, or the public files of one.
+ *
+ * @param folder A Folder.
+ * @param pinned {trainer, auditor}: PEM of public keys that the reader received another way; either may be missing.
+ * @returns outcome ("ALL HOLD", "INTACT, SIGNER UNKNOWN" or "NOT VALID"), claim ("AGREES", "CONTRADICTED", "NONE" or
+ *   "NOT SEEN"), code (0, 3 or 1), run, verdict and level as signed, views with ε claimed and recomputed, and lines
+ *   {state: "holds" | "fails" | "unseen", what, file, why}.
+ */
+export async function verify(folder, pinned = {}) {
+  const lines = [], say = (state, what, file = "", why = "") => lines.push({ state, what, file, why });
+  const fails = (file, why) => say("fails", `${file}: ${why}`, file, why);
+  const attempt = async (file, work) => {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      fails(file, error.message);
+      return null;
+    }
+  };
+  const result = { outcome: "NOT VALID", claim: "NOT SEEN", code: 1, run: null, verdict: null, level: null, signers: {}, views: [], lines };
+  for (const { name, why } of folder.refused) fails(name, why);
+  if (!Object.keys(ENVELOPES).some(folder.has)) {
+    fails("attestation.json", "is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json");
+    return result;
+  }
+  const isPublic = folder.has("attestation-public.json") && !["attestation.json", "training.attestation.json", "ledger.jsonl", "audit.json"].some(folder.has) && ![...folder.files.keys()].some((name) => name.startsWith("evidence/"));
+  const names = isPublic ? ["attestation-public.json"] : ["training.attestation.json", "attestation.json", ...(folder.has("attestation-public.json") ? ["attestation-public.json"] : [])];
+
+  // Whose keys.
+  const keys = {}, unknown = [];
+  for (const role of ["trainer", "auditor"]) {
+    const embedded = await attempt(`${role}.pub`, async () => readKey(await folder.text(`${role}.pub`, 16384)));
+    const given = pinned[role] ? await readKey(pinned[role]) : null;
+    if (given && embedded && given.fingerprint !== embedded.fingerprint) fails(`${role}.pub`, `is ${embedded.fingerprint}, not the key you gave, ${given.fingerprint} (replaced keys are not followed here)`);
+    if (!given) unknown.push(role);
+    keys[role] = given ?? embedded;
+  }
+
+  // Signatures, and the files that they cover.
+  const statements = {};
+  for (const name of names) {
+    const kind = ENVELOPES[name], key = keys[kind.role];
+    const found = key && (await attempt(name, async () => openEnvelope(await folder.text(name), kind, key)));
+    if (!found) continue;
+    statements[name] = found;
+    result.signers[kind.role] = key.fingerprint;
+    say("holds", `${name}: signed by the ${kind.role}, number ${found.predicate.sequence ?? "none"} of this run`, name, key.fingerprint);
+  }
+  await checkFiles(folder, statements, isPublic, say, fails);
+
+  // What the files say: first the auditor's word, then the ledger by itself.
+  const last = statements[isPublic ? "attestation-public.json" : "attestation.json"];
+  result.run = last?.predicate.run ?? null;
+  result.verdict = last?.predicate.verdict ?? null;
+  result.statement = last?.predicate.claims?.statement ?? null;
+  let ledger = null;
+  if (!isPublic) {
+    ledger = await attempt("ledger.jsonl", async () => readLedger(await folder.text("ledger.jsonl")));
+    if (ledger) await checkClaim(folder, ledger, statements, result, say, fails, attempt);
+  }
+  await checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt);
+  say("unseen", "Whether trainer and auditor are two people, and whether a key was revoked or replaced: ask the signers.");
+  say("unseen", "The signature inside each PDF, timestamps, challenges and lists of replaced keys: dpfedadamw verify reads them; here only their digests are checked.");
+  if (isPublic) say("unseen", "Ledger and evidence are not public: that verdict and claim follow from them is the auditor’s word.");
+
+  const broken = lines.some((line) => line.state === "fails" && line.kind !== "claim");
+  result.outcome = broken || !last ? "NOT VALID" : unknown.length ? "INTACT, SIGNER UNKNOWN" : "ALL HOLD";
+  result.unknown = unknown;
+  if (!broken && result.claim !== "CONTRADICTED") result.level = levelOf(last, ledger, keys);
+  result.code = result.outcome === "NOT VALID" || result.claim === "CONTRADICTED" ? 1 : unknown.length ? 3 : 0;
+  return result;
+}
+
+async function checkFiles(folder, statements, isPublic, say, fails) {
+  const lastName = isPublic ? "attestation-public.json" : "attestation.json", present = [...folder.files.keys()];
+  const unfinished = present.filter((name) => name.startsWith(".unfinished/"));
+  if (unfinished.some((name) => name !== ".unfinished/lock")) fails(".unfinished", "a write to this run was cut off or is going on");
+  if (present.some((name) => name.startsWith("checkpoint/") || name === "checkpoint")) fails("checkpoint", "is not signed; a finished run has none");
+  let checked = 0;
+  for (const [envelope, { subjects }] of Object.entries(statements)) {
+    for (const [name, [kind, digest]] of subjects) {
+      if (kind !== "sha256") {
+        if (name !== "evidence") fails(name, `${envelope} gives only a salted digest`);
+      } else if (!folder.has(name)) fails(name, `is missing, though ${envelope} covers it`);
+      else if ((await folder.sha256(name)) !== digest) fails(name, `was changed since ${envelope} was signed`);
+      else checked++;
+    }
+    const needed = { "training.attestation.json": TRAINED, "attestation-public.json": PUBLISHED, "attestation.json": JUDGED }[envelope];
+    for (const name of needed) if (!subjects.has(name)) fails(name, `is not covered by ${envelope}`);
+  }
+  const last = statements[lastName];
+  if (last) {
+    const itself = [lastName, `${lastName}.tsr`];
+    for (const name of present) if (!last.subjects.has(name) && !itself.includes(name) && !/^(evidence|checkpoint|\.unfinished)(\/|$)/.test(name)) fails(name, `is not covered by ${lastName}`);
+    say("holds", `${checked} digests of files compared with what was signed`);
+  }
+  if (isPublic) return;
+  const evidence = present.filter((name) => name.startsWith("evidence/") && name !== "evidence/salt").sort();
+  if (!present.some((name) => name.startsWith("evidence/"))) return say("unseen", "The evidence is not in this folder, so that its signed digest was not compared.", "evidence");
+  const salt = folder.has("evidence/salt") ? await folder.read("evidence/salt", 4096) : new Uint8Array();
+  if (salt.length !== 32) return fails("evidence/salt", "32 bytes are needed");
+  const lines = [];
+  for (const name of evidence) lines.push([`${await folder.sha256(name)}  ${name.slice("evidence/".length)}\n`, name]);
+  lines.sort(([a], [b]) => (a < b ? -1 : 1));
+  for (const envelope of ["training.attestation.json", "attestation.json"]) {
+    if (!statements[envelope]) continue;
+    const { subjects, numbered } = statements[envelope], withFindings = envelope === "attestation.json" && numbered;
+    const text = lines.filter(([, name]) => withFindings || name !== "evidence/findings.json").map(([line]) => line).join("");
+    const [kind, digest] = subjects.get("evidence") ?? [];
+    if (kind !== "hmacSha256" || digest !== hmac(salt, bytesOf(text))) fails("evidence", `was changed since ${envelope} was signed, or its salt was`);
+    else say("holds", `evidence/: ${evidence.length} files have the salted digest that ${envelope} names`, "evidence");
+  }
+}
+
+async function checkClaim(folder, ledger, statements, result, say, fails, attempt) {
+  const { header, claim } = ledger;
+  result.run ??= header.run;
+  const contradict = (why) => {
+    say("fails", why, "ledger.jsonl", why);
+    result.lines.at(-1).kind = "claim";
+    result.claim = "CONTRADICTED";
+  };
+  const text = await attempt("spec.yaml", () => folder.text("spec.yaml", 1 << 17));
+  if (text !== null && (await folder.sha256("spec.yaml")) !== header.spec_sha256) fails("spec.yaml", "is not the spec whose SHA-256 the ledger’s header names");
+  const spec = text === null ? null : await attempt("spec.yaml", async () => parseSpec(text));
+  for (const [name, statement] of Object.entries(statements)) for (const fault of attestedFaults(statement, ledger)) fails(name, fault);
+  result.claim = header.unit === "none" ? "NONE" : "AGREES";
+  const faults = [...ledger.faults.map((fault) => `ledger.jsonl: ${fault}`), ...(spec ? promiseFaults(spec, ledger) : [])];
+  faults.slice(0, 20).forEach(contradict);
+  if (!faults.length) say("holds", `ledger.jsonl: ${ledger.entries.length} lines, each with the digest of the one before; rounds are charged before they end, in order; spec, header and every charge agree on noise, clipping, sampling, δ and adjacency`, "ledger.jsonl");
+  if (header.unit === "none") return;
+  if (header.adaptation || claim.tuning) {
+    result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
+    return say("unseen", `ε was not recomputed: ${header.adaptation ? "noise or steps follow a rule" : "the run is the best of several trials"}, which this verifier does not account for.`);
+  }
+  const views = await attempt("ledger.jsonl", async () => viewsOf(ledger));
+  for (const view of views ?? []) {
+    const towards = view.key.replaceAll("_", " ");
+    result.views.push({ ...view, delta: claim.delta });
+    if (view.costs === null ? view.claimed !== null : view.claimed === null || !Number.isFinite(view.claimed) || below(view.claimed, view.costs)) contradict(`ε (${towards}) is claimed ${shown(view.claimed)} and costs ${shown(view.costs)}`);
+    else if (view.costs !== null && header.producer == null && above(view.claimed, view.costs)) contradict(`ε (${towards}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(view.costs)}`);
+    else say("holds", `ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(view.costs)}`, "ledger.jsonl");
+  }
+  if (!folder.has("evidence/salt")) return say("unseen", "Noise and batches: the evidence is not in this folder.");
+  if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", "Noise and batches of this kind of run: dpfedadamw audit reads them.");
+  const evidence = await evidenceFaults(folder, ledger);
+  evidence.faults.forEach(contradict);
+  if (!evidence.faults.length) say("holds", `the noise of ${evidence.queries} answers has ${evidence.ratio?.toFixed(3)} of the variance that the ledger states, and batches have their sizes`, "evidence");
+  say("unseen", "Clipping, the algebra of uploads and the data: dpfedadamw audit and its re-execution read them.");
+}
+
+async function checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt) {
+  const audit = isPublic ? null : await attempt("audit.json", async () => parseJson(await folder.text("audit.json")));
+  if (audit) {
+    const auditFaults = [];
+    if (audit.run !== ledger?.header?.run) auditFaults.push("is about another run than the ledger");
+    for (const [name, digest] of Object.entries(audit.inputs ?? {})) if (folder.has(name) && (await folder.sha256(name)) !== digest) auditFaults.push(`judged another ${name}`);
+    const verdicts = (audit.checks ?? []).map((check) => check.verdict), failed = verdicts.includes("FAIL");
+    if (audit.verdict === "PASS" && failed) auditFaults.push("says PASS, and one of its checks FAIL");
+    for (const name of ["attestation.json", "attestation-public.json"]) if (statements[name] && statements[name].predicate.verdict !== audit.verdict) fails(name, "states another verdict than audit.json");
+    auditFaults.forEach((why) => fails("audit.json", why));
+    if (!auditFaults.length) say("holds", `audit.json: ${verdicts.filter((one) => one === "PASS").length} checks passed, verdict ${audit.verdict}`, "audit.json");
+  }
+  const verdict = audit?.verdict ?? result.verdict, model = folder.has("model.safetensors") ? await folder.sha256("model.safetensors") : null;
+  for (const stem of isPublic ? ["report-public"] : ["report", "report-public"]) {
+    if (stem !== "report" && !isPublic && !folder.has(`${stem}.json`)) continue;
+    const faults = [], report = await attempt(`${stem}.json`, async () => parseJson(await folder.text(`${stem}.json`)));
+    if (!report) continue;
+    if (report.identity?.run !== result.run) faults.push(`is about another run than ${result.run}`);
+    if (report.verdict?.value !== verdict) faults.push(`states another verdict than the audit’s, ${verdict}`);
+    for (const { file, sha256: digest } of report.identity?.hashes ?? []) if ((folder.has(file) && (await folder.sha256(file)) !== digest) || (file === "model.safetensors" && digest !== model)) faults.push(`was made with another ${file}`);
+    const { guarantee = {} } = report, claims = Object.values(statements)[0]?.predicate.claims, header = ledger?.header;
+    const key = header?.producer != null ? "server" : guarantee.view, view = ledger?.claim?.[key], due = ledger ? (view?.epsilon?.[view.accountant ?? Object.keys(view.epsilon ?? {})[0]] ?? null) : (claims?.views?.find((one) => one.key === guarantee.view)?.epsilon ?? null);
+    if (guarantee.view !== "none" && guarantee.epsilon !== due && !ledger?.claim?.tuning) faults.push("states another guarantee than was signed");
+    if (guarantee.unit !== (header?.unit ?? claims?.unit)) faults.push("states another unit than was signed");
+    faults.forEach((why) => fails(`${stem}.json`, why));
+    for (const suffix of ["pdf", "html"]) {
+      const name = `${stem}.${suffix}`;
+      if (!folder.has(name)) continue;
+      const text = new TextDecoder("latin1").decode(await folder.read(name));
+      if (!text.includes(`run ${result.run}`)) fails(name, `is about another run than ${result.run}`);
+      else if (!text.includes(`model sha256:${model}`)) fails(name, "is about another model than the one beside it");
+    }
+    if (!faults.length) say("holds", `${stem}.json: the same run, model, verdict and guarantee`, `${stem}.json`);
+  }
+}
+
+/** The level that signatures support: 4 needs a time-stamping authority, which is not read here. */
+function levelOf(statement, ledger, keys) {
+  const said = statement?.predicate.reexecution;
+  if (statement?.predicate.verdict !== "PASS") return null;
+  if (said?.agrees !== true) return 1;
+  const bound = ledger ? ledger.header?.public_coin != null : said.public_coin === true;
+  return bound && keys.trainer?.fingerprint !== keys.auditor?.fingerprint ? 3 : 2;
+}
+
+// -------------------------------------------------------------------------------- the command line
+
+/** What a result says, in lines for a terminal. */
+export function asText(result) {
+  const marks = { holds: "  holds   ", fails: "  FAILS   ", unseen: "  not seen" };
+  const text = result.lines.map(({ state, what, why }) => `${marks[state]}  ${what}${state === "holds" && why ? `, ${why}` : ""}`);
+  const level = result.level && `, level ${result.level} of 4 (${LEVELS[result.level][0]})`;
+  // Names of files are a stranger's, and no escape sequence may reach the terminal.
+  return [`run ${result.run ?? "unknown"}: the auditor’s verdict is ${result.verdict ?? "not known"}${level || ""}`, ...text, `the claim: ${result.claim}`, result.outcome].map((line) => line.replace(/[\u0000-\u001f\u007f-\u009f]/g, "?")).join("\n");
+}
+
+/** The run directory at a path, for Node; links are not followed. */
+export async function folderAt(root) {
+  const { readdir, lstat, open, constants } = await import("node:fs/promises"), { join } = await import("node:path");
+  const files = new Map(), refused = [];
+  const slice = (full) => async (start, end) => {
+    const file = await open(full, constants.O_RDONLY | constants.O_NOFOLLOW);
+    try {
+      const bytes = new Uint8Array(end - start), { bytesRead } = await file.read(bytes, 0, end - start, start);
+      return bytes.subarray(0, bytesRead);
+    } finally {
+      await file.close();
+    }
+  };
+  const walk = async (folder, prefix, depth) => {
+    for (const entry of await readdir(folder, { withFileTypes: true })) {
+      const name = prefix + entry.name, full = join(folder, entry.name);
+      if (entry.isDirectory()) depth < 8 ? await walk(full, `${name}/`, depth + 1) : refused.push({ name, why: "lies too deep" });
+      else if (!entry.isFile()) refused.push({ name, why: entry.isSymbolicLink() ? "is a link; a run holds regular files only" : "is no regular file" });
+      else if (!PLAIN_NAME.test(name)) refused.push({ name, why: "has a name with unusual characters" });
+      else files.set(name, { size: (await lstat(full)).size, slice: slice(full) });
+    }
+  };
+  await walk(root, "", 0);
+  return new Folder(files, refused);
+}
+
+async function main(given) {
+  const wrong = (text) => (console.error(`error: ${text}`), 2), pinned = {}, rest = [];
+  let json = false;
+  for (let i = 0; i < given.length; i++) {
+    const role = /^--(trainer|auditor)-key$/.exec(given[i])?.[1];
+    if (given[i] === "--json") json = true;
+    else if (role) {
+      try {
+        pinned[role] = await (await import("node:fs/promises")).readFile(given[++i], "utf8");
+        await readKey(pinned[role]);
+      } catch (error) {
+        return wrong(`--${role}-key ${given[i]}: ${error instanceof Refused ? error.message : "cannot be read"}`);
+      }
+    } else rest.push(given[i]);
+  }
+  if (rest.length !== 1) return wrong("usage: node verify.mjs RUN_DIR [--trainer-key PUB] [--auditor-key PUB] [--json]");
+  let folder;
+  try {
+    folder = await folderAt(rest[0]);
+  } catch (error) {
+    return wrong(`${rest[0]}: cannot be listed (${error.code ?? error.message}); give a run directory`);
+  }
+  const result = await verify(folder, pinned);
+  console.log(json ? JSON.stringify(result, null, 2) : asText(result));
+  return result.code;
+}
+
+if (typeof process !== "undefined" && process.argv?.[1] && import.meta.url?.endsWith("/verify.mjs") && process.argv[1].endsWith("verify.mjs")) process.exitCode = await main(process.argv.slice(2));

@@ -1,0 +1,509 @@
+"""Run directories, good and bad, each with what a verifier of the published format must say of it.
+
+``python -m tests.conformance FOLDER`` writes them anywhere, with ``cases.json``: for each folder
+what must come of its signatures and of its claim, and why. A verifier in any language can be held
+to that. The base runs are trained from fixed seeds; times, keys and identifiers differ from one
+writing to the next, and no expectation rests on them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from dpfedadamw.filing import after_training as filing
+from dpfedadamw.rundir import open_existing
+from reports import figures
+from tests.audit.synthetic_run import rewrite_ledger, rewrite_round
+from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PRIVATE, SMALL, call
+
+_PICTURE = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" width="9" height="9"/>'
+Edit = Callable[[Path], None]
+Lines = list[dict[str, Any]]
+
+HOLDS, UNKNOWN, BROKEN = "ALL HOLD", "INTACT, SIGNER UNKNOWN", "NOT VALID"
+AGREES, CONTRADICTED, NO_CLAIM, NOT_SEEN = "AGREES", "CONTRADICTED", "NONE", "NOT SEEN"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A folder and what must be said of it.
+
+    Attributes:
+        name: Of the folder.
+        signatures: What must come of its signatures, by keys that the reader was not given.
+        claim: What must come of its claim, for a verifier that recomputes ε from the ledger and
+            looks at noise and batches where the evidence is. None where no claim can be read.
+        why: The reason.
+    """
+
+    name: str
+    signatures: str
+    claim: str | None
+    why: str
+
+
+def _spec(privacy: str, algorithm: str = "dp-fedavg", rounds: int = 3, clients: int = 4) -> str:
+    return SMALL.format(
+        algorithm=algorithm,
+        rounds=rounds,
+        clients_per_round=clients,
+        privacy=privacy,
+        mode="reproducible",
+        seed=", seed: 3",
+    )
+
+
+_FIXED = PRIVATE.replace("kind: poisson, expected_batch_size", "kind: fixed, batch_size")
+_BASES: dict[str, tuple[str, str, tuple[str, ...], str]] = {
+    "record": (_spec(PRIVATE), AGREES, (), "a correct run, four of five clients in each round"),
+    "every-client": (_spec(PRIVATE, clients=5), AGREES, (), "a correct run, all clients"),
+    "two-queries": (
+        _spec(PRIVATE, "dp-fafed"),
+        AGREES,
+        (),
+        "two noised answers on each batch: one query of σ/√2",
+    ),
+    "moments": (_spec(PRIVATE, "dp-fedadamw"), AGREES, (), "a correct run of DP-FedAdamW"),
+    "fixed-size": (
+        _spec(_FIXED),
+        AGREES,
+        ("privacy.adjacency=replace-one",),
+        "batches of a fixed size, neighbours by replacing a record: the noise counts half",
+    ),
+    "shuffled": (
+        _spec(_FIXED.replace("kind: fixed", "kind: shuffled")),
+        AGREES,
+        ("privacy.adjacency=replace-one",),
+        "epochs of shuffled records: nothing gained by chance",
+    ),
+    "stated-rate": (
+        _spec(PRIVATE),
+        AGREES,
+        ("privacy.sampling.rate=0.1",),
+        "a rate that the spec states",
+    ),
+    "clients-by-chance": (
+        _spec(PRIVATE),
+        AGREES,
+        ("federation.client_sampling=poisson",),
+        "each client takes part by itself, so a round may have any number",
+    ),
+    "limited": (
+        _spec(PRIVATE, rounds=6),
+        AGREES,
+        ("federation.max_epsilon=1.2",),
+        "a limit on ε that ends the run early",
+    ),
+    "adaptive": (
+        _spec(PRIVATE.replace("2.0", "2.0, target_epsilon: 2.5", 1), "ali-dpfl"),
+        NOT_SEEN,
+        (),
+        "steps by a rule: a verifier that has no accounting for it must say so",
+    ),
+    "client": (
+        _spec(CLIENT_LEVEL),
+        AGREES,
+        ("federation.client_sampling=poisson",),
+        "whole clients; the server adds the noise, so no ε holds towards it",
+    ),
+    "client-own-noise": (
+        _spec(CLIENT_LEVEL),
+        AGREES,
+        ("federation.client_sampling=poisson", "privacy.noise_added_by=clients"),
+        "whole clients, each adds its share of the noise: towards the server without amplification",
+    ),
+    "no-privacy": (_spec(NOT_PRIVATE, "fedavg"), NO_CLAIM, (), "no privacy is claimed"),
+}
+
+
+def write(folder: Path) -> list[Case]:
+    """Write all folders below one, with ``cases.json``, and return what must be said of each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # No expectation rests on the reports' pictures, which take most of the time and the room.
+    with patch.object(figures, "draw", lambda *_: _PICTURE):
+        cases = [*_good(folder), *_changed(folder), *_signed_again(folder)]
+    text = json.dumps([asdict(case) for case in cases], indent=1, ensure_ascii=False)
+    (folder / "cases.json").write_text(f"{text}\n", "utf-8")
+    return cases
+
+
+def _good(folder: Path) -> Iterator[Case]:
+    for name, (text, claim, changes, why) in _BASES.items():
+        path = folder / f"{name}.yaml"
+        path.write_text(text, "utf-8")
+        options = [part for change in changes for part in ("--set", change)]
+        made = folder / "made"
+        if call("run", str(path), "--out", str(made), "--json", *options) != 0:
+            raise AssertionError(f"the base run {name} does not pass its audit")
+        path.unlink()
+        (run,) = (one for one in made.iterdir() if not one.is_symlink())
+        run.rename(folder / name)
+        shutil.rmtree(made)
+        yield Case(name, UNKNOWN, claim, why)
+    record = folder / "record"
+    call("report", str(record), "--audience", "public")
+    for audience, claim, why in (
+        ("public", None, "the public files alone: what they claim is the auditor's word"),
+        ("archive", AGREES, "all but the evidence: ε still follows from the ledger"),
+    ):
+        target = folder / f"record-{audience}"
+        call("bundle", str(record), "--audience", audience, "--output", str(target))
+        yield Case(target.name, UNKNOWN, claim, why)
+
+
+# ------------------------------------------------------------------ changed after it was signed
+
+
+def _flip(name: str, at: float = 0.5) -> Edit:
+    """Change one bit of a file, at a share of its length."""
+
+    def edit(run: Path) -> None:
+        content = bytearray((run / name).read_bytes())
+        content[int(len(content) * at)] ^= 1
+        (run / name).write_bytes(content)
+
+    return edit
+
+
+def _remove(name: str) -> Edit:
+    return lambda run: (run / name).unlink()
+
+
+def _text(name: str, before: str, after: str) -> Edit:
+    def edit(run: Path) -> None:
+        content = (run / name).read_text("utf-8")
+        assert before in content, (name, before)
+        (run / name).write_text(content.replace(before, after, 1), "utf-8")
+
+    return edit
+
+
+def _place(name: str, content: bytes = b"{}") -> Edit:
+    def edit(run: Path) -> None:
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_bytes(content)
+
+    return edit
+
+
+def _link(run: Path) -> None:
+    (run / "metrics.jsonl").rename(run.parent / f"{run.name}.moved")
+    (run / "metrics.jsonl").symlink_to(run.parent / f"{run.name}.moved")
+
+
+def _other_form(run: Path) -> None:
+    """The signature (r, n - s), which holds as well."""
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    path = run / "attestation.json"
+    envelope = json.loads(path.read_text("utf-8"))
+    der = base64.b64decode(envelope["signatures"][0]["sig"])
+    r = der[4 : 4 + der[3]]
+    s = order - int.from_bytes(der[6 + len(r) :], "big")
+    parts = b"".join(
+        bytes([2, len(part)]) + part for part in (r, s.to_bytes((s.bit_length() + 8) // 8, "big"))
+    )
+    other = base64.b64encode(bytes([0x30, len(parts)]) + parts).decode()
+    _text("attestation.json", envelope["signatures"][0]["sig"], other)(run)
+
+
+def _of_another(name: str) -> Edit:
+    return lambda run: shutil.copyfile(run.parent / "every-client" / name, run / name) and None
+
+
+def _swapped_envelopes(run: Path) -> None:
+    first, second = run / "training.attestation.json", run / "attestation.json"
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+_FILES = (
+    "spec.yaml",
+    "ledger.jsonl",
+    "metrics.jsonl",
+    "model.safetensors",
+    "model.json",
+    "audit.json",
+    "report.json",
+    "report.pdf",
+    "report.html",
+    "VERIFY.md",
+    "trainer.pub",
+    "auditor.pub",
+    "training.attestation.json",
+    "attestation.json",
+    "evidence/salt",
+    "evidence/round-00001.npz",
+)
+_NEEDED = (
+    "spec.yaml",
+    "ledger.jsonl",
+    "model.safetensors",
+    "audit.json",
+    "report.json",
+    "report.pdf",
+    "trainer.pub",
+    "attestation.json",
+)
+_CHANGES: dict[str, tuple[Edit, str]] = {
+    **{f"changed-{name}": (_flip(name), f"one bit of {name} is another") for name in _FILES},
+    **{f"without-{name}": (_remove(name), f"{name} is missing") for name in _NEEDED},
+    "beside": (_place("notes.txt"), "a file lies there that nobody signed"),
+    "beside-evidence": (_place("evidence/more.json"), "evidence that nobody signed"),
+    "link": (_link, "a file is a link, which is not followed"),
+    "unfinished": (_place(".unfinished/report.pdf"), "a write was cut off"),
+    "checkpoint": (_place("checkpoint/state.json"), "a finished run has no checkpoint"),
+    "high-s": (_other_form, "the signature in its other form, which is not made"),
+    "layout": (
+        _text("attestation.json", '"payloadType"', ' "payloadType"'),
+        "an envelope is laid out otherwise",
+    ),
+    "key-id": (
+        _text("attestation.json", '"keyid": "SHA256:', '"keyid": "SHA256:x'),
+        "an envelope names another key than signed it",
+    ),
+    "envelopes-swapped": (_swapped_envelopes, "each envelope under the other's name"),
+    "ledger-of-another": (_of_another("ledger.jsonl"), "the ledger of another run"),
+    "attestation-of-another": (
+        _of_another("attestation.json"),
+        "the auditor's word on another run",
+    ),
+    "report-of-another": (_of_another("report.json"), "the report of another run"),
+    "twice-in-json": (
+        _text("audit.json", '"format": 1', '"format": 2,\n  "format": 1'),
+        "a key twice",
+    ),
+    "cut-ledger": (
+        lambda run: os.truncate(run / "ledger.jsonl", (run / "ledger.jsonl").stat().st_size - 1),
+        "the last line of the ledger lacks its end",
+    ),
+}
+
+
+def _changed(folder: Path) -> Iterator[Case]:
+    for name, (edit, why) in _CHANGES.items():
+        run = folder / name.replace("/", "-")
+        shutil.copytree(folder / "record", run)
+        edit(run)
+        yield Case(run.name, BROKEN, None, why)
+
+
+# ---------------------------------------------------- forged by whoever holds both keys, and signed
+
+
+def _ledger(change: Callable[[Lines], None]) -> Edit:
+    return lambda run: rewrite_ledger(run, change)
+
+
+def _fields(kind: str, **values: Any) -> Edit:
+    """Other values in all lines of one kind; a function gets the old value."""
+
+    def change(lines: Lines) -> None:
+        for line in lines:
+            if line["kind"] == kind:
+                for name, value in values.items():
+                    line[name] = value(line[name]) if callable(value) else value
+
+    return _ledger(change)
+
+
+def _claims(factor: float, *views: str) -> Edit:
+    """Other ε in the claim."""
+
+    def change(lines: Lines) -> None:
+        for view in views:
+            stated = lines[-1][view]
+            for part in (stated, *stated.get("clients", [])):
+                part["epsilon"] = {name: factor * one for name, one in part["epsilon"].items()}
+
+    return _ledger(change)
+
+
+def _without_a_charge(lines: Lines) -> None:
+    del lines[next(place for place, line in enumerate(lines) if line["kind"] == "spend")]
+
+
+def _rounds_swapped(lines: Lines) -> None:
+    first, second = [place for place, line in enumerate(lines) if line["kind"] == "round"][:2]
+    lines[first], lines[second] = lines[second], lines[first]
+
+
+def _arrays(change: Callable[[dict[str, Any]], None]) -> Edit:
+    def edit(run: Path) -> None:
+        for path in sorted((run / "evidence").glob("round-*.npz")):
+            rewrite_round(run, int(path.stem.partition("-")[2]), change)
+
+    return edit
+
+
+def _scaled(factor: float) -> Callable[[dict[str, Any]], None]:
+    def change(arrays: dict[str, Any]) -> None:
+        arrays["noise_sum_squares"] *= factor**2
+        for name in ("noise_sample", "noise_largest"):
+            arrays[name] = (arrays[name] * factor).astype(np.float32)
+
+    return change
+
+
+def _repeated(arrays: dict[str, Any]) -> None:
+    arrays["noise_sample"][:] = arrays["noise_sample"][:1, :1]
+
+
+def _cut_batches(arrays: dict[str, Any]) -> None:
+    arrays["batch_size"] = np.minimum(arrays["batch_size"], 20)
+
+
+_FORGERIES: dict[str, tuple[str, Edit, str]] = {
+    "less-noise-charged": (
+        "record",
+        _fields("spend", noise_multiplier=1.0),
+        "charges of less noise than header and spec",
+    ),
+    "less-noise-in-ledger": (
+        "record",
+        lambda run: (
+            [_fields(kind, noise_multiplier=1.0)(run) for kind in ("header", "spend")] and None
+        ),
+        "header and charges of less noise than the spec",
+    ),
+    "claim-halved": (
+        "record",
+        _claims(0.5, "server", "server_worst_case", "third_party"),
+        "half of ε is claimed",
+    ),
+    "claim-rounded": (
+        "record",
+        _claims(0.995, "server", "server_worst_case"),
+        "half a percent of ε is left out",
+    ),
+    "third-party-halved": (
+        "record",
+        _claims(0.5, "third_party"),
+        "the public ε is half of what it is",
+    ),
+    "claim-doubled": (
+        "record",
+        _claims(2.0, "server", "server_worst_case"),
+        "an ε that no charge explains",
+    ),
+    "client-claim-halved": ("client", _claims(0.5, "third_party"), "half of ε is claimed"),
+    "own-noise-halved": (
+        "client-own-noise",
+        _claims(0.5, "server"),
+        "half of ε towards the server",
+    ),
+    "server-promised": (
+        "client",
+        _ledger(lambda lines: lines[-1]["server"].update(epsilon={"pld": 1.0}, accountant="pld")),
+        "an ε towards a server that adds the noise itself",
+    ),
+    "one-query-charged": (
+        "two-queries",
+        _fields("spend", queries_per_step=1),
+        "two answers charged as one",
+    ),
+    "replaced-as-added": (
+        "fixed-size",
+        _fields("header", adjacency="add-remove"),
+        "a fixed size has no accounting there",
+    ),
+    "fixed-as-poisson": (
+        "fixed-size",
+        lambda run: (
+            [_fields(kind, sampling="poisson")(run) for kind in ("header", "spend")] and None
+        ),
+        "batches of a fixed size billed as Poisson draws",
+    ),
+    "lower-rate": (
+        "record",
+        _fields("spend", sampling_rate=lambda rate: rate / 2),
+        "charges at half the rate",
+    ),
+    "fewer-steps": (
+        "record",
+        _fields("spend", steps=1),
+        "charges of one step where three were made",
+    ),
+    "smaller-clients": (
+        "record",
+        _fields("spend", records=lambda records: 4 * records),
+        "charges of four times the records",
+    ),
+    "other-norm": (
+        "record",
+        _fields("spend", clipping_norm=0.5),
+        "charges at another clipping norm",
+    ),
+    "large-delta": (
+        "record",
+        _fields("header", delta=0.5),
+        "δ is not below one over a client's records",
+    ),
+    "other-rounds": (
+        "every-client",
+        _fields("header", rounds=2),
+        "more rounds than the header says",
+    ),
+    "charge-removed": (
+        "record",
+        _ledger(_without_a_charge),
+        "a client took part and was not charged",
+    ),
+    "rounds-swapped": ("record", _ledger(_rounds_swapped), "rounds in another order"),
+    "second-header": (
+        "record",
+        _ledger(lambda lines: lines.insert(1, dict(lines[0]))),
+        "two headers",
+    ),
+    "chain-broken": (
+        "record",
+        _text("ledger.jsonl", '"attempt":1', '"attempt":2'),
+        "a line was changed in the chain",
+    ),
+    "not-canonical": (
+        "record",
+        _text("ledger.jsonl", '{"accountant"', '{ "accountant"'),
+        "a line in another spelling",
+    ),
+    "client-rate": (
+        "client",
+        _fields("spend", sampling_rate=0.4),
+        "charges at half the rate of clients",
+    ),
+    "no-claim": (
+        "record",
+        _ledger(lambda lines: lines.pop() and None),
+        "a ledger without its claim",
+    ),
+    "noise-scaled": ("every-client", _arrays(_scaled(0.8)), "a fifth less noise than charged"),
+    "noise-silent": ("every-client", _arrays(_scaled(1e-3)), "hardly any noise"),
+    "noise-repeated": ("every-client", _arrays(_repeated), "one noise for all answers"),
+    "batches-cut": ("every-client", _arrays(_cut_batches), "no batch is larger than twenty"),
+}
+# Of which no claim is left to look at.
+_UNREADABLE = {"no-claim"}
+
+
+def _signed_again(folder: Path) -> Iterator[Case]:
+    signers = filing.load_signers(None, None)
+    for name, (base, edit, why) in _FORGERIES.items():
+        path = folder / name
+        shutil.copytree(folder / base, path)
+        edit(path)
+        run = open_existing(path)
+        for stale in path.glob("report*"):
+            stale.unlink()
+        filing.attest_training(run, signers)
+        filing.file_report(run, filing.audit(run), signers.auditor)
+        broken = name in _UNREADABLE
+        yield Case(name, BROKEN if broken else UNKNOWN, None if broken else CONTRADICTED, why)

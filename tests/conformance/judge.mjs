@@ -1,0 +1,20 @@
+// What verify.mjs makes of things, for tests: `node judge.mjs WHAT` reads JSON from its input and prints JSON.
+import { readFileSync } from "node:fs";
+
+import { canonical, epsilonByLosses, epsilonByRenyi, folderAt, parseJson, parseSpec, printed, verify } from "../../reports/verifier/verify.mjs";
+
+const refused = (work) => {
+  try {
+    return work();
+  } catch (error) {
+    return { refused: error.message };
+  }
+};
+const WHAT = {
+  folders: async (paths) => Object.fromEntries(await Promise.all(paths.map(async (path) => [path, await verify(await folderAt(path))]))),
+  epsilons: (cases) => cases.map(({ history, delta }) => [epsilonByLosses(history, delta), epsilonByRenyi(history, delta)[0]]),
+  canonical: (texts) => texts.map((text) => refused(() => canonical(parseJson(text)))),
+  specs: (texts) => texts.map((text) => refused(() => parseSpec(text))),
+  printed: (values) => values.map(printed),
+};
+console.log(JSON.stringify(await WHAT[process.argv[2]](JSON.parse(readFileSync(0, "utf8")))));

@@ -1,0 +1,268 @@
+"""Two verifiers that share nothing but docs/format.md come to the same of every folder."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit import audit_run
+from audit.accounting.budget import Steps, ThirdParty, budget
+from audit.untrusted.documents import canonical_json
+from dpfedadamw import spec as specs
+from dpfedadamw.spec import yamlwriter
+from reports import formatting
+from reports.signatures.verification import verify
+from reports.verifier import PAGE, page
+from tests.conformance import BROKEN, UNKNOWN, Case, write
+
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="the second verifier needs Node")
+# What the auditor says where a verifier of the format says this of the claim.
+VERDICTS = {"AGREES": "PASS", "CONTRADICTED": "FAIL", "NONE": "NO CLAIM", "NOT SEEN": "PASS"}
+
+
+def second(what: str, given: Any) -> Any:
+    """What verify.mjs makes of something."""
+    assert NODE is not None
+    judge = Path(__file__).with_name("judge.mjs")
+    done = subprocess.run(
+        [NODE, str(judge), what],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Case]]:
+    """The conformance suite, and a key folder that knows none of its keys."""
+    root = tmp_path_factory.mktemp("conformance")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPFEDADAMW_KEYS", str(root / "keys"))
+        return root / "folders", write(root / "folders")
+
+
+@pytest.fixture(autouse=True)
+def _a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "a stranger's keys"))
+
+
+def test_both_verifiers_say_of_every_folder_what_it_is(folders: tuple[Path, list[Case]]) -> None:
+    root, cases = folders
+    told = (Path(__file__).parents[2] / "docs" / "format.md").read_text("utf-8")
+    assert f"writes {len(cases)} folders" in told
+    found = second("folders", [str(root / case.name) for case in cases])
+    wrong = []
+    for case in cases:
+        told = found[str(root / case.name)]
+        first = verify(root / case.name).outcome.value
+        judged = None
+        if case.claim is not None and (root / case.name / "evidence").is_dir():
+            judged = audit_run(root / case.name).verdict.value
+        due = (case.signatures, case.signatures, case.claim or told["claim"])
+        if (told["outcome"], first, told["claim"]) != due or (
+            judged is not None and judged != VERDICTS[case.claim or ""]
+        ):
+            fails = [line["what"] for line in told["lines"] if line["state"] == "fails"]
+            wrong.append((case, told["outcome"], told["claim"], first, judged, fails))
+    assert wrong == []
+
+
+def _spoilt(run: Path, rng: random.Random) -> str:
+    """Change one byte, or one field, of one file."""
+    path = rng.choice(sorted(one for one in run.rglob("*") if one.is_file()))
+    content = bytearray(path.read_bytes())
+    at = rng.randrange(len(content))
+    kind = rng.choice(("bit", "byte", "cut", "add", "swap", "field"))
+    if kind == "bit":
+        content[at] ^= 1 << rng.randrange(8)
+    elif kind == "byte":
+        content[at] = rng.randrange(256)
+    elif kind == "cut":
+        del content[at]
+    elif kind == "add":
+        content.insert(at, rng.choice(b' \n="0a'))
+    elif kind == "swap":
+        other = rng.randrange(len(content))
+        content[at], content[other] = content[other], content[at]
+    else:
+        words = [b"PASS", b"record", b'"epsilon": ', b"sha256", b"1"]
+        word = rng.choice(words)
+        content = bytearray(bytes(content).replace(word, word[::-1], 1))
+    path.write_bytes(content)
+    return f"{kind} {path.relative_to(run)} {at}"
+
+
+def _disagreements(good: Path, folder: Path, seeds: range) -> list[Any]:
+    made = {}
+    for seed in seeds:
+        run = folder / str(seed)
+        shutil.copytree(good, run)
+        made[str(run)] = _spoilt(run, random.Random(seed))
+    found = second("folders", list(made))
+    wrong = []
+    for path, what in made.items():
+        outcomes = (found[path]["outcome"], verify(Path(path)).outcome.value)
+        if outcomes not in ((BROKEN, BROKEN), (UNKNOWN, UNKNOWN)):
+            wrong.append((what, *outcomes, found[path]["lines"]))
+        shutil.rmtree(path)
+    return wrong
+
+
+def test_on_small_changes_both_verifiers_agree(
+    folders: tuple[Path, list[Case]], tmp_path: Path
+) -> None:
+    assert _disagreements(folders[0] / "record-archive", tmp_path, range(40)) == []
+
+
+@pytest.mark.slow
+def test_on_a_thousand_changes_both_verifiers_agree(
+    folders: tuple[Path, list[Case]], tmp_path: Path
+) -> None:
+    for start in range(1000, 2000, 50):
+        for name in ("record-archive", "record-public"):
+            some = range(start, start + 25)
+            assert _disagreements(folders[0] / name, tmp_path, some) == []
+
+
+HISTORIES = [
+    *(
+        [Steps(q, sigma, steps)]
+        for q in (0.002, 0.05, 0.4, 1.0)
+        for sigma, steps in ((0.8, 50), (2.0, 400))
+    ),
+    *([Steps(q, sigma, 60, fixed_size=True)] for q in (0.01, 0.3) for sigma in (1.0, 3.0)),
+    [Steps(0.1, 0.7, 50), Steps(0.3, 2.0, 20)],
+    [Steps(1.0, 0.05, 1)],
+]
+
+
+def test_it_computes_the_epsilon_that_the_auditor_computes() -> None:
+    cases = [
+        {
+            "delta": delta,
+            "history": [
+                {
+                    "rate": one.sampling_rate,
+                    "sigma": one.noise_multiplier,
+                    "steps": one.steps,
+                    "fixed": one.fixed_size,
+                }
+                for one in history
+            ],
+        }
+        for history in HISTORIES
+        for delta in (1e-3, 1e-6)
+    ]
+    mixtures = [
+        {
+            "delta": 1e-5,
+            "history": [{"rate": 0.3, "sigma": 2.0, "steps": 5, "rounds": 20, "share": share}],
+        }
+        for share in (0.1, 0.7)
+    ]
+    due = [budget(history, delta).headline for history in HISTORIES for delta in (1e-3, 1e-6)]
+    due += [
+        ThirdParty([(Steps(0.3, 2.0, 5), 20)], share, 1e-5).epsilon([20]) for share in (0.1, 0.7)
+    ]
+    found = [tight for tight, _ in second("epsilons", cases + mixtures)]
+    assert found == pytest.approx(due, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "digits-cnn"])
+def test_it_reads_a_spec_as_it_is_written(name: str) -> None:
+    spec = specs.load(name)
+    text = yamlwriter.write(spec.to_mapping())
+    assert second("specs", [text]) == [json.loads(json.dumps(spec.to_mapping()))]
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**15), 10**15)
+    | st.text(max_size=8)
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    values=st.lists(
+        st.dictionaries(st.text(max_size=4), VALUES, max_size=4), min_size=20, max_size=40
+    )
+)
+def test_it_spells_json_as_digests_of_the_ledger_have_it(values: list[Any]) -> None:
+    texts = [json.dumps(value) for value in values]
+    assert second("canonical", texts) == [canonical_json(value).decode() for value in values]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":2}',
+        '{"a":NaN}',
+        '{"a":1e999}',
+        '{"a":01}',
+        '{"a":"\x01"}',
+        "[" * 40 + "]" * 40,
+        "{",
+        '{"a":1} 2',
+    ],
+)
+def test_it_refuses_what_is_no_strict_json(text: str) -> None:
+    assert "refused" in second("canonical", [text])[0]
+
+
+def test_it_prints_a_loss_as_sentences_do() -> None:
+    values = [
+        0.0,
+        1e-7,
+        0.0123,
+        0.05,
+        0.0999,
+        0.1,
+        0.5,
+        1.0,
+        1.001,
+        7.081454819547156,
+        12.0,
+        999.999,
+        1000.2,
+        123456.7,
+    ]
+    assert second("printed", values) == [formatting.epsilon(value) for value in values]
+
+
+def test_the_page_is_made_of_the_verifier_and_allows_nothing_else() -> None:
+    text = PAGE.read_text("utf-8")
+    assert text == page(), "run: python -m reports.verifier"
+    assert "default-src 'none'" in text
+    assert not any(
+        word in text
+        for word in ('http-equiv="refresh', 'src="http', "fetch(", "XMLHttpRequest", "eval(")
+    )
+
+
+def test_a_wrong_call_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    assert NODE is not None
+    program = str(PAGE.with_name("verify.mjs"))
+    for arguments in ([], [str(tmp_path / "none")], [str(tmp_path), "--trainer-key", "none.pub"]):
+        done = subprocess.run(
+            [NODE, program, *arguments], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+        assert done.stderr.startswith("error: ")
