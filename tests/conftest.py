@@ -11,6 +11,7 @@ import torch
 
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from tests.audit.alone import is_for_the_auditor_alone
+from tests.runs import PICTURE
 
 # Names stand in the order in which modules register themselves, which is that of a command only if
 # no test imports one of the modules first.
@@ -79,6 +80,26 @@ def _nothing_computed_again_unasked():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replaying, "BY_DEFAULT", 0)
+        yield
+
+
+# Modules outside `tests/reports` that look at a report's pictures.
+_PICTURES_MATTER = {"test_quickstart.py", "test_report.py"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_picture_for_all(request):
+    """Reports that a test only needs to be there have one small drawing in place of each figure.
+
+    Figures take half the time of a small run. `tests/reports` draws them all.
+    """
+    from reports import figures
+
+    if "reports" in request.path.parts or request.path.name in _PICTURES_MATTER:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "draw", lambda *_: PICTURE)
         yield
 
 

@@ -20,6 +20,8 @@ from dpfedadamw.run.probe import probe_of
 from dpfedadamw.run.training import Outcome, Training
 from dpfedadamw.spec import Spec
 
+# A drawing that stands for a report's.
+PICTURE = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" width="9" height="9"/>'
 SMALL = """
 version: 1
 name: small

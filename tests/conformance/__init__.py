@@ -24,9 +24,8 @@ from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import open_existing
 from reports import figures
 from tests.audit.synthetic_run import rewrite_ledger, rewrite_round
-from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PRIVATE, SMALL, call
+from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PICTURE, PRIVATE, SMALL, call
 
-_PICTURE = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" width="9" height="9"/>'
 Edit = Callable[[Path], None]
 Lines = list[dict[str, Any]]
 
@@ -130,7 +129,7 @@ def write(folder: Path) -> list[Case]:
     """Write all folders below one, with ``cases.json``, and return what must be said of each."""
     folder.mkdir(parents=True, exist_ok=True)
     # No expectation rests on the reports' pictures, which take most of the time and the room.
-    with patch.object(figures, "draw", lambda *_: _PICTURE):
+    with patch.object(figures, "draw", lambda *_: PICTURE):
         cases = [*_good(folder), *_changed(folder), *_signed_again(folder)]
     text = json.dumps([asdict(case) for case in cases], indent=1, ensure_ascii=False)
     (folder / "cases.json").write_text(f"{text}\n", "utf-8")

@@ -10,7 +10,7 @@ from tests.simulation.simulator import ScheduleError, run_all
 SCHEDULES = 10_000
 PARTS = 8
 # What is tried in every run of the tests; the others are slow.
-AT_ONCE = 2
+AT_ONCE = 1
 # A mutation must be noticed within so many.
 FEW = 200
 

@@ -19,7 +19,7 @@ from tests.specs.strategies import Broken, broken_specs, ordinary_validator, tex
 _RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=_RELAXED)
+@settings(max_examples=120, deadline=None, suppress_health_check=_RELAXED)
 @given(broken_specs())
 def test_every_broken_spec_is_refused_with_a_line_or_a_path_and_nothing_else(broken: Broken):
     with pytest.raises(SpecError) as caught:
