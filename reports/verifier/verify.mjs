@@ -642,13 +642,14 @@ function fixedSize({ rate, sigma }, width, tail) {
  *
  * @param history Kinds of queries {rate, sigma, fixed, steps, rounds, share}: of `rounds` rounds, each in which one
  *   takes part with chance `share` makes `steps` queries. Without the last two, it is `steps` queries.
+ * @param finer How many times as narrow the grid's cells are as what decides most claims.
  */
-export function epsilonByLosses(history, delta) {
+export function epsilonByLosses(history, delta, finer = 1) {
   const kinds = history.filter((kind) => kind.steps > 0 && (kind.rounds ?? 1) > 0);
   if (!kinds.length) return 0;
   const total = kinds.reduce((sum, kind) => sum + kind.steps * (kind.rounds ?? 1), 0), tail = (delta * TAIL) / total, charge = delta * TAIL;
   const [rough, order] = epsilonByRenyi(kinds, delta), scale = Math.max(rough, 1e-2);
-  let width = Math.min(Math.sqrt((8 * 2e-4 * scale) / (total * order)), scale / 100);
+  let width = Math.min(Math.sqrt((8 * 2e-4 * scale) / (total * order)), scale / 100) / finer;
   for (const kind of kinds) for (const remove of [true, false]) width = Math.max(width, (2 * (reach(kind, remove, tail)[1] - reach(kind, remove, tail)[0])) / LONGEST);
   for (;;) {
     const sides = [true, false].map((remove) => composed(kinds, remove, width, tail, charge));
@@ -720,7 +721,8 @@ function epsilonOf({ masses, size, infinite }, first, high, width, charge, delta
 
 // --------------------------------------------------------------------------- the claim on a ledger
 
-const below = (claimed, costs) => claimed < costs * (1 - 1e-3) - 1e-6;
+/** Whether a claim lies below what is recomputed, which is an upper bound: closer by it on a finer grid. */
+const below = (claimed, costs) => [1, 4, 16].every((finer) => claimed < costs(finer) * (1 - 1e-3) - 1e-6);
 const above = (claimed, costs) => claimed > costs * 1.05 + 0.01;
 const shown = (value) => (value === null || value === undefined ? "no finite ε" : Number(value).toPrecision(4));
 
@@ -749,16 +751,16 @@ export function costOf({ sampling, noise_multiplier, queries_per_step = 1, expec
 /** Privacy losses that a ledger's charges amount to, by the claim's views, each with what is claimed. */
 function viewsOf({ header, spends, claim }) {
   const known = new Map(), delta = claim.delta;
-  const epsilon = (history, mixture) => {
-    const kinds = merged(history).map((kind) => ({ ...kind, ...mixture })), key = JSON.stringify(kinds);
-    if (!known.has(key)) known.set(key, epsilonByLosses(kinds, delta));
+  const epsilon = (history, mixture) => (finer) => {
+    const kinds = merged(history).map((kind) => ({ ...kind, ...mixture })), key = JSON.stringify([finer, kinds]);
+    if (!known.has(key)) known.set(key, epsilonByLosses(kinds, delta, finer));
     return known.get(key);
   };
   const stated = (view) => (view?.epsilon === null || view?.epsilon === undefined ? null : view.epsilon[view.accountant ?? Object.keys(view.epsilon)[0]]);
   const dearest = (histories) => {
     // The quick bound of Rényi orders ranks the clients; the dearest few are composed exactly.
     const ranked = [...histories.values()].sort((a, b) => epsilonByRenyi(b, delta)[0] - epsilonByRenyi(a, delta)[0]);
-    return Math.max(0, ...ranked.slice(0, 8).map((history) => epsilon(history)));
+    return (finer) => Math.max(0, ...ranked.slice(0, 8).map((history) => epsilon(history)(finer)));
   };
   const byClient = new Map();
   const charge = (client, kind) => byClient.set(client, [...(byClient.get(client) ?? []), kind]);
@@ -781,11 +783,12 @@ function viewsOf({ header, spends, claim }) {
   });
   const rate = Math.max(most.rate, ...new Set(paid.map((kind) => kind.rate))), steps = Math.max(most.steps, ...new Set(paid.map((kind) => kind.steps)));
   const kind = { rate, sigma: most.sigma, steps, fixed: rate < 1 && Boolean(most.fixed) };
-  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient);
+  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds }]);
+  const mixture = epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients });
   return [
     { key: "server", claimed: stated(claim.server), costs: server },
-    { key: "server_worst_case", claimed: stated(claim.server_worst_case), costs: Math.max(server, Math.min(limit, epsilon([{ ...kind, steps: steps * header.rounds }]))) },
-    { key: "third_party", claimed: stated(claim.third_party), costs: Math.min(limit, epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients })) },
+    { key: "server_worst_case", claimed: stated(claim.server_worst_case), costs: (finer) => Math.max(server(finer), Math.min(limit, whole(finer))) },
+    { key: "third_party", claimed: stated(claim.third_party), costs: (finer) => Math.min(limit, mixture(finer)) },
   ];
 }
 
@@ -887,32 +890,55 @@ function parseArray(bytes) {
   return { shape, values: type === BigInt64Array ? Float64Array.from(values, Number) : values };
 }
 
+/** How many standard deviations a sum of n squares of normal numbers lies off (Wilson & Hilferty 1931). */
+const offBy = (squares, n) => (Math.cbrt(squares / n) - (1 - 2 / (9 * n))) / Math.sqrt(2 / (9 * n));
+// A correct run raises each of the tests below with this chance at most, and there are ten.
+const ALARM = 1e-7;
+
 /**
- * Noise and batch sizes of all rounds, held against the ledger by three tests, each with a chance of
- * 3e-7 to alarm at a correct run: the mean square of all noise, the largest part of it, and batch sizes.
+ * Noise and batch sizes of all rounds, held against the ledger: the noise's variance over all answers, in each block and
+ * in each answer; its shape, its largest part, repeats, and sums over clients, steps and rounds; batch sizes.
  */
 async function evidenceFaults(folder, { header, rounds, spends }) {
   const faults = [], sigma = header.noise_multiplier, names = [...folder.files.keys()].filter((name) => /^evidence\/round-\d{5,}\.npz$/.test(name)).sort();
-  const charges = new Map(spends.map((spend) => [`${spend.round},${spend.client}`, spend]));
-  let squares = 0, freedom = 0, excess = 0, variance = 0, largest = 0, count = 0, repeats = 0;
-  const seen = new Set();
+  const charges = new Map(spends.map((spend) => [`${spend.round},${spend.client}`, spend])), far = quantile(ALARM / 2);
+  const answers = [], blocks = [], values = [], sums = { clients: [], steps: [], rounds: [] }, seen = new Set();
+  let excess = 0, variance = 0, largest = 0, repeats = 0, sizesOfBlocks = [], sumOfRounds = null;
+  const add = (into, values_, scale) => values_.forEach((value) => into.push(value * scale));
+  try {
+    sizesOfBlocks = parseJson(await folder.text("evidence/layout.json")).blocks.sizes;
+  } catch {
+    faults.push("evidence/layout.json cannot be read");
+  }
   for (const name of names) {
-    let arrays;
     try {
-      arrays = readArrays(await folder.read(name));
-      const sum = arrays.get("noise_sum_squares"), sample = arrays.get("noise_sample"), sizes = arrays.get("batch_size"), clients = arrays.get("clients").values;
-      const index = Number(/\d+/.exec(name)[0]), steps = sizes.shape[1] ?? 1;
+      const index = Number(/\d+/.exec(name)[0]);
       if (!rounds.some((round) => round.round === index)) continue;
-      const queries = sum.shape[0] * sum.shape[1];
-      for (const value of sum.values) squares += value / sigma ** 2;
-      freedom += header.parameters * queries;
-      count += queries;
+      const arrays = readArrays(await folder.read(name)), [squares, sample, sizes] = ["noise_sum_squares", "noise_sample", "batch_size"].map(arrays.get), clients = arrays.get("clients").values;
+      const [people, steps, parts] = squares.shape, width = sample.shape.at(-1), round = new Float64Array(width);
+      if (parts !== sizesOfBlocks.length) refuse("has other blocks than evidence/layout.json");
+      for (let row = 0; row < people * steps; row++) {
+        let sum = 0;
+        for (let part = 0; part < parts; part++) {
+          const own = squares.values[row * parts + part] / sigma ** 2;
+          blocks[part] = (blocks[part] ?? 0) + own;
+          sum += own;
+        }
+        answers.push(sum);
+        const noise = sample.values.subarray(row * width, (row + 1) * width), key = Array.from(noise.subarray(0, 8)).join();
+        if (width >= 8) seen.has(key) ? repeats++ : seen.add(key);
+        noise.forEach((value, place) => (values.push(value / sigma), (round[place] += value / sigma)));
+      }
       for (const value of arrays.get("noise_largest").values) largest = Math.max(largest, value / sigma);
-      const width = sample.shape.at(-1);
-      for (let row = 0; row < sample.values.length / width && width >= 8; row++) {
-        const key = Array.from(sample.values.subarray(row * width, row * width + 8)).join();
-        if (seen.has(key)) repeats++;
-        seen.add(key);
+      // Sums of independent numbers, scaled so that each has variance 1.
+      for (let place = 0; place < width; place++) {
+        for (let step = 0; step < steps; step++) sums.clients.push(sumOf(people, (i) => sample.values[(i * steps + step) * width + place]) / sigma / Math.sqrt(people));
+        for (let client = 0; client < people; client++) sums.steps.push(sumOf(steps, (i) => sample.values[(client * steps + i) * width + place]) / sigma / Math.sqrt(steps));
+      }
+      if (people * steps) {
+        sumOfRounds ??= { total: new Float64Array(width), rounds: 0 };
+        round.forEach((value, place) => (sumOfRounds.total[place] += value / Math.sqrt(people * steps)));
+        sumOfRounds.rounds++;
       }
       if (header.sampling !== "poisson") continue;
       sizes.values.forEach((size, place) => {
@@ -923,18 +949,44 @@ async function evidenceFaults(folder, { header, rounds, spends }) {
         variance += spend.records * spend.sampling_rate * (1 - spend.sampling_rate);
       });
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      faults.push(`${name} ${error.message}`);
+      if (!(error instanceof Refused || error instanceof TypeError)) throw error;
+      faults.push(`${name} ${error instanceof Refused ? error.message : "has arrays of another shape"}`);
     }
   }
+  const count = answers.length, d = header.parameters, freedom = d * count;
   if (!count || faults.length) return { faults, queries: count };
-  const score = (squares - freedom) / Math.sqrt(2 * freedom), sizes = variance ? excess / Math.sqrt(variance) : 0;
+  const total = answers.reduce((sum, one) => sum + one, 0), z = offBy(total, freedom), each = quantile(ALARM / 2 / count), part = quantile(ALARM / 2 / blocks.length);
+  if (Math.abs(z) > far) faults.push(`the noise has ${(total / freedom).toFixed(4)} of the variance that the ledger states (${z.toFixed(1)} standard errors off)`);
+  const wrong = blocks.filter((sum, i) => Math.abs(offBy(sum, sizesOfBlocks[i] * count)) > part).length, single = answers.filter((sum) => !sum || Math.abs(offBy(sum, d)) > each).length;
+  if (wrong && blocks.length > 1) faults.push(`in ${wrong} of ${blocks.length} blocks the noise has another variance`);
+  if (single) faults.push(`${single} of ${count} answers have noise of another variance`);
   const tail = 2 * freedom * ndtr(-largest);
-  if (Math.abs(score) > 5.1) faults.push(`the noise has ${(squares / freedom).toFixed(4)} of the variance that the ledger states (${score.toFixed(1)} standard errors off)`);
-  if (tail < 3e-7 || tail > 16) faults.push(`the largest of ${freedom} parts of the noise is ${largest.toFixed(2)} σ, as normal numbers do not have it`);
+  if (tail < ALARM || tail > -Math.log(ALARM)) faults.push(`the largest of ${freedom} parts of the noise is ${largest.toFixed(2)} σ, as normal numbers do not have it`);
+  const distance = kolmogorov(values);
+  if (distance > Math.sqrt(Math.log(2 / ALARM) / 2 / values.length)) faults.push("the sampled noise does not have the shape of normal numbers");
   if (repeats) faults.push(`${repeats} answers repeat the noise of another`);
-  if (Math.abs(sizes) > 5.1) faults.push(`batches are ${sizes.toFixed(1)} standard errors from the sizes that their rate gives`);
-  return { faults, queries: count, ratio: squares / freedom };
+  if (sumOfRounds?.rounds > 1) add(sums.rounds, sumOfRounds.total, 1 / Math.sqrt(sumOfRounds.rounds));
+  for (const [name, found] of Object.entries(sums)) if (found.length && Math.abs(offBy(sumOf(found.length, (i) => found[i] ** 2), found.length)) > far) faults.push(`noise is correlated between ${name}`);
+  const batches = variance ? excess / Math.sqrt(variance) : 0;
+  if (Math.abs(batches) > far) faults.push(`batches are ${batches.toFixed(1)} standard errors from the sizes that their rate gives`);
+  return { faults, queries: count, ratio: total / freedom };
+}
+
+const sumOf = (count, of) => {
+  let sum = 0;
+  for (let i = 0; i < count; i++) sum += of(i);
+  return sum;
+};
+
+/** Largest distance between the values' distribution and that of normal numbers. */
+function kolmogorov(values) {
+  const sorted = Float64Array.from(values).sort();
+  let distance = 0;
+  sorted.forEach((value, i) => {
+    const due = ndtr(value);
+    distance = Math.max(distance, due - i / sorted.length, (i + 1) / sorted.length - due);
+  });
+  return distance;
 }
 
 // ---------------------------------------------------------------------------------- the judgement
@@ -1085,10 +1137,11 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   const views = await attempt("ledger.jsonl", async () => viewsOf(ledger));
   for (const view of views ?? []) {
     const towards = view.key.replaceAll("_", " ");
-    result.views.push({ ...view, delta: claim.delta });
-    if (view.costs === null ? view.claimed !== null : view.claimed === null || !Number.isFinite(view.claimed) || below(view.claimed, view.costs)) contradict(`ε (${towards}) is claimed ${shown(view.claimed)} and costs ${shown(view.costs)}`);
-    else if (view.costs !== null && header.producer == null && above(view.claimed, view.costs)) contradict(`ε (${towards}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(view.costs)}`);
-    else say("holds", `ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(view.costs)}`, "ledger.jsonl");
+    const costs = view.costs?.(1) ?? null;
+    result.views.push({ ...view, costs, delta: claim.delta });
+    if (costs === null ? view.claimed !== null : view.claimed === null || !Number.isFinite(view.claimed) || below(view.claimed, view.costs)) contradict(`ε (${towards}) is claimed ${shown(view.claimed)} and costs ${shown(costs)}`);
+    else if (costs !== null && header.producer == null && above(view.claimed, costs)) contradict(`ε (${towards}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(costs)}`);
+    else say("holds", `ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(costs)}`, "ledger.jsonl");
   }
   if (!folder.has("evidence/salt")) return say("unseen", "Noise and batches: the evidence is not in this folder.");
   if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", "Noise and batches of this kind of run: dpfedadamw audit reads them.");
