@@ -18,6 +18,7 @@ from dpfedadamw.algorithms.sparse import SparsificationSpec
 from dpfedadamw.data import datasets
 from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.data.partition import partition
+from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models import registry as models
 from dpfedadamw.profiling import part
@@ -105,11 +106,21 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
     spec = _pinned(spec)
-    return prepare_with(spec, *divide(spec), device)
+    dataset, owner = divide(spec)
+    if dataset.brings_test and spec.data.test_fraction is not None:
+        # The auditor draws held-out records again where the spec promises that there are any.
+        spec = spec.replace(data=spec.data.replace(test_fraction=None))
+    return prepare_with(spec, dataset, owner, device)
 
 
 def _pinned(spec: Spec) -> Spec:
-    return spec.replace(model=models.MODELS[spec.model.name].pin(spec.model))
+    public = spec.evaluation.public_test
+    if public is None:
+        public = DATASETS[spec.data.dataset].published
+    return spec.replace(
+        model=models.MODELS[spec.model.name].pin(spec.model),
+        evaluation=spec.evaluation.replace(public_test=public),
+    )
 
 
 def not_built(spec: Spec) -> str | None:

@@ -34,8 +34,21 @@ from dpfedadamw.spec.task_section import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-# What metrics.jsonl has beside accuracy and loss, in the order in which it is told.
-MEASURES = ("test_rmse", "test_mae", "test_r2", "test_micro_f1")
+# What metrics.jsonl has beside accuracy and loss, in the order in which it is told: of other tasks
+# than a classification after each round, and of the finished model (`measures.final`).
+MEASURES = (
+    "test_rmse",
+    "test_mae",
+    "test_r2",
+    "test_micro_f1",
+    "test_majority_rate",
+    "test_auc",
+    "test_average_precision",
+    "test_f1",
+    "test_balanced_accuracy",
+    "test_log_loss",
+    "test_calibration_error",
+)
 # Made-up targets that are told apart, where targets are no classes.
 _MADE_UP = 4
 
@@ -122,7 +135,22 @@ class Task:
             case "token_classification":
                 return self._of_tokens(outputs, targets)
             case _:
-                return cross_entropy(outputs, targets)
+                return self._of_classes(outputs, targets)
+
+    @property
+    def is_cross_entropy(self) -> bool:
+        """Whether the loss is `cross_entropy` as it stands."""
+        return isinstance(self.spec, ClassificationTask) and self.spec.is_plain
+
+    def _of_classes(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        each = cross_entropy(outputs, targets)
+        if self.spec.loss == "focal":
+            assert self.spec.focal_gamma is not None
+            # 1 - p, where p = exp(-loss), without the digits that a p near 1 would lose.
+            each = (-(-each).expm1()).pow(self.spec.focal_gamma) * each
+        if self.spec.class_weights:
+            each = each * outputs.new_tensor(self.spec.class_weights)[targets]
+        return each
 
     def _of_tokens(self, outputs: Tensor, targets: Tensor) -> Tensor:
         from torch.nn import functional

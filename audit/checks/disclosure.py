@@ -45,6 +45,9 @@ from audit.untrusted.safetensors import MessageError, read_names
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.
 _STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")
 _MOST_NAMES = 3
+# What shows single test records where they are few: of public ones alone.
+_OF_PUBLIC_RECORDS = ("test_confusion", "test_own")
+_METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 # Of one round: longer than 100 days, it is no time.
 _MOST_SECONDS = 10_000_000
 DIGITS_OF_TIMES = (
@@ -74,6 +77,13 @@ def _metrics(bundle: Bundle, reasons: list[str], unjudged: list[str]) -> int:
             reasons.append(f"metrics.jsonl holds {shown(key)}, which is no public metric")
         if not all(_public(key, value) for key, value in line.items()):
             reasons.append(f"{where}: holds more than numbers")
+        if not _declared_public(bundle):
+            reasons += [
+                f"{where}: holds {key}, which shows single test records, and the spec does not "
+                "declare these public"
+                for key in _OF_PUBLIC_RECORDS
+                if key in line
+            ]
         rate, due = line.get("learning_rate"), rates.get(line.get("round"))
         if due is not None and isinstance(rate, int | float) and differs(due, rate):
             reasons.append(f"{where}: its learning rate is not the schedule's")
@@ -94,14 +104,37 @@ def _whole(seconds: Any) -> bool:
 
 
 def _public(key: str, value: Any) -> bool:
-    """Whether a metric has the form of its kind: a number, or for test_classes pairs of counts."""
+    """Whether a metric has the form of its kind.
+
+    A number; for test_classes pairs of counts, for test_confusion a square of counts, for test_own
+    numbers by name.
+    """
     if key == "test_classes":
         pairs = value if isinstance(value, list) else [None]
         return all(
             isinstance(pair, list) and [type(count) for count in pair] == [int, int]
             for pair in pairs
         )
+    if key == "test_confusion":
+        rows = value if isinstance(value, list) else [None]
+        return all(
+            isinstance(row, list) and len(row) == len(rows) and {type(one) for one in row} == {int}
+            for row in rows
+        )
+    if key == "test_own":
+        own = value if isinstance(value, dict) else {"": None}
+        return all(
+            _METRIC.fullmatch(name) and type(one) in (int, float) for name, one in own.items()
+        )
     return not isinstance(value, str | list | dict)
+
+
+def _declared_public(bundle: Bundle) -> bool:
+    """Whether the spec says that its test records are public."""
+    if bundle.header.unit is LOOP:
+        return False
+    evaluation = bundle.readable_spec.get("evaluation")
+    return isinstance(evaluation, dict) and evaluation.get("public_test") is True
 
 
 def _learning_rates(bundle: Bundle) -> Mapping[object, float]:

@@ -32,6 +32,17 @@ METRICS: Shape = dict.fromkeys(
         "test_mae",
         "test_r2",
         "test_micro_f1",
+        # Of the finished model.
+        "test_majority_rate",
+        "test_auc",
+        "test_average_precision",
+        "test_f1",
+        "test_balanced_accuracy",
+        "test_log_loss",
+        "test_calibration_error",
+        # Of public test records alone.
+        "test_confusion",
+        "test_own",
         "bytes_up",
         "bytes_down",
         "seconds",
@@ -46,6 +57,9 @@ MODEL: Shape = {
     "input_shape": None,
     "classes": None,
     "task": None,
+    # Names of classes and columns, which specs and headers of tables have too.
+    "labels": None,
+    "inputs": None,
     "parameters": None,
     "tensors": dict.fromkeys(("name", "shape", "dtype", "trained", "sha256")),
     "base": None,

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from dpfedadamw.filing.after_training import Filing, Trained
     from dpfedadamw.filing.tracked import Told
     from dpfedadamw.filing.whole import Finished
+    from dpfedadamw.measures import Metric
     from dpfedadamw.models.own.fitting import Loss
     from dpfedadamw.run.evaluation import Evaluation
+    from dpfedadamw.run.prediction import Predictions
     from dpfedadamw.run.training import Training
     from dpfedadamw.spec import Spec
     from dpfedadamw.storage.lock import RunLock
@@ -162,12 +164,16 @@ class Run:
         """Further measures of the last round that was evaluated, by their keys in `metrics`.
 
         ``test_rmse``, ``test_mae`` and ``test_r2`` of a regression, ``test_micro_f1`` of several
-        labels; empty of a classification.
+        labels. Of a classification that is over ``test_auc``, ``test_average_precision``,
+        ``test_f1``, ``test_balanced_accuracy``, ``test_log_loss`` and ``test_calibration_error``;
+        ``test_majority_rate`` wherever there is an accuracy; and metrics of your own by their
+        names.
         """
         from dpfedadamw.tasks import MEASURES
 
         for row in reversed(list(self.metrics)):
             found = {name: float(row[name]) for name in MEASURES if row.get(name) is not None}
+            found |= row.get("test_own") or {}
             if found:
                 return found
         return {}
@@ -187,6 +193,10 @@ class Run:
             DpfedadamwError: If training is not over, or the files do not fit each other.
         """
         return load_model(self.path, self._given, self._allowed)
+
+    def predict(self, rows: Any) -> Predictions:
+        """What the model answers to further records, as the function `predict`."""
+        return predict(self.path, rows, self._given, self._allowed)
 
     def resume(self, **options: Unpack[Options]) -> Run:
         """Finish this run if it was cut off, as the function `resume`, whose options it takes."""
@@ -254,19 +264,28 @@ class Run:
                 path = after_training.file_report(self._directory, None, key, audience).files.pdf
         return path
 
-    def export(self, folder: str | Path, licence: str = "unknown") -> Path:
+    def export(
+        self, folder: str | Path, licence: str = "unknown", program: bool | None = None
+    ) -> Path:
         """Write the model as other tools load it, with a model card; as ``dpfedadamw export``.
 
         Args:
             folder: A new folder.
             licence: The model's licence, for its card.
+            program: Whether the model is written as a program of torch.export too, which torch
+                runs without this package; None does so but for models of transformers.
 
         Raises:
             DpfedadamwError: If a signature does not hold, or the folder is in use.
         """
+        from dpfedadamw.filing.allowed_code import listed
         from dpfedadamw.filing.export import export
+        from dpfedadamw.models.own.fitting import handed_over
+        from dpfedadamw.models.own.permission import allowing
 
-        export(self._directory, Path(folder), licence)
+        code = allowing(self._allowed, listed, [self.path])
+        with code, handed_over(self._given):
+            export(self._directory, Path(folder), licence, program=program)
         return Path(folder)
 
     def __repr__(self) -> str:
@@ -321,6 +340,9 @@ class Options(TypedDict, total=False):
         trackers: Trackers that are told what is public of the run: "tensorboard", "mlflow",
             "wandb" (offline), or others that are installed. They write to ``tracking`` beside the
             runs.
+        metrics: Metrics of your own by name, each a function of what the finished model answered to
+            the test records, before any softmax, and of their targets, two arrays, that returns a
+            number. They are published, so the test records must be: `evaluation.public_test`.
         trainer_key: Private key that signs what was run; your own by default, made on first use.
         auditor_key: The same for what was found.
         timestamp: Address of a time-stamping authority (RFC 3161).
@@ -338,6 +360,7 @@ class Options(TypedDict, total=False):
     escrow: str | Path | None
     callbacks: Iterable[Callback]
     trackers: Sequence[str]
+    metrics: Mapping[str, Metric] | None
     trainer_key: str | Path | None
     auditor_key: str | Path | None
     timestamp: str | None
@@ -357,6 +380,7 @@ class _Given:
     escrow: str | Path | None = None
     callbacks: Iterable[Callback] = ()
     trackers: Sequence[str] = ()
+    metrics: Mapping[str, Metric] | None = None
     trainer_key: str | Path | None = None
     auditor_key: str | Path | None = None
     timestamp: str | None = None
@@ -390,17 +414,19 @@ class _Given:
         from dpfedadamw.algorithms.registry import ALGORITHMS
         from dpfedadamw.data.handed_over import handed_over as holding
         from dpfedadamw.filing.allowed_code import listed
+        from dpfedadamw.measures import handed_over as measuring
         from dpfedadamw.models.own.fitting import handed_over
         from dpfedadamw.models.own.permission import allowing
 
         module = handed_over(self.model, self.loss)
         code = allowing(self.allow_code, listed, run)
-        with code, module, holding(self.data), ALGORITHMS.lent(self.algorithm):
+        data, metrics = holding(self.data), measuring(self.metrics)
+        with code, module, data, metrics, ALGORITHMS.lent(self.algorithm):
             yield
 
     def read(self, spec: specs.SpecLike, changes: Sequence[str]) -> Spec:
         """The spec, with what was handed over in the place of what it names."""
-        first = handing_over(spec, self.model, self.loss, self.data)
+        first = [*handing_over(spec, self.model, self.loss, self.data), *self._named_metrics()]
         if self.algorithm is None:
             return specs.read(spec, [*first, *changes])
         name = self.algorithm.name
@@ -421,6 +447,14 @@ class _Given:
                 "federation.workers 1 and engine inline, or register it by an entry point"
             )
         return wanted
+
+    def _named_metrics(self) -> list[str]:
+        if not self.metrics:
+            return []
+        from dpfedadamw.measures import check_names
+
+        check_names(self.metrics)
+        return [f"evaluation.metrics=[{', '.join(self.metrics)}]"]
 
     def filing(self) -> Filing:
         """By whom and how what follows training is signed."""
@@ -451,7 +485,7 @@ def run(
             says. None: 20, where that takes about a minute at most and is possible. 0: none.
         options: By name, as `Options` describes them: ``model=``, ``loss=``, ``data=``,
             ``algorithm=``, ``device=``, ``engine=``, ``escrow=``, ``callbacks=``, ``trackers=``,
-            ``trainer_key=``, ``auditor_key=``, ``timestamp=``, ``allow_code=``.
+            ``metrics=``, ``trainer_key=``, ``auditor_key=``, ``timestamp=``, ``allow_code=``.
 
     Returns:
         The finished run.
@@ -549,7 +583,41 @@ def load_model(
     from dpfedadamw.run.export import load_model as load
 
     with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
-        return load(_with_a_model(Path(folder)))
+        return load(with_a_model(Path(folder)))
+
+
+def predict(
+    folder: str | Path,
+    rows: Any,
+    model: nn.Module | None = None,
+    allow_code: Sequence[str] = (),
+) -> Predictions:
+    """What a trained model answers to further records, as `dpfedadamw predict`.
+
+    Records are read, prepared and answered as the run's test records were: of the same rows in the
+    same order, the answers are the run's own to the last bit, on the same machine.
+
+    Args:
+        folder: A run's folder, or what ``export`` wrote of one of the package's own kinds.
+        rows: A file's path (a table with the run's columns, found by their names; or an .npz with
+            the array x), a frame with these columns, or an array [n, …].
+        model: Where the run was given a module, one of the same architecture; as of `load_model`.
+        allow_code: Modules whose code the folder may name; as of `run`.
+
+    Returns:
+        Its `outputs`, `probabilities`, `classes`, the `labels` that these are called by, and
+        `table()`, which is what the command writes.
+
+    Raises:
+        DpfedadamwError: If there is no model, or the records are not such as it reads.
+    """
+    from dpfedadamw.filing.allowed_code import listed
+    from dpfedadamw.models.own.fitting import handed_over
+    from dpfedadamw.models.own.permission import allowing
+    from dpfedadamw.run.prediction import load
+
+    with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
+        return load(with_a_model(Path(folder))).predict(rows)
 
 
 def _again(
@@ -584,7 +652,7 @@ def _check_replay(count: int | None, spec: Spec) -> None:
         )
 
 
-def _with_a_model(path: Path) -> RunDirectory:
+def with_a_model(path: Path) -> RunDirectory:
     """A folder as one that a model can be loaded from.
 
     Raises:

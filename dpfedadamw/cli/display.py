@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +151,7 @@ def run_summary(
         rows.append(("model", Text(after, style="bold red")))
     elif accuracy is not None or not measures:
         rows.append(("test accuracy", "not evaluated" if accuracy is None else f"{accuracy:.1%}"))
-    rows += [(name.replace("_", " "), f"{value:.4g}") for name, value in measures.items()]
+    rows += _measures(accuracy, measures, outcome.get("test_own", {}))
     rows += privacy_rows(outcome["privacy"])
     rows += [
         *([("clipping", outcome["engine"])] if outcome["engine"] else []),
@@ -162,6 +162,26 @@ def run_summary(
         ("check it", f"dpfedadamw verify {_shortest(folder)}"),
     ]
     return Panel(facts(rows), title=f"[bold]{escape(str(outcome['run']))}", title_align="left")
+
+
+def _measures(
+    accuracy: float | None, measures: Mapping[str, float], own: Mapping[str, float]
+) -> Iterator[tuple[str, RenderableType]]:
+    """The majority rate where there is an accuracy, and further measures in one row."""
+    from reports.content.outcomes import OF_THE_END, against_majority
+
+    rate = measures.get("test_majority_rate")
+    if accuracy is not None and rate is not None:
+        yield "  majority rate", f"{rate:.1%}"
+        if said := against_majority(accuracy, rate):
+            yield "", Text(said, style="bold red")
+    for name, value in measures.items():
+        if name not in ("test_majority_rate", *OF_THE_END):
+            yield name.replace("_", " "), f"{value:.4g}"
+    told = [f"{OF_THE_END[one][0]} {measures[one]:.4g}" for one in OF_THE_END if one in measures]
+    told += [f"{name} {value:.4g}" for name, value in own.items()]
+    if told:
+        yield "  also", ", ".join(told)
 
 
 def profile(spent: Mapping[str, Any]) -> Table:

@@ -13,9 +13,9 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,7 +28,7 @@ from dpfedadamw.data.source import Chunk, Source
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.storage.disk import write_json
 
-_FORMAT = 1
+_FORMAT = 2
 _BLOCK = 2**20
 # How labels are stored that are one class a record; an entry says so of all others.
 _CLASSES = np.dtype(np.int64).str, ()
@@ -58,11 +58,17 @@ class Prepared:
         parts: "train" and, where the publisher has one, "test".
         classes: Number of classes, or of other outputs that the targets ask for.
         content_sha256: Digest of the records themselves, in order.
+        labels: What the classes or targets are called, in their order; empty where they have
+            numbers alone.
+        columns: The columns of a frame that records are made of, by the keys of a table: numbers
+            or text. Empty where no frame was handed over.
     """
 
     parts: dict[str, Part]
     classes: int
     content_sha256: str
+    labels: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def folder(wanted: str | None) -> Path:
@@ -193,6 +199,7 @@ def _write(source: Source, preprocessing: Preprocessing, entry: Path) -> None:
         "format": _FORMAT,
         "classes": reading.classes or max(largest + 1, 2),
         "content_sha256": content.hexdigest(),
+        "labels": list(reading.labels),
         "parts": described,
     }
     write_json(entry / "entry.json", _sealed(described_whole), 0o600)
@@ -262,7 +269,8 @@ def _open(place: Path) -> Prepared | None:
         parts = {name: _part(place, name, one) for name, one in described["parts"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Prepared(parts, described["classes"], described["content_sha256"])
+    labels = tuple(described["labels"])
+    return Prepared(parts, described["classes"], described["content_sha256"], labels)
 
 
 def _part(place: Path, name: str, described: dict[str, Any]) -> Part:

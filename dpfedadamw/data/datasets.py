@@ -7,7 +7,8 @@ their own that nothing pays for.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,11 @@ class Dataset:
         clients: The client of each training record by the data set's own column, int64 [n], or
             None.
         task: What the labels are.
+        labels: What the classes or targets are called, in their order; empty where they have
+            numbers alone.
+        brings_test: Whether test records come from the data themselves, and none was held out.
+        read_by: How further records are read (`unlabelled`): a data set's name, and the keys that
+            say which columns; empty where they are arrays.
     """
 
     train: Records
@@ -72,6 +78,9 @@ class Dataset:
     sha256: str
     clients: NDArray[np.int64] | None = None
     task: Task = CLASSES
+    labels: tuple[str, ...] = ()
+    brings_test: bool = False
+    read_by: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def strata(self) -> NDArray[np.int64]:
@@ -127,7 +136,11 @@ def load(
         test = whole["test"]
     else:
         order = np.random.default_rng(spec.seed).permutation(len(train))
-        assert spec.test_fraction is not None
+        if spec.test_fraction is None:
+            raise DataError(
+                "data.test_fraction: null, but the data bring no test records of their own; give "
+                "the share that is held out"
+            )
         held_out = round(len(train) * spec.test_fraction)
         if not 0 < held_out < len(train):
             raise DataError(
@@ -138,7 +151,29 @@ def load(
         clients = None if clients is None else clients[order[held_out:]]
     test, validation = _validation(spec, test)
     train = replace(train, inputs=_augmentable(spec, train.inputs))
-    return Dataset(train, test, validation, classes, digest, clients, task)
+    labels = found.labels if len(found.labels) == classes else ()
+    return Dataset(
+        train,
+        test,
+        validation,
+        classes,
+        digest,
+        clients,
+        task,
+        labels,
+        "test" in whole,
+        _read_by(spec, found),
+    )
+
+
+def _read_by(spec: DataSpec, found: Prepared) -> dict[str, Any]:
+    if found.columns:
+        # A frame's rows come as those of a table.
+        return {"dataset": "table", **{name: list(one) for name, one in found.columns.items()}}
+    entry, section = DATASETS[spec.dataset], spec.to_mapping()
+    if entry.unlabelled is None:
+        return {}
+    return {"dataset": spec.dataset, **{name: section[name] for name in entry.read_by}}
 
 
 def absent(spec: DataSpec) -> str | None:

@@ -83,12 +83,14 @@ class Held:
         labels: What stands there as their classes, n whole numbers or names.
         clients: Whose each is, or None.
         targets: Other targets than classes, [n] or [n, K]; None where labels are classes.
+        columns: The columns of a frame that records are made of, numbers or text; empty of others.
     """
 
     content: Images | Numbers | Texts
     labels: Sequence[Any]
     clients: Sequence[str] | None
     targets: NDArray[Any] | None = None
+    columns: tuple[str, ...] = ()
 
 
 def held(part: Any, names: Named, place: str) -> Held:
@@ -155,7 +157,41 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
         content = _table([(name, _cells(part, name)) for name in names.numbers], place)
     else:
         content = _guessed([(name, _cells(part, name)) for name in rest], place)
-    return Held(content, labels, clients, targets)
+    read = () if names.records is not None else names.text or names.numbers or tuple(rest)
+    return Held(content, labels, clients, targets, read)
+
+
+def unlabelled(part: Any, columns: Mapping[str, Sequence[str]], place: str) -> Any:
+    """Records without labels that Python holds: a frame with such columns, or an array.
+
+    Args:
+        part: A frame, or an array [n, …].
+        columns: Under "text" or "numbers" the columns that records are made of; neither where
+            they are no columns.
+        place: What to call it in messages.
+
+    Raises:
+        DataError: If they are not there, or hold something else.
+    """
+    found = _columns_of(part)
+    if found is None:
+        records = _array(part, place)
+        if records.ndim < 2:
+            raise DataError(f"{place}: has shape {records.shape}; needed are records [n, …]")
+        return _content(records, place)
+    text, numbers = columns.get("text", ()), columns.get("numbers", ())
+    if not text and not numbers:
+        raise DataError(f"{place}: the model's records have no columns; give them as an array")
+    for name in (*text, *numbers):
+        if name not in found:
+            raise DataError(
+                f"{place}: has no column {name!r} among its {len(found)}{close_to(name, found)}"
+            )
+    part = part.with_format(None) if hasattr(part, "with_format") else part
+    if numbers:
+        return _table([(name, _cells(part, name)) for name in numbers], place)
+    texts = [_texts(_cells(part, name), name, place) for name in text]
+    return Texts(texts[0], texts[1] if len(texts) == 2 else None)
 
 
 def _targets(part: Any, names: Sequence[str], place: str) -> NDArray[Any]:

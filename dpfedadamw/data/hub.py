@@ -67,7 +67,8 @@ def source(published: Published) -> Source:
             "train": _chunks(loaded[published.train], published),
             "test": _chunks(loaded[published.test], published),
         }
-        return Reading(parts, getattr(labels, "num_classes", None))
+        names = tuple(map(str, getattr(labels, "names", None) or ()))
+        return Reading(parts, getattr(labels, "num_classes", None), names)
 
     return Source(Path(published.repository), (), repr(published), read)
 

@@ -6,7 +6,7 @@ entry points' group ``dpfedadamw.datasets``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from dpfedadamw.data import hub as hugging_face
 from dpfedadamw.data.cache import Prepared
 from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.source import Source
+from dpfedadamw.data.source import Chunk, Source
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.registration import Registry
 from dpfedadamw.spec.data_section import DataSpec, RegisteredDataset
@@ -51,6 +51,9 @@ class DatasetEntry(RegisteredDataset[_Keys]):
         hub: The same on the Hugging Face hub, or None.
         bring: Makes its records in memory, with their digest; None where they are read.
         contents: What the publisher's files hold, without reading them; None where nobody knows.
+        unlabelled: Reads the records of another file of the same form, without labels, to have
+            them predicted; None where it cannot.
+        read_by: The keys of the section that this goes by; they are kept with the model.
     """
 
     origin: str
@@ -59,6 +62,8 @@ class DatasetEntry(RegisteredDataset[_Keys]):
     hub: hugging_face.Published | None = None
     bring: Callable[[_Keys, Preprocessing], Prepared] | None = None
     contents: Callable[[_Keys], Contents] | None = None
+    unlabelled: Callable[[Path, _Keys], Iterator[Chunk]] | None = None
+    read_by: tuple[str, ...] = ()
 
 
 DATASETS: Registry[DatasetEntry[Any]] = Registry(

@@ -78,10 +78,13 @@ class Reading:
     Attributes:
         parts: Chunks of "train" and, where the publisher has a labelled test split, "test".
         classes: Number of classes, or None where it is one more than the largest label.
+        labels: What the classes or targets are called, in their order; empty where they have
+            numbers alone.
     """
 
     parts: Mapping[str, Iterator[Chunk]]
     classes: int | None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

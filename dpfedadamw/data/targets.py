@@ -42,6 +42,12 @@ def for_task(found: Prepared, task: Task) -> Prepared:
                 )
         if found.classes == 1:
             raise DataError("data: all records have one class; there are two or more to tell apart")
+        weights = len(task.spec.class_weights)
+        if weights not in (0, found.classes):
+            raise DataError(
+                f"task.class_weights: {weights} weights for {found.classes} classes; give "
+                "one a class, in their order"
+            )
         return found
     if task.kind in (REGRESSION, MULTI_LABEL):
         targets: dict[str, NDArray[Any]] = {

@@ -94,6 +94,7 @@ class Trained:
         loss: Its test loss.
         engine: How clipped sums were computed; None where the process that knew it is gone.
         measures: Further measures of its task, by their keys in metrics.jsonl.
+        own: Metrics of the user's own, by name.
     """
 
     run: RunDirectory
@@ -102,6 +103,7 @@ class Trained:
     loss: float | None
     engine: str | None
     measures: Mapping[str, float] = field(default_factory=dict)
+    own: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ def trained(run: RunDirectory) -> Trained | None:
     last = journal.last_metrics()
     measures = {name: last[name] for name in MEASURES if name in last}
     accuracy, loss = last.get("test_accuracy"), last.get("test_loss")
-    return Trained(run, claim, accuracy, loss, None, measures)
+    return Trained(run, claim, accuracy, loss, None, measures, last.get("test_own", {}))
 
 
 def is_attested(run: RunDirectory) -> bool:

@@ -24,6 +24,7 @@ def export(
     internal: bool = False,
     registry: bool = False,
     statements: Path | None = None,
+    program: bool | None = None,
 ) -> Exported:
     """Write a run's model as transformers or peft load it, with a card and a bill of materials.
 
@@ -36,6 +37,7 @@ def export(
         registry: Whether an entry for OpenDP's registry of deployments is written too.
         statements: A YAML file with what people state that the run's spec leaves open, as in the
             spec's section ``report``; for the registry.
+        program: Whether a program of torch.export is written too, as `run.export.export` has it.
 
     Raises:
         FilingError: If the statements cannot be read or contradict the spec.
@@ -62,9 +64,19 @@ def export(
         beside[registry_entry.FILE] = registry_entry.write(report, stated)
     listed = build(run.path, INTERNAL, source=source) if internal else report
     beside[bill_of_materials.FILE] = bill_of_materials.write(listed, licence)
-    written = export_model(run, folder, source.hashes)
+    written = export_model(run, folder, source.hashes, program)
     with_base = written.base_folder is not None
-    text = model_card.write(report, written.form, written.reads, written.base, with_base, licence)
+    columns = written.read_by.get("numbers") or ()
+    text = model_card.write(
+        report,
+        written.form,
+        written.reads,
+        written.base,
+        with_base,
+        licence,
+        program=written.program,
+        columns=tuple(map(str, columns)),
+    )
     write_atomically(folder / "README.md", text.encode())
     for name, content in beside.items():
         # Only the internal bill of materials is not for everybody.

@@ -77,6 +77,7 @@ def train(
         outcome.loss,
         outcome.engine,
         {f"test_{name}": value for name, value in outcome.measures.items()},
+        outcome.own,
     )
 
 
@@ -168,6 +169,7 @@ def finish(
         "test_accuracy": None if diverged else trained.accuracy,
         "test_loss": None if diverged else trained.loss,
         **({} if diverged else trained.measures),
+        **({"test_own": dict(trained.own)} if trained.own and not diverged else {}),
         "privacy": without_participation(trained.claim),
         "verdict": found["verdict"],
         "level": findings.level,

@@ -17,7 +17,6 @@ from dpfedadamw.models.errors import ModelError
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.registration import Registry
 from dpfedadamw.spec.model_section import ModelSpec, RegisteredModel
-from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.tasks import CLASSES, Task, cross_entropy
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def loss_of(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
         return own
     task = task_of(model)
     # A function that is known by name: small models have its gradient written out.
-    return cross_entropy if task.kind == CLASSIFICATION else task.loss
+    return cross_entropy if task.is_cross_entropy else task.loss
 
 
 def task_of(model: nn.Module) -> Task:

@@ -57,6 +57,7 @@ from dpfedadamw.run.header import (
 )
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.spec import EvaluationSpec
 from dpfedadamw.storage.disk import DISK
 from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.vectors.flat import FlatParameters
@@ -141,13 +142,17 @@ class Rerun:
     def measured(
         self,
         state: ServerState,
-        evaluate: Callable[[nn.Module, Dataset, torch.device, bool], Evaluation],
+        evaluate: Callable[
+            [nn.Module, Dataset, torch.device, bool, EvaluationSpec | None], Evaluation
+        ],
+        finished: bool = False,
     ) -> Evaluation:
         """Test metrics of a state, with as many threads as the run had."""
         self.assign(state)
         experiment = self.experiment
         with self._threads(0):
-            return evaluate(*evaluated(experiment))
+            of_the_end = experiment.spec.evaluation if finished else None
+            return evaluate(*evaluated(experiment), of_the_end)
 
     def cost(self, drawn: Drawn, last: int) -> Cost:
         """What it takes to compute participations again.

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from dpfedadamw import measures
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.federation.rounds import divergence
@@ -80,6 +81,7 @@ def replay(
     total = len(past.rounds)
     if sorted(past.rounds) != list(range(total)) or not past.claims:
         raise ReexecutionError(f"{run.path}: is not finished, so there is nothing to compare with")
+    measures.given(experiment.spec.evaluation.metrics)
     state: ServerState = rerun.start()
     plan = experiment.plan
     first = rerun.measured(state, evaluate)
@@ -99,7 +101,7 @@ def replay(
         different |= dict.fromkeys(again.differences)
         measured = Evaluation(None, None)
         if is_due(experiment, result.completed, numbers.last):
-            measured = rerun.measured(state, evaluate)
+            measured = rerun.measured(state, evaluate, numbers.last)
         spent = plan.epsilon_of_round(past.entries, result.completed)
         lines.append(metrics_line(result.completed, measured, numbers, None, epsilon=spent))
         on_round(index + 1, total)
@@ -176,6 +178,10 @@ def _metrics(run: RunDirectory, lines: list[dict[str, Any]]) -> Compared:
     if not any("epsilon" in line for line in found):
         # As a version wrote it that did not tell it.
         due = [{key: value for key, value in line.items() if key != "epsilon"} for line in due]
+    if not any("test_majority_rate" in line for line in found):
+        # Likewise, of what a finished model is measured by.
+        later = (*(f"test_{one}" for one in measures.FINAL), "test_confusion")
+        due = [{key: value for key, value in line.items() if key not in later} for line in due]
     if [_timeless(line) for line in found] == due:
         return Compared(name, True, "every number but seconds")
     if len(found) != len(due):

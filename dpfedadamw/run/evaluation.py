@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from dpfedadamw import measures
 from dpfedadamw.data.datasets import Dataset, Records
+from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.models.registry import loss_of, task_of
 from dpfedadamw.profiling import part
+from dpfedadamw.spec import EvaluationSpec
+from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.tasks import Score
 
 # Numbers in the inputs of one batch: 64 MiB of them.
@@ -44,9 +48,13 @@ class Evaluation:
         by_class: Test records of each class and how many of them were classified rightly.
         train_accuracy: Share of the training records classified rightly; None where not measured.
         train_loss: Mean loss over them; None where not measured, or not finite.
-        measures: Further measures on test records, by name (`tasks.Score`).
+        measures: Further measures on test records, by name (`tasks.Score`); of a finished model
+            also those of `measures.final`.
         validation_loss: Mean loss over the validation records of a regression, which has no
             accuracy; None elsewhere.
+        confusion: Test records of a finished model by class and answer; None where there are too
+            many classes, or the test records are not public.
+        own: Metrics of the user's own of a finished model, by name.
     """
 
     accuracy: float | None
@@ -57,6 +65,8 @@ class Evaluation:
     train_loss: float | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
     validation_loss: float | None = None
+    confusion: list[list[int]] | None = None
+    own: Mapping[str, float] = field(default_factory=dict)
 
 
 def interval(experiment: Experiment) -> int:
@@ -100,7 +110,11 @@ def evaluated(experiment: Experiment) -> tuple[nn.Module, Dataset, torch.device,
 
 @part("evaluation")
 def evaluate(
-    model: nn.Module, dataset: Dataset, device: torch.device, training: bool = False
+    model: nn.Module,
+    dataset: Dataset,
+    device: torch.device,
+    training: bool = False,
+    finished: EvaluationSpec | None = None,
 ) -> Evaluation:
     """Evaluate a model on test and validation records; leaves it in training mode.
 
@@ -109,13 +123,25 @@ def evaluate(
         dataset: Its records.
         device: Where it lies.
         training: Whether it is evaluated on the training records as well; never of a private run.
+        finished: The spec's section ``evaluation``, where the model is finished; None before.
+
+    Raises:
+        MetricError: If a metric of the user's own cannot be computed.
     """
     model.eval()
-    score, loss = measure(model, dataset.test, device)
+    kept: list[Tensor] = []
+    score, loss = measure(model, dataset.test, device, None if finished is None else kept)
     validation = dataset.validation
     tuned = None if validation is None else measure(model, validation, device)
     seen = measure(model, dataset.train, device) if training else None
     model.train()
+    more, matrix, own = {}, None, {}
+    if finished is not None:
+        task, told, right = task_of(model), torch.cat(kept).numpy(), dataset.test.labels
+        more = measures.final(task, told, right)
+        if finished.public_test:
+            matrix = measures.confusion(told, right) if task.kind == CLASSIFICATION else None
+            own = measures.own(finished.metrics, told, right)
     return Evaluation(
         score.accuracy,
         _finite(loss),
@@ -123,8 +149,10 @@ def evaluate(
         _by_class(dataset, score),
         None if seen is None else seen[0].accuracy,
         None if seen is None else _finite(seen[1]),
-        score.measures,
+        {**score.measures, **more},
         None if tuned is None or tuned[0].accuracy is not None else _finite(tuned[1]),
+        matrix,
+        own,
     )
 
 
@@ -142,19 +170,53 @@ def _finite(loss: float) -> float | None:
     return loss if math.isfinite(loss) else None
 
 
-def measure(model: nn.Module, records: Records, device: torch.device) -> tuple[Score, float]:
-    """How well a model does on records by its task, and the mean loss, a batch at a time."""
-    inputs = records.inputs.to(device)
+def measure(
+    model: nn.Module,
+    records: Records,
+    device: torch.device,
+    kept: list[Tensor] | None = None,
+) -> tuple[Score, float]:
+    """How well a model does on records by its task, and the mean loss, a batch at a time.
+
+    Args:
+        model: In evaluation mode.
+        records: What it is asked.
+        device: Where it lies.
+        kept: Is given the answers, on the CPU, where it is a list.
+    """
+    tally, loss = task_of(model).tally(), 0.0
+    of_records = loss_of(model)
+    for rows, outputs in answers(model, records.inputs, device):
+        labels = torch.from_numpy(records.labels[rows]).to(device)
+        tally.add(outputs, labels)
+        loss += float(of_records(outputs, labels).sum())
+        if kept is not None:
+            kept.append(outputs.float().cpu())
+    return tally.score(), loss / len(records)
+
+
+def answers(
+    model: nn.Module, stored: StoredRecords, device: torch.device
+) -> Iterator[tuple[slice, Tensor]]:
+    """What a model answers to records, a batch at a time, without gradients.
+
+    A test and a prediction both come from here, so that equal records in one order have equal
+    answers to the last bit: how many share a batch can move it.
+
+    Args:
+        model: In evaluation mode.
+        stored: The records.
+        device: Where the model lies.
+
+    Yields:
+        Which records, and the answers to them, [b, …].
+    """
+    inputs = stored.to(device)
     size = sum(p.numel() for p in model.parameters())
     most = next(batch for parameters, batch in _BATCHES if size > parameters or not parameters)
     batch = max(1, min(most, _NUMBERS // math.prod(inputs.shape)))
-    tally, loss = task_of(model).tally(), 0.0
-    of_records = loss_of(model)
-    with torch.no_grad():
-        for start in range(0, len(records), batch):
-            part = slice(start, start + batch)
-            labels = torch.from_numpy(records.labels[part]).to(device)
-            outputs = model(inputs[part])
-            tally.add(outputs, labels)
-            loss += float(of_records(outputs, labels).sum())
-    return tally.score(), loss / len(records)
+    for start in range(0, len(stored), batch):
+        part = slice(start, min(start + batch, len(stored)))
+        with torch.no_grad():
+            outputs: Tensor = model(inputs[part])
+        yield part, outputs

@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from dpfedadamw import spec as specs
 from dpfedadamw.models import registry
+from dpfedadamw.models.own import fitting
+from dpfedadamw.models.own.permission import permission
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.header import origin_of
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
+from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import DISK
 from dpfedadamw.storage.foreign import parse
 from dpfedadamw.tasks import Task
 
 ADAPTERS, WHOLE, OWN = "adapters", "whole", "own"
+# The model as a program of torch.export, which torch loads and runs without this package.
+PROGRAM = "model.pt2"
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,18 @@ class Exported:
         reads: "images", "text", or "records" where the model does not say.
         base: Where the frozen backbone came from, with its digest; None where there is none.
         base_folder: Where a backbone with random weights was written to; None otherwise.
+        program: Whether `PROGRAM` was written.
+        no_program: Why not, where it was asked for; empty otherwise.
+        read_by: How records are read for it, as model.json has it.
     """
 
     form: str
     reads: str
     base: Mapping[str, str] | None
     base_folder: Path | None
+    program: bool = False
+    no_program: str = ""
+    read_by: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_model(run: RunDirectory) -> nn.Module:
@@ -53,9 +66,14 @@ def load_model(run: RunDirectory) -> nn.Module:
         DpfedadamwError: If the run is not finished, its files do not fit each other, or published
             weights that it builds on are missing or have changed.
     """
-    model = _load(run, _read(run))[0]
-    assert model is not None
-    return model
+    return load_with_config(run)[0]
+
+
+def load_with_config(run: RunDirectory) -> tuple[nn.Module, dict[str, Any]]:
+    """The same, with what model.json says."""
+    files = _read(run)
+    config = _config(run, files)
+    return _load(run, files, config), config
 
 
 def _read(run: RunDirectory) -> dict[str, bytes]:
@@ -67,13 +85,28 @@ def _read(run: RunDirectory) -> dict[str, bytes]:
     return {path.name: DISK.read(path) for path in (run.weights, run.model_config)}
 
 
-def _load(
-    run: RunDirectory, files: Mapping[str, bytes], build: bool = True
-) -> tuple[nn.Module | None, dict[str, Any]]:
-    """The model, with its config; None where its keys cannot build it and it need not be built."""
-    weights = files[run.weights.name]
+def _config(run: RunDirectory, files: Mapping[str, bytes]) -> dict[str, Any]:
     try:
         config = dict(parse(files[run.model_config.name], run.model_config.name))
+    except (OSError, ValueError, TypeError) as error:
+        raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
+    if "canaries" in config:
+        raise RunDirectoryError(
+            f"{run.path}: is an audit run with planted canaries, and its model is not for release; "
+            "export the run that it audits"
+        )
+    return config
+
+
+def section_of(
+    run: RunDirectory, config: Mapping[str, Any]
+) -> tuple[ModelSpec, tuple[int, ...], int, Task]:
+    """What model.json says of a model: its section, a record's shape, its outputs and its task.
+
+    Raises:
+        RunDirectoryError: If it is not what a run writes.
+    """
+    try:
         section = specs.model_of(config["model"])
         shape, classes = tuple(config["input_shape"]), int(config["classes"])
         task = Task(specs.task_of(config.get("task", {"kind": CLASSIFICATION})))
@@ -83,16 +116,12 @@ def _load(
         raise RunDirectoryError(
             f"{run.model_config}: cannot be read ({'; '.join(lines)})"
         ) from None
-    if "canaries" in config:
-        raise RunDirectoryError(
-            f"{run.path}: is an audit run with planted canaries, and its model is not for release; "
-            "export the run that it audits"
-        )
-    entry = registry.MODELS[section.name]
-    if not build and (not entry.rebuilt or entry.names_code(section) is not None):
-        checkpoints.check_weights(run.weights, config.get("tensors"), weights)
-        return None, config
-    if not entry.rebuilt:
+    return section, shape, classes, task
+
+
+def _load(run: RunDirectory, files: Mapping[str, bytes], config: Mapping[str, Any]) -> nn.Module:
+    section, shape, classes, task = section_of(run, config)
+    if not registry.MODELS[section.name].rebuilt:
         # Names and shapes are judged below; where its class stands and how it began is no matter.
         section = section.replace(type=None, sha256=None, weights_sha256=None)
     model = registry.build(section, shape, classes, 0, task)
@@ -102,11 +131,30 @@ def _load(
             f"{run.model_config}: the published weights are not those that the run began with "
             f"({base}); put the right ones in their place"
         )
-    checkpoints.read_weights(run.weights, model, weights)
-    return model.eval(), config
+    checkpoints.read_weights(run.weights, model, files[run.weights.name])
+    return model.eval()
 
 
-def export(run: RunDirectory, output: Path, signed: Mapping[str, str] | None = None) -> Exported:
+def _load_if_built(
+    run: RunDirectory, files: Mapping[str, bytes], config: Mapping[str, Any]
+) -> nn.Module | None:
+    """The model; None where its code was neither handed over nor allowed, which exports tensors."""
+    section = section_of(run, config)[0]
+    entry = registry.MODELS[section.name]
+    named = entry.names_code(section)
+    handed = entry.rebuilt or fitting.is_given()
+    if handed and (named is None or permission().covers(named.partition(":")[0])):
+        return _load(run, files, config)
+    checkpoints.check_weights(run.weights, config.get("tensors"), files[run.weights.name])
+    return None
+
+
+def export(
+    run: RunDirectory,
+    output: Path,
+    signed: Mapping[str, str] | None = None,
+    program: bool | None = None,
+) -> Exported:
     """Write a run's model into a new folder.
 
     Args:
@@ -115,6 +163,8 @@ def export(run: RunDirectory, output: Path, signed: Mapping[str, str] | None = N
         signed: Sha256 (hex) of the model's files as their signatures were checked, by name. What is
             written is made of these bytes, whatever happened to the files since. None takes the
             files as they are.
+        program: Whether `PROGRAM` is written too; None writes it of `OWN` forms, which nothing else
+            loads.
 
     Raises:
         DpfedadamwError: As `load_model`; or if the folder is in use.
@@ -128,8 +178,11 @@ def export(run: RunDirectory, output: Path, signed: Mapping[str, str] | None = N
                 f"{run.path / name}: is not what its signatures were checked for; was it changed "
                 "meanwhile?"
             )
-    model, config = _load(run, files, build=False)
-    section = specs.model_of(config["model"])
+    config = _config(run, files)
+    model = _load_if_built(run, files, config)
+    section = section_of(run, config)[0]
+    if model is not None and config.get("labels"):
+        model.label_names = tuple(config["labels"])  # type: ignore[assignment]  # a note
     partial = output.with_name(f".{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -141,6 +194,11 @@ def export(run: RunDirectory, output: Path, signed: Mapping[str, str] | None = N
             for name, content in files.items():
                 (partial / name).write_bytes(content)
             form, with_base = OWN, False
+        reason = ""
+        if program or (program is None and form == OWN):
+            reason = _write_program(model, config, partial / PROGRAM)
+        else:
+            program = False
         if output.exists():
             output.rmdir()
         partial.replace(output)
@@ -156,4 +214,42 @@ def export(run: RunDirectory, output: Path, signed: Mapping[str, str] | None = N
         getattr(model, "reads", "records"),
         config.get("base"),
         output / "base" if with_base else None,
+        program is not False and not reason,
+        reason,
+        config.get("inputs", {}),
     )
+
+
+class _Answering(nn.Module):
+    """A model as a program has it: its hooks, by which it reads tokens, run within."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, records: Tensor) -> Tensor:
+        answers: Tensor = self.model(records)
+        return answers
+
+
+def _write_program(model: nn.Module | None, config: Mapping[str, Any], path: Path) -> str:
+    """Write a model as a program of torch.export; returns why it cannot be, or nothing."""
+    if model is None:
+        return "its module is not at hand: it is code of your own, which was not allowed or given"
+    shape = (3, *config["input_shape"])
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    records = registry.synthetic_records(model, drawn)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            made = torch.export.export(
+                _Answering(model).eval(),
+                (records,),
+                dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            )
+            torch.export.save(made, path)
+    except Exception as error:
+        path.unlink(missing_ok=True)
+        said = str(error).strip().partition("\n")[0][:200]
+        return f"torch.export cannot make one of it ({type(error).__name__}: {said})"
+    return ""

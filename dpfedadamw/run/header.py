@@ -216,8 +216,10 @@ def metrics_line(
     Returns:
         The line; with further measures of other tasks than a classification (test_rmse, test_mae,
         test_r2, test_micro_f1); where training records were evaluated, which no private run does,
-        with train_accuracy and train_loss; after the last round also test_classes, a pair for each
-        class: its test records and how many of them were classified rightly.
+        with train_accuracy and train_loss. After the last round also the measures of a finished
+        model (test_auc and others); test_classes, a pair for each class: its test records and how
+        many of them were classified rightly; and where test records are public test_confusion,
+        and test_own, metrics of the user's own by name.
     """
     line: dict[str, Any] = {
         **({"canaries": order.count} if order is not None else {}),
@@ -232,12 +234,17 @@ def metrics_line(
         **({"epsilon": epsilon} if epsilon is not None else {}),
     }
     line |= {f"test_{name}": value for name, value in evaluation.measures.items()}
+    last = numbers is not None and numbers.last
     if evaluation.validation_loss is not None:
         line["validation_loss"] = evaluation.validation_loss
     if evaluation.train_accuracy is not None or evaluation.train_loss is not None:
         line |= {"train_accuracy": evaluation.train_accuracy, "train_loss": evaluation.train_loss}
-    if numbers is not None and numbers.last and evaluation.by_class:
+    if last and evaluation.by_class:
         line["test_classes"] = [list(pair) for pair in evaluation.by_class]
+    if last and evaluation.confusion is not None:
+        line["test_confusion"] = evaluation.confusion
+    if last and evaluation.own:
+        line["test_own"] = dict(evaluation.own)
     return line
 
 
@@ -292,6 +299,7 @@ def write_model_config(
 ) -> None:
     """Write what is needed to rebuild the model around its weights."""
     source, task = source_of(experiment.spec), experiment.spec.task
+    dataset = experiment.dataset
     config = {
         "format": 1,
         "model": experiment.spec.to_mapping()["model"],
@@ -299,6 +307,9 @@ def write_model_config(
         "classes": experiment.dataset.classes,
         # Who loads the model must know what its outputs are; a class each where nothing is said.
         **({"task": task.to_mapping()} if task.kind != CLASSIFICATION else {}),
+        # What its answers are called, and how further records are read.
+        **({"labels": list(dataset.labels)} if dataset.labels else {}),
+        **({"inputs": dict(dataset.read_by)} if dataset.read_by else {}),
         "parameters": sum(p.numel() for p in experiment.model.parameters()),
         "tensors": tensor_list(experiment.model),
         # Which published weights the file with the trained ones belongs to.

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dpfedadamw import measures
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.averaging import released
 from dpfedadamw.algorithms.base import ServerState
@@ -111,6 +112,7 @@ class Outcome:
         accuracy: Test accuracy of the final model, in [0, 1]; None of a regression.
         loss: Its test loss.
         measures: Further measures of its task.
+        own: Metrics of the user's own, by name.
         engine: How clipped sums were computed, one line.
     """
 
@@ -119,6 +121,7 @@ class Outcome:
     accuracy: float | None
     loss: float | None
     measures: Mapping[str, float]
+    own: Mapping[str, float]
     engine: str
 
 
@@ -208,6 +211,7 @@ def start(
             are not finite, or the directory cannot be made.
     """
     check_trial(experiment, trial)
+    measures.given(experiment.spec.evaluation.metrics)
     if apart is None:
         _check_engine(experiment)
     performance = performance_of(experiment, engine)
@@ -251,7 +255,8 @@ def start(
         write_model_config(experiment, hidden, canaries)
         for name, content in challenged.files.items() if challenged is not None else ():
             write_atomically(hidden.path / name, content, PUBLIC_MODE, hidden.disk)
-        evaluation = _evaluated(experiment)
+        # Metrics of the user's own are tried out before anything is spent.
+        evaluation = _evaluated(experiment, bool(experiment.spec.evaluation.metrics))
         reserved = spending.reserve(appeared(hidden))
         begin(
             hidden,
@@ -363,6 +368,7 @@ def _resume(
         )
     spec = specs.load_filed(run.spec)
     refuse_changed_source(run, spec)
+    measures.given(spec.evaluation.metrics)
     experiment = apart.experiment if apart else prepare(spec, device)
     if course.header["data_sha256"] != experiment.dataset.sha256:
         raise RunError(f"{run.path}: the data set has changed since the run began; start a new run")
@@ -470,7 +476,7 @@ def _train(
         training.finish_canaries()
     if evaluation is None:
         # All rounds were over before the run was cut off.
-        evaluation = _evaluated(experiment)
+        evaluation = _evaluated(experiment, finished=True)
     if before_claim is not None:
         before_claim(training)
     return Outcome(
@@ -479,6 +485,7 @@ def _train(
         accuracy=evaluation.accuracy,
         loss=evaluation.loss,
         measures=evaluation.measures,
+        own=evaluation.own,
         engine=training.federation.unit.explain(training.engine, experiment.plan),
     )
 
@@ -495,9 +502,10 @@ def _guarded(rounds: Iterator[RoundResult], experiment: Experiment) -> Iterator[
         del result
 
 
-def _evaluated(experiment: Experiment) -> Evaluation:
+def _evaluated(experiment: Experiment, finished: bool) -> Evaluation:
     with own_code(experiment.spec.model):
-        return evaluate(*evaluated(experiment))
+        of_the_end = experiment.spec.evaluation if finished else None
+        return evaluate(*evaluated(experiment), finished=of_the_end)
 
 
 def _measure(
@@ -508,7 +516,7 @@ def _measure(
     evaluation = Evaluation(None, None)
     if is_due(experiment, completed, numbers.last):
         training.flat.assign(released(training.state))
-        evaluation = _evaluated(experiment)
+        evaluation = _evaluated(experiment, numbers.last)
     whole = None if seconds is None else training.times.of(seconds)
     shown = _published(experiment, whole)
     line = metrics_line(completed, evaluation, numbers, shown, training.canaries, epsilon)

@@ -35,6 +35,7 @@ from dpfedadamw.spec.privacy_section import (
 )
 from dpfedadamw.spec.reading import (
     ShippedSpec,
+    data_of,
     dump,
     from_mapping,
     load,
@@ -89,6 +90,7 @@ __all__ = [
     "TuneSpec",
     "ValidationSpec",
     "algorithms",
+    "data_of",
     "datasets",
     "describe",
     "dump",

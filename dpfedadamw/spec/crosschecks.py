@@ -196,6 +196,16 @@ def _task(get: Values) -> Contradictions:
         message = f"found {model}, which answers a record as a whole, but task.kind is {kind}"
         yield ("model", "name"), f"{message}; use {' or '.join(able)}"
     yield from _scores(get, kind)
+    yield from _own_metrics(get, known and datasets()[dataset].published)
+
+
+def _own_metrics(get: Values, published: bool) -> Contradictions:
+    """Metrics of the user's own are told of public test records alone."""
+    public = get("evaluation", "public_test")
+    if get("evaluation", "metrics") and not (published if public is None else public):
+        message = "of your own are published without noise, of public test records alone; if these "
+        message += "are, set evaluation.public_test: true, else leave metrics out"
+        yield ("evaluation", "metrics"), message
 
 
 def _scores(get: Values, kind: str) -> Contradictions:

@@ -169,6 +169,18 @@ TestFraction = Annotated[
         le=0.9,
     ),
 ]
+HeldOut = Annotated[
+    float | None,
+    key(
+        0.2,
+        "Share of the records that is held out for testing, where the data bring no test records "
+        "of their own. Where they do, none is, and the resolved spec says null.",
+        title="Test fraction",
+        ge=0.01,
+        le=0.9,
+        examples=(0.2, None),
+    ),
+]
 Augmentation = Annotated[
     tuple[_View, ...],
     key(
@@ -276,11 +288,13 @@ class RegisteredDataset(Registered[Keys]):
         record_shape: Shape of one record where it is known before any is read, or None.
         has_columns: Whether a column of it can say whose each record is.
         has_targets: Whether its targets may be other than one class a record.
+        published: Whether all of it is public, and so its test records are.
     """
 
     record_shape: tuple[int, ...] | None = None
     has_columns: bool = False
     has_targets: bool = False
+    published: bool = False
 
 
 def datasets() -> Registry[RegisteredDataset[Any]]:

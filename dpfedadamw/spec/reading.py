@@ -18,6 +18,7 @@ from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.rundir import RECORDED
 from dpfedadamw.spec import checks, yamlreader, yamlwriter
 from dpfedadamw.spec import overrides as override
+from dpfedadamw.spec.data_section import DATA, DataSpec
 from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, TUNE_KEYS, Document, KeyPath, one_line
 from dpfedadamw.spec.model_section import MODEL, ModelSpec
 from dpfedadamw.spec.sections import Spec
@@ -239,8 +240,19 @@ def task_of(section: Mapping[str, Any]) -> TaskSpec:
     Args:
         section: Complete and checked, as `resolve` returns it.
     """
-    built = TASK.build(section)
+    built = TASK.build(_tuples(section))
     assert isinstance(built, TaskSpec)
+    return built
+
+
+def data_of(section: Mapping[str, Any]) -> DataSpec:
+    """The section ``data`` of a mapping that may lack keys which have a default.
+
+    Raises:
+        ValueError: If it has another key, or a value of another type.
+    """
+    built = DATA.build(_tuples(section))
+    assert isinstance(built, DataSpec)
     return built
 
 

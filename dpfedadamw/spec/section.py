@@ -121,6 +121,7 @@ AbsentTexts = Annotated[tuple[str, ...] | None, Absent()]
 AbsentIntegers = Annotated[tuple[int, ...], Absent()]
 AbsentInteger = Annotated[int | None, Absent()]
 AbsentNumber = Annotated[float | None, Absent()]
+AbsentNumbers = Annotated[tuple[float, ...], Absent()]
 
 
 @dataclass(frozen=True)

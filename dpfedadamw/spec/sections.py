@@ -144,6 +144,18 @@ class BudgetSpec(Section, title="Budget"):
     )
 
 
+_Metric = Annotated[
+    str,
+    key(
+        ...,
+        "Name of a metric.",
+        pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$",
+        expected="1 to 40 letters, digits and underscores, the first of them a letter",
+        examples=("cost",),
+    ),
+]
+
+
 class EvaluationSpec(Section, title="Evaluation"):
     """When the global model is tested."""
 
@@ -161,6 +173,22 @@ class EvaluationSpec(Section, title="Evaluation"):
         "Also measure accuracy and loss on the training records, whenever the model is tested. "
         "With privacy.unit none only: elsewhere these are private.",
         examples=(False, True),
+    )
+    public_test: bool | None = key(
+        None,
+        "Says that the test records are public. Then a confusion matrix and metrics of your own "
+        "are published, which show single records where these are few. Null says so of data sets "
+        "that are published, and of no others; the resolved spec has true or false.",
+        title="Public test records",
+        examples=(None, True),
+    )
+    metrics: tuple[_Metric, ...] = key(
+        (),
+        "Names of functions that api.run(spec, metrics={name: function}) is given; filled in by "
+        "it. They are computed of the finished model, on public test records alone.",
+        title="Metrics of one's own",
+        max_length=50,
+        examples=((), ("cost",)),
     )
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from dpfedadamw.spec.section import AbsentInteger, AbsentNumber, AbsentText, Section, key, one_of
+from dpfedadamw.spec.section import (
+    AbsentInteger,
+    AbsentNumber,
+    AbsentNumbers,
+    AbsentText,
+    Section,
+    key,
+    one_of,
+)
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
 MULTI_LABEL, TOKENS = "multi_label", "token_classification"
@@ -23,12 +31,50 @@ class TaskSpec(Section, title="Task"):
     huber_delta: AbsentNumber = None
     reduction: AbsentText = None
     ignore_index: AbsentInteger = None
+    focal_gamma: AbsentNumber = None
+    class_weights: AbsentNumbers = ()
+
+
+_Weight = Annotated[float, key(..., "Weight of a class.", gt=0, le=1_000_000, examples=(1.0, 9.0))]
 
 
 class ClassificationTask(TaskSpec, title="Classification"):
-    """One class a record, by cross-entropy."""
+    """One class a record, by cross-entropy.
+
+    Weights and focal loss multiply a record's loss by a number of its own. Its gradient is clipped
+    after that, so that what a record can change, and ε, stay what they are.
+    """
 
     kind: Literal["classification"] = "classification"
+    loss: Literal["cross_entropy", "focal"] = key(
+        "cross_entropy",
+        "Loss of a record: cross_entropy, or focal (Lin et al. 2017), which multiplies it by "
+        "(1 - p)^focal_gamma, where p is the probability that the model gives the right class.",
+        examples=("cross_entropy", "focal"),
+    )
+    focal_gamma: float = key(
+        2.0,
+        "How much the focal loss takes away from records that the model is sure of; cross_entropy "
+        "does not look at it.",
+        title="Focal exponent",
+        ge=1,
+        le=20,
+        examples=(2.0, 1.0),
+    )
+    class_weights: tuple[_Weight, ...] = key(
+        (),
+        "Weight of each class in the loss, in the classes' order; empty weighs all alike. Declare "
+        "constants that are known without the records, such as a prevalence from the literature: "
+        "weights that are computed from private records are a release that nothing pays for.",
+        title="Class weights",
+        max_length=10_000,
+        examples=((), (1.0, 9.0)),
+    )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the loss of a record is its cross-entropy as it stands."""
+        return self.loss == "cross_entropy" and not self.class_weights
 
 
 class RegressionTask(TaskSpec, title="Regression"):

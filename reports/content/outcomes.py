@@ -21,7 +21,32 @@ _MOST_CLASSES = 1_000
 FEWEST_OF_A_CLASS = 10
 _NORMAL = 1.959963984540054
 # Measures of tasks other than a classification, as metrics.jsonl and as the pages call them.
-MEASURES = {"test_rmse": "RMSE", "test_mae": "MAE", "test_r2": "R²", "test_micro_f1": "micro-F1"}
+OF_ROUNDS = {"test_rmse": "RMSE", "test_mae": "MAE", "test_r2": "R²", "test_micro_f1": "micro-F1"}
+# Those of a finished classification, with what they mean.
+OF_THE_END = {
+    "test_auc": (
+        "AUC",
+        "chance that a record of a class is ranked above one of another; 0.5 is guessing",
+    ),
+    "test_average_precision": (
+        "average precision",
+        "mean precision over all recalls; guessing has the share of the class",
+    ),
+    "test_f1": ("F1", "harmonic mean of precision and recall; 0 where a class is never found"),
+    "test_balanced_accuracy": (
+        "balanced accuracy",
+        "mean recall of the classes; of always giving one answer it is 1 / classes",
+    ),
+    "test_log_loss": ("log loss", "mean cross-entropy, in nats; 0 is perfect"),
+    "test_calibration_error": (
+        "calibration error",
+        "how far confidence is from accuracy on average (15 bins); 0 is perfect",
+    ),
+}
+MEASURES = {**OF_ROUNDS, **{name: label for name, (label, _) in OF_THE_END.items()}}
+# A matrix of more classes is not read, and beyond so many classes names are too long for a page.
+MOST_CONFUSED, MOST_NAMED = 100, 12
+_MOST_METRICS = 50
 # What an accuracy is the share of, by task.
 _SHARES = {
     "multi_label": "Accuracy is the share of test records all of whose labels are right (exact "
@@ -95,8 +120,14 @@ class Utility(Part):
         untrained_accuracy: Accuracy before training.
         classes: The final model on each class; empty if not recorded.
         classes_statement: Accuracy by class in words.
-        measures: Further measures of the last measurement, of tasks that have them.
+        measures: Further measures of the last measurement.
         scored: What the task's measures mean; empty of a classification.
+        majority_rate: Accuracy of always giving the most frequent answer; null if not recorded.
+        majority_statement: That the model is no better than that, in words; empty where it is.
+        confusion: Public test records by their class (row) and the model's answer (column); empty
+            where they are not public.
+        labels: Names of the classes; empty where they have none.
+        own: Metrics of the user's own, of public test records.
     """
 
     rounds: tuple[RoundMetrics, ...]
@@ -108,6 +139,19 @@ class Utility(Part):
     classes_statement: str
     measures: tuple[Measure, ...] = ()
     scored: str = ""
+    majority_rate: Share | None = None
+    majority_statement: str = ""
+    confusion: tuple[tuple[Count, ...], ...] = ()
+    labels: tuple[str, ...] = ()
+    own: tuple[Measure, ...] = ()
+
+    @property
+    def positive(self) -> str:
+        """What measures of two classes are of, and of more, in words."""
+        if len(self.classes) > 2:
+            return "AUC, average precision and F1 are means over each class against the rest."
+        name = f"{self.labels[1]!r}" if len(self.labels) == 2 else "1"
+        return f"AUC, average precision and F1 are of class {name}."
 
     def measure(self, name: str) -> float | None:
         """The last value of a measure, by its key in metrics.jsonl."""
@@ -150,14 +194,15 @@ def utility(source: RunSource, _audience: str) -> Utility:
             )
     measured = [row for row in rows if row.is_measured]
     first, last = (measured[0], measured[-1]) if measured else (None, None)
-    classes = by_class(source)
+    classes, end = by_class(source), source.metrics[-1] if source.metrics else {}
     if mapping(source.claim.get("diverged")):
         # Weights that are no numbers score as a class by chance does: there is no model to measure.
-        last, classes = None, []
+        last, classes, end = None, [], {}
     task = clean(mapping(source.spec.get("task")).get("kind"), 40)
+    accuracy, rate = last.test_accuracy if last else None, number(end.get("test_majority_rate"))
     return Utility(
         rounds=tuple(rows),
-        final_accuracy=last.test_accuracy if last else None,
+        final_accuracy=accuracy,
         final_loss=last.test_loss if last else None,
         final_round=last.round if last else None,
         untrained_accuracy=first.test_accuracy if first and first.round == 0 else None,
@@ -165,7 +210,41 @@ def utility(source: RunSource, _audience: str) -> Utility:
         classes_statement=_classes_statement(classes) if task not in _SHARES else "",
         measures=last.measures if last else (),
         scored=_SHARES.get(task, ""),
+        majority_rate=rate,
+        majority_statement=against_majority(accuracy, rate),
+        confusion=_confusion(end.get("test_confusion")),
+        labels=labels_of(source),
+        own=_own(end.get("test_own")),
     )
+
+
+def against_majority(accuracy: float | None, rate: float | None) -> str:
+    """That a model is no better than always giving the most frequent answer, if it is not."""
+    if accuracy is None or rate is None or accuracy > rate:
+        return ""
+    return (
+        "The model is no better than always giving the most frequent answer, which has an "
+        f"accuracy of {formatting.percent(rate)}."
+    )
+
+
+def labels_of(source: RunSource) -> tuple[str, ...]:
+    """Names of the classes or targets, as model.json has them."""
+    names = sequence(source.model.get("labels"))[:_MOST_CLASSES]
+    return tuple(clean(name, 60) for name in names)
+
+
+def _confusion(found: object) -> tuple[tuple[int, ...], ...]:
+    """A square of counts; empty where there is none."""
+    rows = [[integer(one) for one in sequence(row)] for row in sequence(found)[:MOST_CONFUSED]]
+    whole = [[one for one in row if one is not None and one >= 0] for row in rows]
+    return tuple(map(tuple, whole)) if all(len(row) == len(rows) for row in whole) else ()
+
+
+def _own(found: object) -> tuple[Measure, ...]:
+    pairs = ((clean(name, 60), number(value)) for name, value in mapping(found).items())
+    known = [Measure(name=name, value=value) for name, value in pairs if value is not None]
+    return tuple(known[:_MOST_METRICS])
 
 
 def _measures(raw: Mapping[str, object]) -> tuple[Measure, ...]:

@@ -48,8 +48,9 @@ FORM_TOWARDS = {
 OUTSIDE_BUDGET = [
     (
         "Test metrics",
-        "Accuracy, also by class, and loss on the test records are released without noise. Test "
-        "records are not covered by the guarantee, and choosing a round by them uses them.",
+        "Accuracy, also by class, loss and all further measures of the test records are released "
+        "without noise. Test records are not covered by the guarantee, and choosing a round by "
+        "them uses them.",
     ),
     (
         "Client sizes",

@@ -118,7 +118,7 @@ class Document:
         date: The time in words.
         paper: Of the PDF: "a4" or "letter".
         band: The verdict, or None.
-        qualifications: What limits the verdict.
+        qualifications: What limits the verdict, or the use of the model.
         introduction: A short description, or empty.
         claim: The guarantee, or None.
         front: Parts of the first two pages, without numbers.

@@ -23,6 +23,7 @@ from reports.content.parts import PUBLIC, Report, Setting
 from reports.errors import ReportError
 from reports.reading.files import clean
 from reports.sections.clients import Clients
+from reports.sections.governance import Governance
 from reports.sections.mechanism import Mechanism
 from reports.sections.outside_budget import OutsideBudget
 from reports.sections.randomness import Randomness
@@ -38,6 +39,18 @@ _CLASSES = {
     "images": "AutoModelForImageClassification",
     "text": "AutoModelForSequenceClassification",
 }
+# What of the spec's section report everybody who uses the model should read.
+_ON_THE_CARD = (
+    "purpose",
+    "governance.controller",
+    "responsible",
+    "governance.data_categories",
+    "governance.collection",
+    "governance.region",
+    "governance.recipients",
+    "risks",
+    "measures",
+)
 UNKNOWN_LICENCE = "unknown"
 # What Markdown reads within a line, and at its beginning, beyond words; HTML is escaped by itself.
 _NO_NAME = re.compile(r"[^\w.+-]")
@@ -62,6 +75,9 @@ def write(
     base: Mapping[str, str] | None,
     with_backbone: bool,
     licence: str = UNKNOWN_LICENCE,
+    *,
+    program: bool = False,
+    columns: Sequence[str] = (),
 ) -> str:
     """Write the card of an exported model.
 
@@ -72,6 +88,8 @@ def write(
         base: source, revision and weights_sha256 of the published weights, or None.
         with_backbone: Whether the folder ``base`` lies beside the card.
         licence: As the hub writes it.
+        program: Whether model.pt2, a program of torch.export, lies beside the card.
+        columns: Columns of numbers that a record is made of, in order; none of others.
 
     Raises:
         ReportError: The report is not for the public.
@@ -89,11 +107,13 @@ def write(
         f"---\n{header}---\n",
         f"# {_shown(identity.name)}\n",
         _shown(identity.description) + "\n",
+        _stated(report),
         "## Privacy\n",
         _privacy(report),
         "## How to load it\n",
         _loading(form, reads, base, repository, with_backbone, identity.classes)
-        + _pooling(identity.model),
+        + _pooling(identity.model)
+        + _program(program, columns, report[Utility]),
         "## Training\n",
         _training(report),
         "## Evaluation\n",
@@ -164,6 +184,46 @@ def _privacy(report: Report) -> str:
     )
 
 
+def _stated(report: Report) -> str:
+    """What people state of purpose, data and use in the spec's section report."""
+    said = {one.field: (one.label, one.text) for one in report[Governance].root}
+    told = [said[name] for name in _ON_THE_CARD if name in said]
+    lines = [f"* **{label}.** {_shown(text)}\n" for label, text in told if text is not None]
+    return f"## Purpose and data\n\n{''.join(lines)}" if lines else ""
+
+
+def _program(program: bool, columns: Sequence[str], utility: Utility) -> str:
+    """Lines that serve the model by torch alone."""
+    if not program:
+        return ""
+    answers = "model(records).softmax(-1)"
+    if utility.measure("test_micro_f1") is not None:
+        answers = "model(records).sigmoid()"
+    if utility.measure("test_rmse") is not None:
+        answers = "model(records)"
+    imported, reading = "", 'records = torch.zeros(1, *about["input_shape"])  # yours, prepared\n'
+    if columns:
+        imported, reading = (
+            "import csv\n",
+            (
+                'with open("rows.csv", newline="", encoding="utf-8") as file:\n'
+                "    rows = list(csv.DictReader(file))\n"
+                'columns = about["inputs"]["numbers"]\n'
+                "records = torch.tensor([[float(row[name]) for name in columns] for row in rows])\n"
+            ),
+        )
+    return (
+        "\n`model.pt2` is the same model as a program: torch alone runs it, without dpfedadamw. As "
+        "all such files, load it only if you trust where it comes from.\n\n```python\n"
+        f"{imported}import json\n\nimport torch\n\n"
+        'model = torch.export.load("FOLDER/model.pt2").module()\n'
+        'about = json.load(open("FOLDER/model.json", encoding="utf-8"))\n'
+        f"{reading}answers = {answers}\n"
+        'labels = about.get("labels", range(about["classes"]))\n'
+        "for row in answers.tolist():\n    print(dict(zip(labels, row)))\n```\n"
+    )
+
+
 def _loading(
     form: str,
     reads: str,
@@ -174,8 +234,12 @@ def _loading(
 ) -> str:
     if form == "own":
         return (
-            "`model.safetensors` holds the tensors, `model.json` says of which of dpfedadamw's "
-            "architectures. `dpfedadamw.run.export.load_model` gives the model of a run.\n"
+            "`model.safetensors` holds the tensors; `model.json` says of which architecture, what "
+            "the outputs are called (`labels`) and which columns a record has, in order "
+            "(`inputs`).\n\n"
+            "    dpfedadamw predict FOLDER --input rows.csv --output predictions.csv\n\n"
+            'From Python `api.load_model("FOLDER")` gives the module, and '
+            '`api.predict("FOLDER", rows)` what it answers.\n'
         )
     kind = _CLASSES[reads]
     if form == "whole":
@@ -230,14 +294,19 @@ def _training(report: Report) -> str:
 def _evaluation(report: Report) -> str:
     utility = report[Utility]
     told = [f"{MEASURES[one.name]} {formatting.plain(one.value)}" for one in utility.measures]
+    told += [f"{_shown(one.name)} {formatting.plain(one.value)}" for one in utility.own]
     if utility.final_accuracy is not None:
-        told.insert(0, f"accuracy {formatting.percent(utility.final_accuracy)}")
+        rate = utility.majority_rate
+        beside = "" if rate is None else f" (majority rate {formatting.percent(rate)})"
+        told.insert(0, f"accuracy {formatting.percent(utility.final_accuracy)}{beside}")
     if not told:
         return "The final model was not evaluated.\n"
     if utility.final_loss is not None:
         loss = "mean loss" if utility.scored else "mean cross-entropy"
         told.append(f"{loss} {formatting.plain(utility.final_loss)}")
     text = f"On the test records: {', '.join(told)}."
+    if utility.majority_statement:
+        text += f" **{_shown(utility.majority_statement)}**"
     if utility.scored:
         text += f" {_shown(utility.scored)}"
     return f"{text} Test metrics are published without noise.\n"

@@ -33,6 +33,14 @@ PASSED: Final = ("PASS", "NO CLAIM")
 _NOT_OF_THE_EXPERIMENT = ("name", "description", "report", "budget")
 # Where the data lies does not change what is in it; its digest says what is.
 _PLACES = ("path",)
+# What is trained where a spec says nothing of its task, and keys of `evaluation` that only tell.
+_PLAIN_TASK = {
+    "kind": "classification",
+    "loss": "cross_entropy",
+    "focal_gamma": 2.0,
+    "class_weights": [],
+}
+_ONLY_TOLD = ("public_test", "metrics")
 _MARKS = ("spec.yaml", "ledger.jsonl")
 
 
@@ -64,6 +72,7 @@ class ComparedRun:
         spent: Rounds completed and ε spent towards a third party, by the auditor.
         bytes_up: Bytes from clients to server over the whole run, or None if not to be told.
         bytes_down: Bytes from server to clients.
+        majority_rate: Accuracy of always giving the most frequent answer, or None.
     """
 
     path: Path
@@ -76,6 +85,7 @@ class ComparedRun:
     spent: tuple[tuple[int, float], ...]
     bytes_up: float | None
     bytes_down: float | None
+    majority_rate: float | None = None
 
     @property
     def run(self) -> str:
@@ -124,9 +134,12 @@ class ComparedRun:
         randomness = mapping(spec.get("randomness"))
         spec["randomness"] = {k: v for k, v in randomness.items() if k != "seed"}
         spec["model"] = {k: v for k, v in mapping(spec.get("model")).items() if k != "seed"}
-        # Runs from before there were other tasks say nothing of theirs.
-        if mapping(spec.get("task")) == {"kind": "classification"}:
-            del spec["task"]
+        # Runs from before there were other tasks, or other losses, say nothing of theirs.
+        if {**_PLAIN_TASK, **mapping(spec.get("task"))} == _PLAIN_TASK:
+            spec.pop("task", None)
+        # What else is told of the test records trains nothing.
+        shown = mapping(spec.get("evaluation"))
+        spec["evaluation"] = {key: shown[key] for key in shown if key not in _ONLY_TOLD}
         # Runs from before there were searches have no such section, and those from before a search
         # had seeds of its own lack the key.
         tune = mapping(spec.get("tune"))
@@ -191,6 +204,7 @@ def read(path: Path, audience: str) -> ComparedRun:
         ),
         bytes_up=traffic.bytes_up,
         bytes_down=traffic.bytes_down,
+        majority_rate=utility.majority_rate if ended else None,
     )
 
 

@@ -11,6 +11,9 @@ from reports import formatting
 from reports.content.accounting import Accounting
 from reports.content.outcomes import (
     MEASURES,
+    MOST_NAMED,
+    OF_ROUNDS,
+    OF_THE_END,
     Communication,
     RoundMetrics,
     Utility,
@@ -18,7 +21,7 @@ from reports.content.outcomes import (
 )
 from reports.content.parts import FigureText, Report
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
-from reports.document.blocks import LEFT, RIGHT, Block, paragraph, table
+from reports.document.blocks import LEFT, RIGHT, Block, Text, paragraph, strong, table
 from reports.figures.base import MANY, VIEW_LINES, ViewLine, known_pairs, whole_numbers
 from reports.figures.style import GREEN, INK
 
@@ -58,11 +61,37 @@ def _blocks(report: Report) -> Iterator[Block]:
         )
     else:
         yield paragraph("No test metrics were recorded.")
-    yield from shown(report, "accuracy-by-class")
+    yield from _of_the_end(report[Utility])
+    yield from shown(report, "accuracy-by-class", "confusion")
     for text in (report[Utility].scored, report[Utility].classes_statement):
         if text:
             yield paragraph(text)
     yield from _costs(report[Communication])
+
+
+def _of_the_end(utility: Utility) -> Iterator[Block]:
+    """Measures of the finished model, and what they mean."""
+    rate, own = utility.majority_rate, utility.own
+    rows: list[list[Text]] = []
+    if rate is not None:
+        meaning = "accuracy of always giving the most frequent answer"
+        rows.append(["majority rate", formatting.percent(rate), meaning])
+    rows += [
+        [OF_THE_END[one.name][0], formatting.plain(one.value), OF_THE_END[one.name][1]]
+        for one in utility.measures
+        if one.name in OF_THE_END
+    ]
+    rows += [[one.name, formatting.plain(one.value), "a metric of the user’s own"] for one in own]
+    if not rows:
+        return
+    head = ("Measure", "Finished model", "Meaning")
+    yield table(
+        "Measures of the finished model", head, rows, (LEFT, RIGHT, LEFT), (0, 0, 1), small=True
+    )
+    if utility.majority_statement:
+        yield paragraph([strong(utility.majority_statement)])
+    if any(one.name in OF_THE_END for one in utility.measures):
+        yield paragraph(utility.positive, "small")
 
 
 def _costs(costs: Communication) -> Iterator[Block]:
@@ -96,7 +125,7 @@ def _measured(report: Report) -> list[RoundMetrics]:
 
 def _names(report: Report) -> list[str]:
     """What the table shows beside the loss where the task is no classification."""
-    measures = [one.name for one in report[Utility].measures]
+    measures = [one.name for one in report[Utility].measures if one.name in OF_ROUNDS]
     if measures and report[Utility].final_accuracy is not None:
         return ["test_accuracy", *measures]
     return measures
@@ -306,6 +335,64 @@ def _classes_data(report: Report) -> FigureData:
     )
 
 
+def _describe_confusion(report: Report) -> FigureText | None:
+    matrix, labels = report[Utility].confusion, _labels(report)
+    wrong = [
+        (count, row, column)
+        for row, counts in enumerate(matrix)
+        for column, count in enumerate(counts)
+        if row != column
+    ]
+    if not wrong:
+        return None
+    total = sum(map(sum, matrix))
+    right = sum(matrix[place][place] for place in range(len(matrix)))
+    most, row, column = max(wrong)
+    return FigureText(
+        identifier="confusion",
+        title="Confusion matrix",
+        caption="Public test records by their class (rows) and by the final model’s answer "
+        "(columns). Shade is the share of a row.",
+        alternative_text=f"Matrix of {len(matrix)} classes: {right} of {total} test records are "
+        f"answered rightly; the most frequent error is class {labels[row]} answered as "
+        f"{labels[column]}, {most} times.",
+    )
+
+
+def _labels(report: Report) -> list[str]:
+    names, count = report[Utility].labels, len(report[Utility].confusion)
+    return list(names) if len(names) == count else [str(number) for number in range(count)]
+
+
+def _draw_confusion(axes: Axes, report: Report) -> None:
+    counts = np.array(report[Utility].confusion)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Greens", vmin=0.0, vmax=1.2, aspect="auto")
+    axes.grid(visible=False)
+    axes.set_xlabel("answer")
+    axes.set_ylabel("class")
+    if len(counts) > MOST_NAMED:
+        whole_numbers(axes)
+        return
+    places = range(len(counts))
+    axes.set_xticks(places, [name[:12] for name in _labels(report)])
+    axes.set_yticks(places, [name[:12] for name in _labels(report)])
+    for row in places:
+        for column in places:
+            axes.text(
+                column, row, str(counts[row, column]), ha="center", va="center", color=INK,
+                fontsize=8.0,
+            )  # fmt: skip
+
+
+def _confusion_data(report: Report) -> FigureData:
+    labels, matrix = _labels(report), report[Utility].confusion
+    return FigureData(
+        ("class", *(f"answered {name}" for name in labels)),
+        tuple((name, *row) for name, row in zip(labels, matrix, strict=True)),
+    )
+
+
 register(
     ReportSection(
         identifier="utility",
@@ -337,6 +424,13 @@ register(
                 draw=_draw_classes,
                 data=_classes_data,
                 height=2.0,
+            ),
+            Figure(
+                identifier="confusion",
+                describe=_describe_confusion,
+                draw=_draw_confusion,
+                data=_confusion_data,
+                height=2.6,
             ),
         ),
     )

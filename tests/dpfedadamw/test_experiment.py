@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.experiment import RunError, check, foresee, pick_device, prepare
 from dpfedadamw.models.errors import ModelError
 from tests.limits import measured
-from tests.runs import call
+from tests.runs import call, small_spec
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,18 @@ def test_a_cost_of_few_clients_claims_what_that_of_all_does():
     most = sorted(clients, key=lambda one: -one["epsilon"]["pld"])[:3]
     assert dearest["server"].pop("clients") == sorted(most, key=lambda one: one["client"])
     assert dearest == whole
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_where_the_data_bring_test_records_the_resolved_spec_holds_none_out(own):
+    """The auditor draws them again by test_fraction, and failed runs that held none out."""
+    from dpfedadamw.data.handed_over import handed_over
+
+    mapping = small_spec().to_mapping()
+    mapping["data"] = {"dataset": "given", "clients": 5, "partition": {"kind": "iid"}}
+    rng = np.random.default_rng(0)
+    part = rng.normal(size=(300, 3)).astype(np.float32), rng.integers(0, 2, 300)
+    with handed_over({"train": part, "test": part} if own else part):
+        found = prepare(specs.from_mapping(mapping), torch.device("cpu"))
+    assert found.spec.data.test_fraction == (None if own else 0.2)
+    assert len(found.dataset.train) == (300 if own else 240)

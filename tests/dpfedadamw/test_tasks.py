@@ -22,6 +22,9 @@ from dpfedadamw.tasks import Task
 RECORDS, LENGTH, OUTPUTS = 6, 5, 3
 TASKS = {
     "classes": Task(ClassificationTask()),
+    "weighted focal": Task(
+        ClassificationTask(loss="focal", focal_gamma=1.5, class_weights=(1.0, 4.0, 0.5))
+    ),
     "squares": Task(RegressionTask()),
     "huber": Task(RegressionTask(loss="huber", huber_delta=0.5)),
     "labels": Task(MultiLabelTask()),
@@ -61,6 +64,9 @@ def by_definition(name: str, answer: torch.Tensor, target: torch.Tensor) -> floa
     match name:
         case "classes":
             return float(-answer.log_softmax(0)[target])
+        case "weighted focal":
+            chance = answer.softmax(0)[target]
+            return float(-((1 - chance) ** 1.5) * chance.log() * (1.0, 4.0, 0.5)[int(target)])
         case "squares":
             return float((answer - target).square().mean())
         case "huber":

@@ -81,6 +81,18 @@ def arrays(path: Path) -> Source:
     return Source(path, (path,), "", read)
 
 
+def unlabelled(path: Path) -> Iterator[Chunk]:
+    """The records of an .npz file without labels, its array x (or x_test)."""
+    with _opened(path) as archive:
+        name = "x_test" if "x_test.npy" in archive.namelist() else "x"
+        found = _header(archive, name, where(path))
+    if len(found.shape) < 2 or not math.prod(found.shape):
+        raise DataError(f"{where(path)}: {name} has shape {found.shape}; needed are records [n, …]")
+    for content in _contents(path, found):
+        count = len(content.pixels if isinstance(content, Images) else content.values)
+        yield Chunk(content, np.zeros(count, np.int64))
+
+
 def _check_shapes(inputs: tuple[int, ...], labels: tuple[int, ...], part: str, place: str) -> None:
     apart = inputs[:1] != labels[:1] or not math.prod(inputs) or not math.prod(labels)
     if len(inputs) < 2 or len(labels) not in (1, 2) or apart:
@@ -155,18 +167,26 @@ def _chunks(path: Path, inputs: _Array, labels: _Array) -> Iterator[Chunk]:
         )
     if classes and known.max() >= _MOST_CLASSES:
         raise DataError(f"{place}: labels up to {known.max()}; give classes as 0, 1, 2, …")
-    record = math.prod(inputs.shape[1:]) * inputs.dtype.itemsize
     start = 0
+    for content in _contents(path, inputs):
+        count = len(content.pixels if isinstance(content, Images) else content.values)
+        part = known[start : start + count].astype(np.int64 if classes else known.dtype)
+        start += count
+        yield Chunk(content, part)
+
+
+def _contents(path: Path, inputs: _Array) -> Iterator[Images | Numbers]:
+    record = math.prod(inputs.shape[1:]) * inputs.dtype.itemsize
     for values in _pieces(path, inputs, max(1, _PIECE // record)):
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             name = inputs.member.removesuffix(".npy")
-            raise DataError(f"{place}: {name} holds values that are not finite; clean them first")
-        part = known[start : start + len(values)].astype(np.int64 if classes else known.dtype)
-        start += len(values)
+            raise DataError(
+                f"{where(path)}: {name} holds values that are not finite; clean them first"
+            )
         if values.dtype == np.uint8 and values.ndim == 4:
-            yield Chunk(Images(values.astype(np.uint8, copy=False)), part)
+            yield Images(values.astype(np.uint8, copy=False))
         else:
-            yield Chunk(Numbers(values), part)
+            yield Numbers(values)
 
 
 def _pieces(path: Path, array: _Array, rows: int) -> Iterator[NDArray[np.generic]]:

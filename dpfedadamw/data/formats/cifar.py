@@ -174,6 +174,7 @@ def _entry(name: str) -> DatasetEntry[PublishedImagesSpec]:
         summary=f"small photographs, 50,000 + 10,000, 32x32 colour, {version.classes} classes; "
         "binary version",
         origin="cs.toronto.edu/~kriz/cifar.html",
+        published=True,
         licence="not stated",
         find=lambda path, _, __: cifar(path, name),
         hub=version.hub,

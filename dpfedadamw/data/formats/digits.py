@@ -56,6 +56,7 @@ register(
         keys=DigitsSpec,
         summary="1,797 handwritten digits (UCI), 8x8 grey, 10 classes; needs no download",
         origin="comes with the package",
+        published=True,
         licence="CC BY 4.0 (UCI)",
         bring=_bring,
         record_shape=(1, 8, 8),

@@ -22,9 +22,9 @@ from dpfedadamw.spec.data_section import (
     Augmentation,
     CacheFolder,
     DataSpec,
+    HeldOut,
     PublishedImagesSpec,
     RequiredPath,
-    TestFraction,
 )
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.values import Contradictions, Values
@@ -57,7 +57,7 @@ class ImageFolderSpec(DataSpec, title="Image folder"):
     )
     channels: Literal[1, 3] = key(3, "3 for colour, 1 for grey.")
     cache: CacheFolder = None
-    test_fraction: TestFraction = 0.2
+    test_fraction: HeldOut = 0.2
     augmentation: Augmentation = ()
 
 
@@ -96,7 +96,7 @@ def image_folder(path: Path, form: ImageFormat) -> Source:
         part: [(file, numbers[name]) for name, files in names.items() for file in files]
         for part, names in found.items()
     }
-    return _source(root, items, len(classes), form, str(form))
+    return _source(root, items, classes, form, str(form))
 
 
 def client_folders(path: Path, form: ImageFormat) -> Source:
@@ -127,7 +127,7 @@ def client_folders(path: Path, form: ImageFormat) -> Source:
             owners += [client] * len(files)
     if split:
         items["test"] = [(file, numbers[name]) for name, files in tested.items() for file in files]
-    return _source(root, items, len(classes), form, f"{form} by client", owners)
+    return _source(root, items, classes, form, f"{form} by client", owners)
 
 
 def tiny_imagenet(path: Path, form: ImageFormat) -> Source:
@@ -152,7 +152,7 @@ def tiny_imagenet(path: Path, form: ImageFormat) -> Source:
         if fields[1] not in numbers:
             raise DataError(f"{place}: its class is not in wnids.txt")
         test.append((root / "val" / "images" / fields[0], numbers[fields[1]]))
-    source = _source(root, {"train": train, "test": test}, len(names), form, str(form))
+    source = _source(root, {"train": train, "test": test}, sorted(names), form, str(form))
     listed = (root / "wnids.txt", annotations)
     return Source(source.root, (*source.files, *listed), source.options, source.read)
 
@@ -176,7 +176,7 @@ def _images(base: Path) -> list[Path]:
 def _source(
     root: Path,
     items: dict[str, list[tuple[Path, int]]],
-    classes: int,
+    classes: Sequence[str],
     form: ImageFormat,
     options: str,
     owners: Sequence[str] | None = None,
@@ -190,7 +190,7 @@ def _source(
             part: _chunks(files, form, owners if part == "train" else None)
             for part, files in items.items()
         }
-        return Reading(parts, classes)
+        return Reading(parts, len(classes), tuple(classes))
 
     return Source(root, tuple(file for one in items.values() for file, _ in one), options, read)
 
@@ -249,6 +249,7 @@ register(
         summary="photographs, 100,000 + 10,000, 64x64 colour, 200 classes; its val is the test "
         "split",
         origin="cs231n.stanford.edu",
+        published=True,
         licence="ImageNet's terms",
         find=_find_tiny,
         hub=hub.Published("zh-plus/tiny-imagenet", "default", ("image",), "label", test="valid"),

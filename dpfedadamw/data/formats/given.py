@@ -14,8 +14,9 @@ from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.handed_over import Held, Named, given_parts, held
 from dpfedadamw.data.preparation import content_bytes, prepare
 from dpfedadamw.data.registry import DatasetEntry, register
+from dpfedadamw.data.source import Texts
 from dpfedadamw.preprocessing import Preprocessing
-from dpfedadamw.spec.data_section import Augmentation, DataSpec, TestFraction
+from dpfedadamw.spec.data_section import Augmentation, DataSpec, HeldOut
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.values import Contradictions, Values
 
@@ -82,7 +83,7 @@ class GivenSpec(DataSpec, title="Given from Python"):
         max_length=10_000,
         examples=((), ("benign", "malignant")),
     )
-    test_fraction: TestFraction = 0.2
+    test_fraction: HeldOut = 0.2
     augmentation: Augmentation = ()
 
 
@@ -117,7 +118,12 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
             whole.update(content)
         ready[name] = Part(values, labels, clients)
     count = classes if isinstance(classes, int) else len(classes)
-    return Prepared(ready, count, whole.hexdigest())
+    told = keys.targets if isinstance(classes, int) else classes
+    columns = {}
+    if parts["train"].columns:
+        kind = "text" if isinstance(parts["train"].content, Texts) else "numbers"
+        columns = {kind: parts["train"].columns}
+    return Prepared(ready, count, whole.hexdigest(), told, columns)
 
 
 def _classes(keys: GivenSpec, parts: dict[str, Held]) -> int | tuple[str, ...]:

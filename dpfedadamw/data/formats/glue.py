@@ -155,7 +155,7 @@ def glue(path: Path, name: str) -> Source:
 
     def read() -> Reading:
         chunks = {"train": _all(train, task), "test": _chunks(test, task)}
-        return Reading(chunks, len(task.labels))
+        return Reading(chunks, len(task.labels), task.labels)
 
     return Source(root, (*train, test), name, read)
 
@@ -227,6 +227,7 @@ def _entry(name: str) -> DatasetEntry[GlueSpec]:
         keys=GlueSpec,
         summary=f"{task.summary}, {task.records[0]:,} + {task.records[1]:,}; GLUE",
         origin="gluebenchmark.com",
+        published=True,
         licence="see the task's page",
         find=lambda path, _, __: glue(path, name),
         hub=task.hub,

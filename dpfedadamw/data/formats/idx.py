@@ -164,6 +164,7 @@ def _entry(
         keys=PublishedImagesSpec,
         summary=f"{summary}, 60,000 + 10,000, 28x28 grey, 10 classes; IDX",
         origin=origin,
+        published=True,
         licence=licence,
         find=lambda path, _, __: mnist(path),
         hub=published,
@@ -195,6 +196,7 @@ register(
         keys=EmnistSpec,
         summary="handwritten letters and digits, 28x28 grey, six splits of 10 to 62 classes; IDX",
         origin="nist.gov, EMNIST dataset",
+        published=True,
         licence="public domain (NIST)",
         find=lambda path, keys, _: emnist(path, keys.split),
         contents=lambda keys: Contents(

@@ -17,7 +17,7 @@ from dpfedadamw.data.lines import close_to, rows
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
 from dpfedadamw.preprocessing import Preprocessing
-from dpfedadamw.spec.data_section import CacheFolder, DataSpec, RequiredPath, TestFraction
+from dpfedadamw.spec.data_section import CacheFolder, DataSpec, HeldOut, RequiredPath
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from dpfedadamw.spec.values import Contradictions, Values
@@ -101,7 +101,7 @@ class TableSpec(DataSpec, title="Table"):
         examples=(("benign", "malignant"),),
     )
     cache: CacheFolder = None
-    test_fraction: TestFraction = 0.2
+    test_fraction: HeldOut = 0.2
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,18 @@ def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
             names = columns.classes or _names(files.values(), columns.label)
         numbers = {name: number for number, name in enumerate(names)}
         parts = {part: _chunks(file, columns, numbers) for part, file in files.items()}
-        return Reading(parts, len(names) or None)
+        return Reading(parts, len(names) or None, names or columns.targets)
 
     root = path if test_path is None else path.parent
     return Source(root, tuple(files.values()), repr(columns), read)
+
+
+def unlabelled(path: Path, keys: TableSpec) -> Iterator[Chunk]:
+    """The records of a table without labels, as those that were trained on were read.
+
+    Columns are found by their names; whatever else the table has is not looked at.
+    """
+    yield from _chunks(path, Columns(None, keys.text, keys.numbers, None, ()), {})
 
 
 def _names(files: Iterable[Path], column: str) -> tuple[str, ...]:
@@ -297,6 +305,8 @@ register(
         check=_check_columns,
         has_columns=True,
         has_targets=True,
+        unlabelled=unlabelled,
+        read_by=("text", "numbers"),
         place=7,
     )
 )

@@ -86,6 +86,11 @@ def given_loss() -> Loss | None:
     return _given_loss.get()
 
 
+def is_given() -> bool:
+    """Whether a module was handed over."""
+    return _given.get() is not None
+
+
 def given() -> nn.Module:
     """A copy of the module that was handed over, on the CPU, in training mode.
 
@@ -196,6 +201,11 @@ def fit(
     _refuse_shared_memory(module, place)
     _refuse_mixing(module, place, input_shape, vocabulary)
     if loss is not None:
+        if task.kind == CLASSIFICATION and not task.is_cross_entropy:
+            raise ModelError(
+                "model.loss: the model brings a loss of its own, and task.loss or "
+                "task.class_weights ask for another; leave one of them out"
+            )
         _try_loss(loss, outputs, answered, task)
         module.own_record_loss = loss  # type: ignore[assignment]  # a note as well
     return module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ def write(spec: TransformerSpec, model: nn.Module, folder: Path) -> tuple[str, b
     assert isinstance(model, TransformerClassifier)
     network: Any = model.network
     pairs = isinstance(spec.fine_tuning, LoraSpec)
+    names: Sequence[str] = getattr(model, "label_names", ())
+    if len(names) == network.config.num_labels:
+        network.config.id2label = dict(enumerate(names))
+        network.config.label2id = {name: number for number, name in enumerate(names)}
     with quiet():
         network.save_pretrained(str(folder), safe_serialization=True)
         # peft writes a card of its own, of a template; ours says what is known.

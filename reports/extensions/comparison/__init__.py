@@ -232,6 +232,7 @@ def _remarks(
     tolerance: float,
 ) -> list[str]:
     found = [entry.behind.sentence(entry.label) for entry in entries if entry.behind is not None]
+    found += _majority(entries)
     for entry in entries:
         found += [
             f"{run} repeats a run of {entry.label} and is not counted again."
@@ -253,6 +254,18 @@ def _remarks(
     if agreed.private and members[0].source.header.get("randomness") == "reproducible":
         found.append(f"Reproducible mode: {wording.SEED_CAVEAT}.")
     return found
+
+
+def _majority(entries: Sequence[RankedSpec]) -> list[str]:
+    """What always giving the most frequent answer comes to, and which specs are no better."""
+    rates = [run.majority_rate for entry in entries for run in entry.runs]
+    known = sorted({rate for rate in rates if rate is not None})
+    if not known:
+        return []
+    span = " to ".join(formatting.percent(one) for one in dict.fromkeys((known[0], known[-1])))
+    worse = [entry.label for entry in entries if entry.mean is not None and entry.mean <= known[-1]]
+    text = f"Majority rate: always giving the most frequent answer has an accuracy of {span}"
+    return [f"{text}, and {', '.join(worse)} is no better." if worse else f"{text}."]
 
 
 def _refusal(before: Sequence[Group], group: Group, tolerance: float) -> Refusal:

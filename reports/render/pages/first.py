@@ -153,15 +153,18 @@ def _facts(report: Report) -> list[tuple[str, Text]]:
         ("Model", f"{model}, {formatting.count(identity.parameters)} trainable parameters"),
         ("Data", data),
         ("Training", training),
-        _score(report[Utility]),
+        *_score(report[Utility]),
         ("Randomness", _randomness(report[Randomness])),
         ("Model file", [code(digest)] if digest else "missing"),
     ]
 
 
-def _score(utility: Utility) -> tuple[str, str]:
-    """How well the model does: its accuracy, or the error of one that tells numbers."""
+def _score(utility: Utility) -> Iterator[tuple[str, str]]:
+    """How well the model does: its accuracy with the majority rate, or the error of numbers."""
     error = utility.measure("test_rmse")
     if utility.final_accuracy is None and error is not None:
-        return "Test RMSE", formatting.plain(error)
-    return "Test accuracy", formatting.percent(utility.final_accuracy)
+        yield "Test RMSE", formatting.plain(error)
+        return
+    yield "Test accuracy", formatting.percent(utility.final_accuracy)
+    if utility.majority_rate is not None:
+        yield "Majority rate", formatting.percent(utility.majority_rate)

@@ -11,6 +11,7 @@ from reports.content.audit import Audit
 from reports.content.findings import Qualifications, Verdict
 from reports.content.guarantee import Guarantee
 from reports.content.identity import Identity
+from reports.content.outcomes import Utility
 from reports.content.parts import ATTACHMENT, FigureText, Report, plain
 from reports.content.sections import sections
 from reports.content.serialise import as_json
@@ -69,7 +70,7 @@ def document(report: Report) -> Document:
         date=date_in_words(identity.created),
         paper=identity.paper,
         band=first.band(report),
-        qualifications=tuple(ended(sentence(text)) for text in report[Qualifications].root),
+        qualifications=tuple(ended(sentence(text)) for text in _reservations(report)),
         introduction=short_description(report),
         claim=first.claim(report),
         front=tuple(section for front, section in made if section.blocks and front),
@@ -82,6 +83,11 @@ def document(report: Report) -> Document:
         data=as_json(report.data()),
     )
     return shown if identity.language == "en" else _in_language(shown, identity.language)
+
+
+def _reservations(report: Report) -> list[str]:
+    """What limits the verdict, and that the model is of no use where it is none."""
+    return [*report[Qualifications].root, *filter(None, [report[Utility].majority_statement])]
 
 
 def _in_language(shown: Document, language: Language) -> Document:

@@ -220,6 +220,47 @@ def test_one_word_among_numbers_is_more_than_numbers(
     assert says(of_records, NAME) == ("FAIL", "metrics.jsonl:1: holds more than numbers")
 
 
+def public(spec: dict[str, Any]) -> None:
+    """Declare test records public."""
+    spec["evaluation"] = {"public_test": True}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"test_confusion": [[3, 1], [0, 2]]},
+        {"test_own": {"cost": 3.5}},
+    ],
+)
+def test_what_shows_single_test_records_is_told_where_the_spec_declares_them_public(
+    of_records: Bundle, line: Any, holding: Callable[..., None]
+) -> None:
+    holding("metrics.jsonl", json.dumps({"round": 0, **line}).encode())
+    verdict, said = says(of_records, NAME)
+    assert (verdict, f"holds {next(iter(line))}, which shows single" in said) == ("FAIL", True)
+    assert says(changed(of_records, spec=public), NAME)[0] == "PASS"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"test_confusion": [[3, 1], [0]]},
+        {"test_confusion": [[3.5]]},
+        {"test_confusion": 3},
+        {"test_own": {"cost": "a word"}},
+        {"test_own": {"a word": 3}},
+        {"test_own": [3]},
+        {"test_own": {"cost": True}},
+    ],
+)
+def test_matrices_hold_counts_and_metrics_numbers_alone(
+    of_records: Bundle, line: Any, holding: Callable[..., None]
+) -> None:
+    holding("metrics.jsonl", json.dumps({"round": 0, **line}).encode())
+    found = says(changed(of_records, spec=public), NAME)
+    assert found == ("FAIL", "metrics.jsonl:1: holds more than numbers")
+
+
 @pytest.mark.parametrize(
     "seconds", ["0.2305", "2.0", "-1", "10000001", "1e1", "true", "4611686018427387904"]
 )

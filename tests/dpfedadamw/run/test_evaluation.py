@@ -189,8 +189,11 @@ def test_the_bounds_between_small_and_large_models(parameters, largest):
 class Wide:
     """Records of so many numbers each, of which only the first two are looked at."""
 
-    def __init__(self, numbers: int) -> None:
-        self.shape = (2, numbers // 2)
+    def __init__(self, numbers: int, count: int) -> None:
+        self.shape, self._count = (2, numbers // 2), count
+
+    def __len__(self) -> int:
+        return self._count
 
     def to(self, _device: torch.device) -> Wide:
         return self
@@ -205,7 +208,7 @@ class Wide:
 )
 def test_a_batch_has_at_most_sixteen_million_numbers_and_one_record_at_least(numbers, largest):
     model = Weighing()
-    wide: Any = Records(Wide(numbers), np.zeros(2 * largest, np.int64))  # type: ignore[arg-type]
+    wide: Any = Records(Wide(numbers, 2 * largest), np.zeros(2 * largest, np.int64))  # type: ignore[arg-type]
     measure(model, wide, torch.device("cpu"))
     assert model.sizes == [largest, largest]
 

@@ -105,6 +105,16 @@ def test_whole_models_are_loaded_by_transformers(published, tmp_path, tuning):
     assert metadata.count(b'"__metadata__":{"format":"pt"}') == 1
 
 
+def test_whole_models_know_the_names_of_their_classes(published, tmp_path):
+    run = trained(published, tmp_path, "pretrained", "head")
+    config = json.loads(run.model_config.read_text())
+    run.model_config.write_text(json.dumps({**config, "labels": list("abcdefghij")}))
+    written = export(run, tmp_path / "out")
+    assert (written.program, written.no_program) == (False, "")
+    found = transformers.AutoConfig.from_pretrained(tmp_path / "out")
+    assert (found.id2label[2], found.label2id["j"]) == ("c", 9)
+
+
 def test_the_packages_own_models_are_written_as_they_are(tmp_path):
     run = train(small_spec(rounds=1, overrides=("model={name: simple-cnn, hidden: 8}",)), tmp_path)[
         0
@@ -112,6 +122,11 @@ def test_the_packages_own_models_are_written_as_they_are(tmp_path):
     assert export(run, tmp_path / "out").form == "own"
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == run.weights.read_bytes()
     assert load_model(run)(IMAGES).shape == (4, 10)
+    program = torch.export.load(tmp_path / "out" / "model.pt2").module()
+    assert torch.allclose(program(IMAGES), load_model(run)(IMAGES), atol=1e-5)
+    assert not (tmp_path / "plain" / "model.pt2").exists()
+    assert export(run, tmp_path / "plain", program=False).program is False
+    assert not (tmp_path / "plain" / "model.pt2").exists()
 
 
 def test_the_loaded_model_is_the_one_that_was_trained(tmp_path):
@@ -329,7 +344,7 @@ def test_a_model_is_written_into_a_new_folder_or_an_empty_one(copied, tmp_path):
         assert (written.form, written.reads) == ("own", "records")
         assert (written.base, written.base_folder) == (None, None)
         names = {path.name for path in output.iterdir()}
-        assert names == {"model.safetensors", "model.json"}
+        assert names == {"model.safetensors", "model.json", "model.pt2"}
         assert not output.with_name(f".{output.name}.partial").exists()
     with pytest.raises(DpfedadamwError, match="exists and is not empty; name a new folder"):
         export(copied, file)

@@ -60,7 +60,12 @@ def test_defaults_are_those_of_the_vocabulary():
             "seed": 0,
         },
         "model": {"name": "mlp", "seed": None, "hidden": [32]},
-        "task": {"kind": "classification"},
+        "task": {
+            "kind": "classification",
+            "loss": "cross_entropy",
+            "focal_gamma": 2.0,
+            "class_weights": [],
+        },
         "algorithm": {
             "name": "dp-fedadamw",
             "learning_rate": 0.02,
@@ -109,7 +114,12 @@ def test_defaults_are_those_of_the_vocabulary():
         "randomness": {"mode": "release", "seed": None},
         "budget": {"file": None, "epsilon": None, "delta": None},
         "tune": {"selection": "none"},
-        "evaluation": {"every": "auto", "training": False},
+        "evaluation": {
+            "every": "auto",
+            "training": False,
+            "public_test": None,
+            "metrics": [],
+        },
         "compute": {"physical_batch_size": 512, "precision": "float32"},
         "report": {
             "purpose": None,

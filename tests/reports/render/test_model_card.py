@@ -56,7 +56,7 @@ def test_the_claim_says_how_much_of_what_and_towards_whom(public):
         ("adapters", LOCAL, False, '"BASE_FOLDER"'),
         ("adapters", None, True, '"FOLDER/base"'),
         ("whole", None, False, 'from_pretrained("FOLDER")'),
-        ("own", None, False, "dpfedadamw.run.export.load_model"),
+        ("own", None, False, "dpfedadamw predict FOLDER --input rows.csv"),
     ],
 )
 def test_the_card_tells_how_to_load_each_form(public, form, base, backbone, line):
