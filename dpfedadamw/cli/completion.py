@@ -32,7 +32,8 @@ def keys(incomplete: str) -> list[str]:
     if given:
         choices_of = dict.fromkeys(found.get(name, []))
         return [f"{name}={one}" for one in choices_of if one.startswith(value)]
-    return [f"{path}=" for path in found if path.startswith(name)][:_MOST]
+    # Keys of a list's items stand behind the item's number, which the shell does not know.
+    return [f"{path}=" for path in found if path.startswith(name) and "[]" not in path][:_MOST]
 
 
 def runs(incomplete: str) -> list[str]:

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import opened, where
-from dpfedadamw.data.lines import close_to
+from dpfedadamw.data.lines import not_once
 
 ENDINGS = (".parquet", ".arrow", ".feather")
 _ROWS = 4096
 
 
+def names(path: Path) -> list[str]:
+    """The names of a file's columns, in order.
+
+    Raises:
+        DataError: If pyarrow is not installed, or the file is damaged.
+    """
+    with _readable(path) as (found, _):
+        return found
+
+
 def selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Number of a row, from 1 on, and the wanted columns' cells as text, empty where null.
+    """Number of a row, from 1 on, and the wanted columns' cells as text, empty where null or NaN.
 
     Raises:
         DataError: If pyarrow is not installed, the file is damaged, or lacks a column.
     """
+    with _readable(path) as (found, batches):
+        _check_columns(path, found, wanted)
+        row = 0
+        for batch in batches(list(dict.fromkeys(wanted))):
+            columns = [batch.column(name).to_pylist() for name in wanted]
+            for cells in zip(*columns, strict=True):
+                row += 1
+                yield row, [_text(cell) for cell in cells]
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[tuple[list[str], Callable[[list[str]], Iterator[Any]]]]:
+    """The names of a file's columns, and what reads some of them, batch by batch."""
     try:
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
@@ -34,18 +58,12 @@ def selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]
         try:
             if path.suffix.lower() == ".parquet":
                 file = parquet.ParquetFile(stream)
-                _check_columns(path, file.schema_arrow.names, wanted)
-                batches = file.iter_batches(_ROWS, columns=list(dict.fromkeys(wanted)))
+                found = file.schema_arrow.names
+                yield list(found), lambda columns: file.iter_batches(_ROWS, columns=columns)
             else:
                 reader = ipc.open_file(stream)
-                _check_columns(path, reader.schema.names, wanted)
-                batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-            row = 0
-            for batch in batches:
-                columns = [batch.column(name).to_pylist() for name in wanted]
-                for cells in zip(*columns, strict=True):
-                    row += 1
-                    yield row, [_text(cell) for cell in cells]
+                numbers = range(reader.num_record_batches)
+                yield list(reader.schema.names), lambda _: map(reader.get_batch, numbers)
         except arrow.ArrowException as error:
             # What the library says of a damaged file may quote it.
             raise DataError(
@@ -56,13 +74,11 @@ def selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]
 def _check_columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
     for name in wanted:
         if list(names).count(name) != 1:
-            raise DataError(
-                f"{where(path)}: the column {name!r} is there {list(names).count(name)} times "
-                f"among its {len(names)}{close_to(name, list(names))}"
-            )
+            raise DataError(f"{where(path)}: {not_once(name, names)}")
 
 
 def _text(cell: Any) -> str:
-    if cell is None:
+    # What pandas writes for a missing number is no null but a NaN.
+    if cell is None or cell != cell:
         return ""
     return repr(cell) if isinstance(cell, float) else str(cell)

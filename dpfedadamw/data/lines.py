@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _LONGEST_LINE = 2**20
+# What may divide cells, besides what a file's ending says.
+_DELIMITERS = (",", ";", "\t", "|")
+_BINARY = {
+    (".xlsx", ".xlsm", ".xls", ".ods"): "a workbook; save its sheet as CSV UTF-8",
+    (".dta", ".sav", ".sas7bdat", ".rds", ".rdata"): "a statistics program's file; save it as CSV",
+    (".json", ".jsonl", ".ndjson", ".xml"): "no table; save it as CSV or Parquet",
+}
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -60,12 +68,15 @@ class _Raw(io.RawIOBase):
         return len(content)
 
 
-def rows(path: Path, quoting: bool) -> Iterator[tuple[int, list[str]]]:
+def rows(path: Path, quoting: bool, wanted: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
     """Number and cells of each line: tabs divide a .tsv or .txt, commas everything else.
 
     Args:
         path: The file, gzip or plain.
-        quoting: Whether double quotes may enclose a cell.
+        quoting: Whether double quotes may enclose a cell. Then the first line names the columns,
+            and another sign divides the cells where that line says so: ";", a tab or "|", which
+            give more columns, or Excel's ``sep=;`` above it.
+        wanted: Names that the first line has, if it is divided rightly.
     """
     stem = path.name.removesuffix(".gz")
     delimiter = "\t" if stem.endswith((".tsv", ".txt")) else ","
@@ -73,16 +84,42 @@ def rows(path: Path, quoting: bool) -> Iterator[tuple[int, list[str]]]:
         for number, line in enumerate(lines(path), start=1):
             yield number, line.split(delimiter)
         return
-    reader = csv.reader((f"{line}\n" for line in lines(path)), delimiter=delimiter, strict=True)
+    for endings, what in _BINARY.items():
+        if stem.lower().endswith(endings):
+            raise DataError(f"{where(path)}: {what}")
+    every = lines(path)
+    first, before = next(every, None), 0
+    if first is None:
+        return
+    if first[:4].lower() == "sep=" and len(first) == 5:
+        delimiter, first, before = first[4], next(every, ""), 1
+    else:
+        delimiter = _delimiter(first, delimiter, set(wanted))
+    ended = (f"{line}\n" for line in itertools.chain([first], every))
+    reader = csv.reader(ended, delimiter=delimiter, strict=True)
     while True:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise DataError(f"{where(path)}: line {reader.line_num}: {error}") from None
+            place = f"{where(path)}: line {reader.line_num + before}"
+            raise DataError(f"{place}: {error}") from None
         if cells is None:
             return
         if cells:
-            yield reader.line_num, cells
+            yield reader.line_num + before, cells
+
+
+def _delimiter(first: str, usual: str, wanted: set[str]) -> str:
+    """What divides the cells of a first line; the usual sign where it gives all that is wanted."""
+    found: dict[str, list[str]] = {}
+    for sign in dict.fromkeys((usual, *_DELIMITERS)):
+        try:
+            found[sign] = next(csv.reader([first], delimiter=sign), [])
+        except csv.Error:
+            return usual
+    if wanted and wanted <= set(found[usual]):
+        return usual
+    return max(found, key=lambda sign: (wanted <= set(found[sign]), len(found[sign])))
 
 
 def close_to(name: str, header: Sequence[str]) -> str:
@@ -92,3 +129,12 @@ def close_to(name: str, header: Sequence[str]) -> str:
     """
     close = difflib.get_close_matches(name, header[:1000], 1, 0.75)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def not_once(name: str, header: Sequence[str]) -> str:
+    """Say that a header does not have a column once."""
+    count = list(header).count(name)
+    if count:
+        return f"{count} of its columns are called {name!r}; give each a name of its own"
+    columns = "1 column" if len(header) == 1 else f"{len(header)} columns"
+    return f"none of the {columns} that its first line names is {name!r}{close_to(name, header)}"

@@ -151,6 +151,16 @@ def _records(get: Values) -> Contradictions:
         both = [name for name in get(*path) or () if name in told]
         if both:
             yield path, f"holds {both[0]}, which is what the model is to tell; remove it"
+    for number, column in enumerate(get("data", "columns") or ()):
+        name = column.get("name") if isinstance(column, dict) else None
+        if name is not None and name in told:
+            yield (
+                ("data", "columns", number),
+                f"is {name}, which is what the model is to tell; remove it",
+            )
+    owner = ("data", "partition", "column")
+    if get(*owner) is not None and get(*owner) in told:
+        yield owner, f"found {get(*owner)}, which is what the model is to tell; give another"
     if get("data", "validation", "fraction") and get("data", "validation", "public") is False:
         message = (
             "validation records are evaluated without noise and must be public; say public: true, "

@@ -109,6 +109,8 @@ def _field(
         unit = part["x-unit"] if part["x-unit"] != "none" else ""
         row = Field(path, _type(part), default, _range(part), unit, part["description"])
         yield row, conditions
+        if "x-discriminator" in part.get("items", {}):
+            yield from _union(part["items"], f"{path}[]", conditions, choices)
 
 
 def _union(
@@ -133,6 +135,8 @@ def _union(
 
 def _type(part: Schema) -> str:
     if part.get("type") == "array":
+        if "x-discriminator" in part["items"]:
+            return f"list of {part['minItems']} to {part['maxItems']} sections"
         return f"list of {part['minItems']} to {part['maxItems']} {_type(part['items'])}s"
     kinds = part["type"] if isinstance(part["type"], list) else [part["type"]]
     return " or ".join(TYPE_WORDS.get(kind, str(kind)) for kind in kinds)
@@ -147,7 +151,7 @@ def _range(part: Schema) -> str:
     if "pattern" in part and not numbers:
         return str(part["pattern"])
     if "items" in part:
-        return f"each {_range(part['items'])}"
+        return "" if "x-discriminator" in part["items"] else f"each {_range(part['items'])}"
     if "string" in types_of(part) and not numbers:
         return f"≤ {part['maxLength']} characters"
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}

@@ -67,7 +67,7 @@ def _field(name: str, info: FieldInfo, definitions: dict[str, _Part]) -> _Part:
         whole = _section(annotation, definitions)
         part = _exactly_one(name, whole, definitions) if annotation.exactly_one else whole
     else:
-        return _leaf(name, info)
+        return _leaf(name, info, definitions)
     if not info.is_required():
         chosen = {union.key: getattr(info.default, union.key)} if union else {}
         part["default"] = chosen | _changed(info.default)
@@ -147,9 +147,9 @@ def _exactly_one(name: str, whole: _Part, definitions: dict[str, _Part]) -> _Par
     }
 
 
-def _leaf(name: str, info: FieldInfo) -> _Part:
+def _leaf(name: str, info: FieldInfo, definitions: dict[str, _Part]) -> _Part:
     part: _Part = {"title": info.title or _titled(name), "description": info.description}
-    part |= _type(info.annotation)
+    part |= _list(name, info, definitions) or _type(info.annotation)
     for constraint in [*info.metadata, *_constraints_inside(info.annotation)]:
         match constraint:
             case Ge(ge=limit):
@@ -174,6 +174,15 @@ def _leaf(name: str, info: FieldInfo) -> _Part:
     return {**part, "examples": _listed(examples), **_extra(info)}
 
 
+def _list(name: str, info: FieldInfo, definitions: dict[str, _Part]) -> _Part | None:
+    """A list, whose items may be sections; None of what is no list."""
+    if get_origin(info.annotation) is not tuple:
+        return None
+    item = FieldInfo.from_annotation(get_args(info.annotation)[0])
+    section = marker(item, OneOf) is not None
+    return {"type": "array", "items": _field(name if section else "item", item, definitions)}
+
+
 def _type(annotation: Any) -> _Part:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
@@ -185,8 +194,6 @@ def _type(annotation: Any) -> _Part:
         }
     if origin is dict:
         return {"type": "object"}
-    if origin is tuple:
-        return {"type": "array", "items": _leaf("item", FieldInfo.from_annotation(arguments[0]))}
     if origin in (Union, UnionType):
         parts = [_type(each) for each in arguments]
         words = [word for part in parts for word in part.get("enum", ())]

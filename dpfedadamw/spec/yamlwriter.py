@@ -16,7 +16,9 @@ _PLAIN_TEXT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 ._/()+-]*[A-Za-z0-9._/()+-])?"
 
 
 def write(mapping: Mapping[str, Any]) -> str:
-    """Write a mapping as YAML: sections indented, lists in one line, keys in their order.
+    """Write a mapping as YAML: sections indented, keys in their order.
+
+    A list stands in one line; one of sections has a line for each.
 
     The text reads back as the same values: floats are written with as many digits as they need,
     and text that could be taken for anything else is quoted.
@@ -32,6 +34,9 @@ def _lines(mapping: Mapping[str, Any], indent: str) -> Iterator[str]:
         if isinstance(value, Mapping) and value:
             yield f"{indent}{_text(key)}:"
             yield from _lines(value, indent + "  ")
+        elif isinstance(value, (list, tuple)) and any(isinstance(one, Mapping) for one in value):
+            yield f"{indent}{_text(key)}:"
+            yield from (f"{indent}  - {write_value(one)}" for one in value)
         else:
             yield f"{indent}{_text(key)}: {write_value(value)}"
 

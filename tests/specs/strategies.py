@@ -213,7 +213,8 @@ def _make_task_coherent(mapping: dict[str, Any]) -> None:
         classes = task["kind"] == "classification"
         data["label"] = (data["label"] or "diagnosis") if classes else None
         data["targets"] = [] if classes else data["targets"] or ["price"]
-        data["classes"] = data["classes"] if classes else []
+        named = [f"{place} {name[:100]}" for place, name in enumerate(data["classes"])]
+        data["classes"] = named if classes and len(named) > 1 else []
         told = data["targets"] or [data["label"]]
         free = next(name for name in map("words{}".format, itertools.count()) if name not in told)
         data["text"] = [name for name in data["text"] if name not in told] or [free]
@@ -228,13 +229,39 @@ def _make_data_coherent(data: dict[str, Any]) -> None:
     if data["dataset"] == "given":
         data["numbers"], data["records"] = [], None
     if data["dataset"] == "table":
-        data["text"] = data["text"][:1]
+        columns = data["columns"] = _columns_made_coherent(data["columns"])
+        data["text"] = [] if columns else data["text"][:1]
         data["numbers"] = []
+        data["missing_values"] = [word for word in data["missing_values"] if word.startswith("N")]
+        data["unlabelled"] = "refuse"
     if data["partition"]["kind"] == "column":
         of_table = data["dataset"] in ("table", "given")
         data["partition"]["column"] = "owner" if of_table else None
         data["partition"]["file"] = None if of_table else "owners.txt"
     data["validation"]["public"] = True
+
+
+def _columns_made_coherent(columns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Columns of different names, whose bounds, categories and words agree."""
+    for number, column in enumerate(columns):
+        column["name"] = f"{column['name'][:100]} {number}"
+        match column["kind"]:
+            case "number":
+                low, high = sorted((column["low"], column["high"]))
+                column["low"], column["high"] = min(low, 1e29), max(high, low + 1.0, 1.01e29)
+            case "date":
+                column["low"], column["high"], column["missing"] = "2000-01-01", "2030-12-31", None
+            case "category":
+                column["missing"] = None
+                column["categories"] = sorted({f"c{one[:100]}" for one in column["categories"]})
+                if column["categories"]:
+                    column["buckets"] = None
+                else:
+                    column["buckets"], column["unseen"] = column["buckets"] or 2, "refuse"
+            case "boolean":
+                column["true_words"] = [f"1{word[:40]}" for word in column["true_words"]]
+                column["false_words"] = [f"0{word[:40]}" for word in column["false_words"]]
+    return columns
 
 
 def _fitting(name: str, unit: str) -> str:

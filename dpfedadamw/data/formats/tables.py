@@ -1,10 +1,9 @@
-"""Tables of your own, CSV, TSV, Parquet or Arrow: texts or numbers, a label and a client."""
+"""Tables of your own, CSV, TSV, Parquet or Arrow: texts or columns, a label and a client."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,11 +11,14 @@ import numpy as np
 
 from dpfedadamw.data import columnar
 from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.features import Preparation, is_empty, number_in
 from dpfedadamw.data.files import where
-from dpfedadamw.data.lines import close_to, rows
+from dpfedadamw.data.lines import not_once, rows
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
 from dpfedadamw.preprocessing import Preprocessing
+from dpfedadamw.spec import column_section
+from dpfedadamw.spec.column_section import MOST_COLUMNS, Column, MissingValues
 from dpfedadamw.spec.data_section import CacheFolder, DataSpec, HeldOut, RequiredPath
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
@@ -27,17 +29,14 @@ def _name(description: str, title: str, *examples: str) -> Any:
     return key(..., description, title=title, min_length=1, max_length=200, examples=examples)
 
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# Float32 holds no larger ones.
-_LARGEST = 1e38
 _ColumnName = Annotated[str, _name("Name of a column.", "Column", "letter", "age")]
 _ClassName = Annotated[str, _name("A label as it stands in the table.", "Class", "benign")]
 
 
 class TableSpec(DataSpec, title="Table"):
-    """A CSV, TSV, Parquet or Arrow file of your own: texts or numbers, and a label.
+    """A CSV, TSV, Parquet or Arrow file of your own: texts or columns, and a label.
 
-    The first line of a CSV or TSV file names the columns.
+    The first line of a CSV or TSV file names the columns; cells are divided by what divides these.
     """
 
     key_order: ClassVar[tuple[str, ...]] = (
@@ -48,6 +47,10 @@ class TableSpec(DataSpec, title="Table"):
         "targets",
         "text",
         "numbers",
+        "columns",
+        "missing_values",
+        "decimal",
+        "unlabelled",
         "classes",
     )
 
@@ -80,7 +83,8 @@ class TableSpec(DataSpec, title="Table"):
     )
     text: tuple[_ColumnName, ...] = key(
         (),
-        "One column of text, or two whose texts form a pair; empty where records are numbers.",
+        "One column of text, or two whose texts form a pair. Exactly one of text, numbers and "
+        "columns says what a record is.",
         title="Text columns",
         max_length=2,
         examples=(("letter",),),
@@ -88,10 +92,33 @@ class TableSpec(DataSpec, title="Table"):
     numbers: tuple[_ColumnName, ...] = key(
         (),
         "Columns of numbers, used as they stand: scale them before by constants that do not "
-        "depend on the records. Empty where records are texts.",
+        "depend on the records.",
         title="Number columns",
         max_length=10_000,
         examples=(("age", "pressure"),),
+    )
+    columns: tuple[Column, ...] = key(
+        (),
+        "Columns that are prepared here, each by constants that it declares: nothing is computed "
+        "from the records. A column that is not listed is not read.",
+        title="Columns",
+        max_length=MOST_COLUMNS,
+        examples=((), ({"name": "age", "kind": "number", "low": 0.0, "high": 120.0},)),
+    )
+    missing_values: MissingValues = ()
+    decimal: Literal["point", "comma"] = key(
+        "point",
+        "How numbers of a CSV or TSV file are written: 1.5, or 1,5 with comma. Signs between "
+        "thousands are not read.",
+        title="Decimal sign",
+        examples=("point", "comma"),
+    )
+    unlabelled: Literal["refuse", "leave_out"] = key(
+        "refuse",
+        "What happens to a record without label or target: refuse ends with its line; leave_out "
+        "reads the table without it. An empty cell is never a class.",
+        title="Records without label",
+        examples=("refuse", "leave_out"),
     )
     classes: tuple[_ClassName, ...] = key(
         (),
@@ -112,17 +139,56 @@ class Columns:
         label: Column of the class; None where there are targets.
         targets: Columns of numbers that are to be told.
         text: One or two columns of text; empty where records are numbers.
-        numbers: Columns of numbers; empty where records are texts.
+        preparation: What makes numbers of other columns; None where records are texts.
         client: Column that says whose a record is, or None.
         classes: The labels that may occur, in their order; empty for those that do.
+        missing_values: Texts that count as an empty cell.
+        leave_out: Whether records without label or target are left out.
     """
 
     label: str | None
     text: tuple[str, ...]
-    numbers: tuple[str, ...]
+    preparation: Preparation | None
     client: str | None
     classes: tuple[str, ...]
     targets: tuple[str, ...] = ()
+    missing_values: tuple[str, ...] = ()
+    leave_out: bool = False
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The columns that the model is to tell."""
+        return self.targets if self.label is None else (self.label,)
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """The columns that it is given."""
+        return self.text or (self.preparation.names if self.preparation is not None else ())
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        return (*self.told, *self.content, *([self.client] if self.client else []))
+
+    def lacks_label(self, cells: Sequence[str], place: str) -> bool:
+        """Whether a record without label or target is left out.
+
+        Args:
+            cells: Those of `told`.
+            place: What to call its line.
+
+        Raises:
+            DataError: If it is not, and may not be left out.
+        """
+        for name, cell in zip(self.told, cells, strict=True):
+            if is_empty(cell, self.missing_values):
+                if self.leave_out:
+                    return True
+                raise DataError(
+                    f"{place}: the column {name} is empty there; give the label, or have such "
+                    "records left out: data.unlabelled: leave_out"
+                )
+        return False
 
 
 def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
@@ -132,7 +198,7 @@ def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
     def read() -> Reading:
         names: tuple[str, ...] = ()
         if columns.label is not None:
-            names = columns.classes or _names(files.values(), columns.label)
+            names = columns.classes or _names(files.values(), columns)
         numbers = {name: number for number, name in enumerate(names)}
         parts = {part: _chunks(file, columns, numbers) for part, file in files.items()}
         return Reading(parts, len(names) or None, names or columns.targets)
@@ -146,19 +212,20 @@ def unlabelled(path: Path, keys: TableSpec) -> Iterator[Chunk]:
 
     Columns are found by their names; whatever else the table has is not looked at.
     """
-    yield from _chunks(path, Columns(None, keys.text, keys.numbers, None, ()), {})
+    columns = Columns(
+        None, keys.text, Preparation.of(keys), None, (), missing_values=keys.missing_values
+    )
+    yield from _chunks(path, columns, {})
 
 
-def _names(files: Iterable[Path], column: str) -> tuple[str, ...]:
+def _names(files: Iterable[Path], columns: Columns) -> tuple[str, ...]:
     """The labels that occur: whole numbers in their order, other names in that of the alphabet."""
+    (column,) = columns.told
     found: set[str] = set()
     for file in files:
         for number, (label,) in _selected(file, [column]):
-            if not label.strip():
-                raise DataError(
-                    f"{where(file)}: line {number}: the column {column} is empty there; give the "
-                    "label, leave the record out, or name data.classes"
-                )
+            if columns.lacks_label([label], f"{where(file)}: line {number}"):
+                continue
             found.add(label)
             if len(found) > 10_000:
                 raise DataError(
@@ -182,16 +249,12 @@ def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str
         return
     header: list[str] | None = None
     places: list[int] = []
-    for number, cells in rows(path, quoting=True):
+    for number, cells in rows(path, True, wanted):
         if header is None:
             header = cells
             for name in wanted:
                 if header.count(name) != 1:
-                    raise DataError(
-                        f"{where(path)}: the column {name!r} is there {header.count(name)} times "
-                        f"among the {len(header)} of the first line{close_to(name, header)}; a "
-                        "table begins with the names of its columns"
-                    )
+                    raise DataError(f"{where(path)}: {not_once(name, header)}")
             places = [header.index(name) for name in wanted]
         elif len(cells) != len(header):
             raise DataError(
@@ -204,51 +267,61 @@ def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str
 
 
 def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[Chunk]:
-    content = columns.text or columns.numbers
-    targets = columns.targets if columns.label is None else (columns.label,)
-    wanted = [*targets, *content, *([columns.client] if columns.client else [])]
+    inputs, outputs = len(columns.content), len(columns.told)
+    if path.suffix.lower() in columnar.ENDINGS and columns.preparation is not None:
+        # Its numbers are numbers, however a country writes them.
+        columns = replace(columns, preparation=replace(columns.preparation, decimal="point"))
     labels: list[Any] = []
     records: list[list[str]] = []
     clients: list[str] = []
-    for number, cells in _selected(path, wanted):
+    places: list[str] = []
+    for number, cells in _selected(path, columns.wanted):
         place = f"{where(path)}: line {number}"
-        told = cells[: len(targets)]
-        if columns.label is None:
-            _check_numbers(told, targets, place)
-            labels.append([float(cell) for cell in told])
-        elif told[0] not in numbers:
-            raise DataError(
-                f"{place}: its label is not one of data.classes ({', '.join(list(numbers)[:10])})"
-            )
-        else:
-            labels.append(numbers[told[0]])
-        records.append(cells[len(targets) : len(targets) + len(content)])
-        if columns.numbers:
-            _check_numbers(records[-1], columns.numbers, place)
+        told = cells[:outputs]
+        if columns.lacks_label(told, place):
+            continue
+        labels.append(_label(told, columns, numbers, place))
+        records.append(cells[outputs : outputs + inputs])
+        places.append(place)
         if columns.client:
+            if not cells[-1].strip():
+                raise DataError(
+                    f"{place}: the column {columns.client} is empty there; say whose record it is"
+                )
             clients.append(cells[-1])
         if len(labels) == CHUNK:
-            yield _chunk(records, labels, clients, columns)
-            labels, records, clients = [], [], []
+            yield _chunk(records, labels, clients, columns, places)
+            labels, records, clients, places = [], [], [], []
     if labels:
-        yield _chunk(records, labels, clients, columns)
+        yield _chunk(records, labels, clients, columns, places)
 
 
-def _check_numbers(cells: Sequence[str], names: Sequence[str], place: str) -> None:
-    for name, cell in zip(names, cells, strict=True):
-        # Python reads 1_000 and digits of all scripts too, which another program would not.
-        if _NUMBER.fullmatch(cell.strip()) and abs(float(cell)) < _LARGEST:
-            continue
+def _label(told: list[str], columns: Columns, numbers: dict[str, int], place: str) -> Any:
+    """The number of a class, or the targets in its place."""
+    if columns.label is not None:
+        if told[0] in numbers:
+            return numbers[told[0]]
+        known = ", ".join(list(numbers)[:10])
+        raise DataError(f"{place}: its label is not one of data.classes ({known})")
+    decimal = columns.preparation.decimal if columns.preparation is not None else "point"
+    found = [number_in(cell, decimal) for cell in told]
+    if None in found:
+        name = columns.targets[found.index(None)]
         raise DataError(f"{place}: the column {name} holds no finite number there; give one")
+    return found
 
 
 def _chunk(
-    records: list[list[str]], labels: list[Any], clients: list[str], columns: Columns
+    records: list[list[str]],
+    labels: list[Any],
+    clients: list[str],
+    columns: Columns,
+    places: list[str],
 ) -> Chunk:
     known = np.array(labels, np.int64 if columns.label is not None else np.float64)
     owners = tuple(clients) if columns.client else None
-    if columns.numbers:
-        values = np.array(records, np.float64).astype(np.float32)
+    if columns.preparation is not None:
+        values = columns.preparation.prepare(records, places.__getitem__)
         return Chunk(Numbers(values), known, owners)
     first = tuple(record[0] for record in records)
     second = tuple(record[1] for record in records) if len(columns.text) == 2 else None
@@ -259,10 +332,12 @@ def _find(path: Path, keys: TableSpec, _: Preprocessing) -> Source:
     columns = Columns(
         label=keys.label,
         text=keys.text,
-        numbers=keys.numbers,
+        preparation=Preparation.of(keys),
         client=keys.partition.column if keys.partition.kind == "column" else None,
         classes=keys.classes,
         targets=keys.targets,
+        missing_values=keys.missing_values,
+        leave_out=keys.unlabelled == "leave_out",
     )
     return table(path, Path(keys.test_path) if keys.test_path else None, columns)
 
@@ -288,9 +363,33 @@ def _check_columns(get: Values) -> Contradictions:
     elif kind == TOKENS:
         message = "a table has no column of a class for each token; use arrays or given"
         yield ("data", "dataset"), message
-    columns = {("data", "text"), ("data", "numbers")}
-    if not columns & get.bad and len([path for path in columns if get(*path)]) != 1:
-        yield ("data", "text"), "give columns of text or columns of numbers, one of the two"
+    content = [("data", name) for name in ("text", "numbers", "columns")]
+    given = [path for path in content if get(*path)]
+    if not set(content) & get.bad and len(given) != 1:
+        found = f"given beside {given[0][1]}" if given else "missing"
+        yield (
+            given[1] if given else content[0],
+            f"{found}; give columns of text, numbers as they stand, or columns that are prepared: "
+            "one of text, numbers and columns",
+        )
+    yield from _classes(get)
+    yield from column_section.contradictions(get)
+
+
+def _classes(get: Values) -> Contradictions:
+    path = ("data", "classes")
+    classes = get(*path) or ()
+    if path not in get.bad:
+        empty = {name for name in classes if is_empty(name, get("data", "missing_values") or ())}
+        if empty:
+            yield path, f'holds "{min(empty)}", an empty cell, which is never a class; remove it'
+        elif len(classes) == 1:
+            yield path, "holds one class; there are two or more to tell apart"
+        elif len(set(classes)) != len(classes):
+            yield path, "holds a class twice; give it once"
+    if get("data", "unlabelled") == "leave_out" and get("data", "partition", "file") is not None:
+        message = "found leave_out, but data.partition.file has a line for each record of the file"
+        yield ("data", "unlabelled"), f"{message}; use a column, or refuse"
 
 
 register(
@@ -298,7 +397,7 @@ register(
         name="table",
         keys=TableSpec,
         summary="your own CSV, TSV, Parquet or Arrow file: one or two columns of text, or columns "
-        "of numbers, and a label or targets",
+        "of numbers, categories and dates, and a label or targets",
         origin="yours",
         licence="yours",
         find=_find,
@@ -306,7 +405,7 @@ register(
         has_columns=True,
         has_targets=True,
         unlabelled=unlabelled,
-        read_by=("text", "numbers"),
+        read_by=("text", "numbers", "columns", "missing_values", "decimal"),
         place=7,
     )
 )

@@ -170,7 +170,7 @@ def test_parquet_and_arrow_are_tables_as_csv_is(tmp_path, ending):
     found = load(section(path=str(path), **keys))
     assert found.classes == 2
     assert found.clients.tolist() == found.train.labels.tolist()
-    with pytest.raises(DataError, match=r"'pressur' is there 0 times.*; did you mean 'pressure'"):
+    with pytest.raises(DataError, match=r"names is 'pressur'; did you mean 'pressure'"):
         load(section(path=str(path), **{**keys, "numbers": ["pressur"]}))
     path.write_bytes(SECRET.encode() * 10)
     with pytest.raises(DataError, match=rf"not a readable {ending} file \(Arrow") as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from dpfedadamw.data.datasets import load
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.spec import GivenPartition, schema
+from dpfedadamw.spec.column_section import BooleanColumn, DateColumn, NumberColumn
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import TOY_TEXT, data_spec, write_folder
 
@@ -148,6 +150,86 @@ def test_what_is_no_number_and_no_label_is_refused_with_its_line(line, said, tmp
         return
     with pytest.raises(DataError, match=said):
         load(spec)
+
+
+@pytest.mark.parametrize(
+    ("first", "sign"),
+    [
+        ("", ","),
+        ("", ";"),
+        ("", "\t"),
+        ("", "|"),
+        ("\ufeff", ";"),
+        ("sep=;\r\n", ";"),
+        ("sep=#\n", "#"),
+    ],
+)
+def test_a_table_is_divided_by_what_divides_its_first_line(first, sign, tmp_path):
+    lines = ["age#a;b, or\tc|d#sick", *(f"{n}#x#{'yes' if n % 2 else 'no'}" for n in range(8))]
+    cells = [[f'"{cell}"' for cell in line.split("#")] for line in lines]
+    text = first + "\r\n".join(sign.join(line) for line in cells)
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8", newline="")
+    data = load(data_spec("table", tmp_path / "t.csv", label="sick", numbers=("age",)))
+    assert sorted(data.train.inputs[:][:, 0].tolist() + data.test.inputs[:][:, 0].tolist()) == [
+        *range(8)
+    ]
+
+
+def test_a_table_whose_columns_are_found_is_divided_as_its_ending_says(tmp_path):
+    (tmp_path / "t.csv").write_text("age,sick,a;b;c;d;e\n" + "1,yes,x\n2,no,x\n" * 4)
+    assert load(data_spec("table", tmp_path / "t.csv", label="sick", numbers=("age",))).classes == 2
+
+
+def test_records_without_label_are_left_out_where_the_spec_says_so(tmp_path):
+    lines = [f"{n},{('yes', 'no', '', 'NA')[n % 4]},{'ab'[n % 2]}\n" for n in range(16)]
+    (tmp_path / "t.csv").write_text("age,sick,who\n" + "".join(lines))
+    keys = {"label": "sick", "numbers": ("age",), "partition": GivenPartition(column="who")}
+    spec = data_spec(
+        "table", tmp_path / "t.csv", unlabelled="leave_out", missing_values=("NA",), **keys
+    )
+    data = load(spec)
+    ages = [*data.train.inputs[:][:, 0].tolist(), *data.test.inputs[:][:, 0].tolist()]
+    assert (sorted(ages), data.classes) == ([0, 1, 4, 5, 8, 9, 12, 13], 2)
+    assert len(data.clients) == len(data.train)
+    with pytest.raises(DataError, match="line 4: the column sick is empty there"):
+        load(spec.replace(unlabelled="refuse"))
+
+
+def test_a_record_without_client_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("age,sick,who\n1,yes,a\n2,no, \n")
+    keys = {"label": "sick", "numbers": ("age",), "partition": GivenPartition(column="who")}
+    with pytest.raises(DataError, match="line 3: the column who is empty there; say whose"):
+        load(data_spec("table", tmp_path / "t.csv", **keys))
+
+
+def test_prepared_columns_are_read_alike_from_csv_and_parquet(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = (
+        NumberColumn(name="age", low=0.0, high=10.0, indicator=True),
+        BooleanColumn(name="old"),
+        DateColumn(name="day", low="2020-01-01", high="2020-12-31"),
+    )
+    days = [datetime(2020, 1, 1 + n, 12) for n in range(10)]
+    ages = [None, float("nan"), *(n + 0.5 for n in range(2, 10))]
+    told = {"age": ages, "old": [n > 4 for n in range(10)], "day": days, "sick": [0, 1] * 5}
+    parquet.write_table(arrow.table(told), tmp_path / "t.parquet")
+    lines = [f"{'' if n < 2 else f'{n},5'};{n > 4};{days[n]};{n % 2}\n" for n in range(10)]
+    (tmp_path / "t.csv").write_text("age;old;day;sick\n" + "".join(lines))
+    made = [
+        load(data_spec("table", tmp_path / name, label="sick", columns=columns, decimal="comma"))
+        for name in ("t.csv", "t.parquet")
+    ]
+    assert made[0].input_shape == (4,)
+    assert torch.equal(made[0].train.inputs[:], made[1].train.inputs[:])
+
+
+@pytest.mark.parametrize("name", ["t.xlsx", "t.ods", "t.sav", "t.json"])
+def test_what_is_no_table_is_said_to_be_none(name, tmp_path):
+    (tmp_path / name).write_bytes(b"PK\3\4")
+    with pytest.raises(DataError, match="save it"):
+        load(data_spec("table", tmp_path / name, label="sick", numbers=("age",)))
 
 
 @pytest.mark.parametrize("classes", [(), ("yes",)])

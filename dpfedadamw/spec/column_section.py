@@ -1,0 +1,297 @@
+"""The items of `data.columns`: what a column of a table holds, and how it becomes numbers.
+
+All of it is constants that are known before a record is read. What is computed from private records
+(a mean, the largest value, which categories occur) is a release, and nothing would pay for it.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
+
+from dpfedadamw.spec.section import (
+    Absent,
+    AbsentInteger,
+    AbsentText,
+    AbsentTexts,
+    Section,
+    key,
+    one_of,
+)
+from dpfedadamw.spec.values import Contradictions, Values
+
+MOST_COLUMNS = 10_000
+_CONSTANT = (
+    "what is computed from private records is a release that nothing pays for; give a constant "
+    "that is known without them, as from a data dictionary or a public sample"
+)
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_DATE_WORDS = "a date such as 2020-01-31"
+
+_Category = Annotated[
+    str,
+    key(
+        ...,
+        "A category as it stands in the table.",
+        title="Category",
+        min_length=1,
+        max_length=200,
+        examples=("ward A",),
+    ),
+]
+_Word = Annotated[
+    str, key(..., "A cell's text.", title="Word", min_length=1, max_length=50, examples=("yes",))
+]
+
+
+class ColumnSpec(Section, title="Column"):
+    """A column of a table, and the constants by which its cells become numbers."""
+
+    key_order: ClassVar[tuple[str, ...]] = ("name", "kind", "low", "high", "scale", "format")
+
+    name: str = key(
+        ...,
+        "Name of the column, as the table's first line has it.",
+        title="Column name",
+        min_length=1,
+        max_length=200,
+        examples=("age", "ward"),
+    )
+    kind: str = key(..., "What the column holds.", title="Kind of column")
+    low: Annotated[Any, Absent()] = None
+    high: Annotated[Any, Absent()] = None
+    scale: AbsentText = None
+    format: AbsentText = None
+    categories: AbsentTexts = None
+    buckets: AbsentInteger = None
+    unseen: AbsentText = None
+    true_words: AbsentTexts = None
+    false_words: AbsentTexts = None
+    missing: Annotated[Any, Absent()] = None
+    indicator: bool = key(
+        False,
+        "Adds a number that is 1 where the cell is empty and 0 elsewhere. With it missing may be "
+        "left out; without both an empty cell is refused.",
+        examples=(False, True),
+    )
+
+
+class NumberColumn(ColumnSpec, title="Numbers"):
+    """Numbers, held to bounds and scaled to −1 to 1."""
+
+    kind: Literal["number"] = "number"
+    low: float = key(
+        ...,
+        "Lower bound: smaller values count as it. It becomes −1.",
+        title="Lower bound",
+        why=_CONSTANT,
+        ge=-1e30,
+        le=1e30,
+        examples=(0.0,),
+    )
+    high: float = key(
+        ...,
+        "Upper bound: larger values count as it. It becomes 1.",
+        title="Upper bound",
+        why=_CONSTANT,
+        ge=-1e30,
+        le=1e30,
+        examples=(120.0,),
+    )
+    scale: Literal["linear", "log"] = key(
+        "linear",
+        "linear, or log for a column whose order of magnitude is not known: x is replaced by "
+        "sign(x)·log(1 + |x|), and so are the bounds.",
+        examples=("linear", "log"),
+    )
+    missing: float | None = key(
+        None,
+        "Number that stands for an empty cell, in the column's unit. Null refuses empty cells, or "
+        "takes the middle of the scale where indicator is true.",
+        title="Number of an empty cell",
+        why=_CONSTANT,
+        ge=-1e30,
+        le=1e30,
+        examples=(None, 40.0),
+    )
+
+
+class CategoryColumn(ColumnSpec, title="Categories"):
+    """One of several texts; each category becomes a number that is 1 there and 0 elsewhere."""
+
+    kind: Literal["category"] = "category"
+    categories: tuple[_Category, ...] = key(
+        (),
+        "All categories, in their order. Empty where buckets are given.",
+        why=_CONSTANT,
+        max_length=MOST_COLUMNS,
+        examples=((), ("A", "B", "C")),
+    )
+    buckets: int | None = key(
+        None,
+        "In place of categories that are not known: to how many numbers a public hash (SHA-256) "
+        "deals the texts out, whatever they are. Two texts in one bucket are not told apart. "
+        "Null where categories are given.",
+        unit="numbers",
+        ge=2,
+        le=4096,
+        examples=(None, 64),
+    )
+    unseen: Literal["refuse", "other"] = key(
+        "refuse",
+        "What a text does that is none of the categories: refuse ends with the file's line; other "
+        "adds a number that is 1 for all of them.",
+        title="Unseen category",
+        examples=("refuse", "other"),
+    )
+    missing: str | None = key(
+        None,
+        "Category that an empty cell counts as. Null refuses empty cells, or makes all numbers of "
+        "the categories 0 where indicator is true.",
+        title="Category of an empty cell",
+        min_length=1,
+        max_length=200,
+        examples=(None, "unknown"),
+    )
+
+
+class BooleanColumn(ColumnSpec, title="Truth values"):
+    """True or false, as 1 or 0; upper and lower case are the same."""
+
+    kind: Literal["boolean"] = "boolean"
+    true_words: tuple[_Word, ...] = key(
+        ("true", "yes", "t", "y", "1"),
+        "Cells that mean true.",
+        title="Words for true",
+        max_length=50,
+        examples=(("ja",),),
+    )
+    false_words: tuple[_Word, ...] = key(
+        ("false", "no", "f", "n", "0"),
+        "Cells that mean false.",
+        title="Words for false",
+        max_length=50,
+        examples=(("nein",),),
+    )
+    missing: bool | None = key(
+        None,
+        "What an empty cell counts as. Null refuses empty cells, or makes it 0 where indicator is "
+        "true.",
+        title="Value of an empty cell",
+        examples=(None, False),
+    )
+
+
+class DateColumn(ColumnSpec, title="Dates"):
+    """Days, held to bounds and scaled to −1 to 1; a time of day behind the date is not read."""
+
+    kind: Literal["date"] = "date"
+    low: str = key(
+        ...,
+        "First day: earlier ones count as it. It becomes −1.",
+        title="First day",
+        why=_CONSTANT,
+        pattern=_DATE,
+        expected=_DATE_WORDS,
+        examples=("2000-01-01",),
+    )
+    high: str = key(
+        ...,
+        "Last day: later ones count as it. It becomes 1.",
+        title="Last day",
+        why=_CONSTANT,
+        pattern=_DATE,
+        expected=_DATE_WORDS,
+        examples=("2030-12-31",),
+    )
+    format: Literal["YYYY-MM-DD", "YYYYMMDD", "DD.MM.YYYY", "DD/MM/YYYY", "MM/DD/YYYY"] = key(
+        "YYYY-MM-DD",
+        "How days stand in the table.",
+        title="Form of a date",
+        examples=("YYYY-MM-DD", "DD.MM.YYYY"),
+    )
+    missing: str | None = key(
+        None,
+        "Day that stands for an empty cell. Null refuses empty cells, or takes the middle where "
+        "indicator is true.",
+        title="Day of an empty cell",
+        why=_CONSTANT,
+        pattern=_DATE,
+        expected=f"{_DATE_WORDS}, or null",
+        examples=(None, "2015-01-01"),
+    )
+
+
+COLUMN = one_of("kind", NumberColumn, CategoryColumn, BooleanColumn, DateColumn)
+Column = Annotated[ColumnSpec, COLUMN]
+MissingValues = Annotated[
+    tuple[_Word, ...],
+    key(
+        (),
+        "Texts that count as an empty cell, such as NA, in the label's column too.",
+        title="Missing values",
+        max_length=50,
+        examples=((), ("NA", "?")),
+    ),
+]
+
+
+def contradictions(get: Values) -> Contradictions:
+    """What items of `data.columns` contradict, each other or themselves."""
+    names: set[str] = set()
+    for number, _ in enumerate(get("data", "columns") or ()):
+        path = ("data", "columns", number)
+        name, kind = get(*path, "name"), get(*path, "kind")
+        if name in names:
+            yield (*path, "name"), f"{name} is there twice; a column is read once"
+        if isinstance(name, str):
+            names.add(name)
+        if kind in ("number", "date"):
+            yield from _bounds(get, path, kind)
+        elif kind == "category":
+            yield from _categories(get, path)
+        elif kind == "boolean":
+            true, false = get(*path, "true_words") or (), get(*path, "false_words") or ()
+            both = {word.casefold() for word in true} & {word.casefold() for word in false}
+            if both:
+                yield (*path, "false_words"), f"holds {min(both)}, which means true; give it once"
+
+
+def _bounds(get: Values, path: tuple[str | int, ...], kind: str) -> Contradictions:
+    ends: dict[str, Any] = {end: get(*path, end) for end in ("low", "high", "missing")}
+    if kind == "date":
+        for end, day in ends.items():
+            if isinstance(day, str):
+                try:
+                    ends[end] = date.fromisoformat(day)
+                except ValueError:
+                    ends[end] = None
+                    yield (*path, end), f"found {day}, and there is no such day; correct it"
+    if ends["low"] is not None and ends["high"] is not None and not ends["low"] < ends["high"]:
+        yield (*path, "high"), f"found {ends['high']}, but low is {ends['low']}; give a larger one"
+
+
+def _categories(get: Values, path: tuple[str | int, ...]) -> Contradictions:
+    listed, buckets = (*path, "categories"), (*path, "buckets")
+    if {listed, buckets} & get.bad:
+        return
+    found = get(*listed) or ()
+    if bool(found) == (get(*buckets) is not None):
+        given = "both are given" if found else "neither is given"
+        yield (
+            listed,
+            f"{given}; list all categories, which are known without the records, or give buckets: "
+            "64, to which a public hash deals them out",
+        )
+        return
+    if len(set(found)) != len(found):
+        twice = next(one for number, one in enumerate(found) if one in found[:number])
+        yield listed, f"holds {twice} twice; give it once"
+    if not found and get(*path, "unseen") == "other":
+        yield (*path, "unseen"), "found other, but every text has a bucket; leave it out"
+    missing = get(*path, "missing")
+    if found and missing is not None and missing not in found:
+        yield (*path, "missing"), f"found {missing}, which is none of categories; use one, or null"
+    empty = set(get("data", "missing_values") or ()) & set(found)
+    if empty:
+        yield listed, f"holds {min(empty)}, which data.missing_values says is an empty cell"
