@@ -15,21 +15,47 @@ ENDINGS = (".parquet", ".arrow", ".feather")
 _ROWS = 4096
 
 
+def names(path: Path) -> list[str]:
+    """Names of a file's columns.
+
+    Raises:
+        DataError: If pyarrow is not installed, or the file is damaged.
+    """
+    arrow, parquet, ipc = _libraries(path)
+    with opened(path) as stream:
+        try:
+            if path.suffix.lower() == ".parquet":
+                return list(parquet.ParquetFile(stream).schema_arrow.names)
+            return list(ipc.open_file(stream).schema.names)
+        except arrow.ArrowException as error:
+            raise _damaged(path, error) from None
+
+
+def _libraries(path: Path) -> tuple[Any, Any, Any]:
+    try:
+        arrow, parquet, ipc = map(import_module, ("pyarrow", "pyarrow.parquet", "pyarrow.ipc"))
+    except ImportError:
+        raise DataError(
+            f"{where(path)}: reading it needs pyarrow: pip install 'dpfedadamw[parquet]', or save "
+            "the table as CSV"
+        ) from None
+    return arrow, parquet, ipc
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    # What the library says of a damaged file may quote it.
+    return DataError(
+        f"{where(path)}: not a readable {path.suffix[1:]} file ({type(error).__name__})"
+    )
+
+
 def selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Number of a row, from 1 on, and the wanted columns' cells as text, empty where null.
 
     Raises:
         DataError: If pyarrow is not installed, the file is damaged, or lacks a column.
     """
-    try:
-        arrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-        ipc: Any = import_module("pyarrow.ipc")
-    except ImportError:
-        raise DataError(
-            f"{where(path)}: reading it needs pyarrow: pip install 'dpfedadamw[parquet]', or save "
-            "the table as CSV"
-        ) from None
+    arrow, parquet, ipc = _libraries(path)
     with opened(path) as stream:
         try:
             if path.suffix.lower() == ".parquet":
@@ -47,10 +73,7 @@ def selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]
                     row += 1
                     yield row, [_text(cell) for cell in cells]
         except arrow.ArrowException as error:
-            # What the library says of a damaged file may quote it.
-            raise DataError(
-                f"{where(path)}: not a readable {path.suffix[1:]} file ({type(error).__name__})"
-            ) from None
+            raise _damaged(path, error) from None
 
 
 def _check_columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:

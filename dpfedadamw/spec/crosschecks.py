@@ -151,6 +151,11 @@ def _records(get: Values) -> Contradictions:
         both = [name for name in get(*path) or () if name in told]
         if both:
             yield path, f"holds {both[0]}, which is what the model is to tell; remove it"
+    person = get("data", "person")
+    told_or_read = (*told, *(get("data", "text") or ()), *(get("data", "numbers") or ()))
+    if person is not None and person in told_or_read:
+        message = f"found {person}, which the model reads or is to tell; it may name people alone"
+        yield ("data", "person"), f"{message}: remove it there"
     if get("data", "validation", "fraction") and get("data", "validation", "public") is False:
         message = (
             "validation records are evaluated without noise and must be public; say public: true, "

@@ -17,7 +17,13 @@ from dpfedadamw.data.lines import close_to, rows
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
 from dpfedadamw.preprocessing import Preprocessing
-from dpfedadamw.spec.data_section import CacheFolder, DataSpec, RequiredPath, TestFraction
+from dpfedadamw.spec.data_section import (
+    CacheFolder,
+    DataSpec,
+    PersonColumn,
+    RequiredPath,
+    TestFraction,
+)
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from dpfedadamw.spec.values import Contradictions, Values
@@ -49,6 +55,7 @@ class TableSpec(DataSpec, title="Table"):
         "text",
         "numbers",
         "classes",
+        "person",
     )
 
     dataset: Literal["table"] = "table"
@@ -100,6 +107,7 @@ class TableSpec(DataSpec, title="Table"):
         max_length=10_000,
         examples=(("benign", "malignant"),),
     )
+    person: PersonColumn = None
     cache: CacheFolder = None
     test_fraction: TestFraction = 0.2
 
@@ -115,6 +123,7 @@ class Columns:
         numbers: Columns of numbers; empty where records are texts.
         client: Column that says whose a record is, or None.
         classes: The labels that may occur, in their order; empty for those that do.
+        person: Column that says whom a record is about, or None.
     """
 
     label: str | None
@@ -123,6 +132,7 @@ class Columns:
     client: str | None
     classes: tuple[str, ...]
     targets: tuple[str, ...] = ()
+    person: str | None = None
 
 
 def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
@@ -167,6 +177,28 @@ def _names(files: Iterable[Path], column: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def columns_of(path: Path) -> list[str]:
+    """Names of a table's columns.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    if path.suffix.lower() in columnar.ENDINGS:
+        return columnar.names(path)
+    header = next(iter(rows(path, quoting=True)), None)
+    return [] if header is None else header[1]
+
+
+def cells_of(path: Path, column: str) -> Iterator[str]:
+    """The cells of one column as text.
+
+    Raises:
+        DataError: If the table cannot be read.
+    """
+    for _, (cell,) in _selected(path, [column]):
+        yield cell
+
+
 def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of the wanted columns, found by the header."""
     if path.suffix.lower() in columnar.ENDINGS:
@@ -198,10 +230,11 @@ def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str
 def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[Chunk]:
     content = columns.text or columns.numbers
     targets = columns.targets if columns.label is None else (columns.label,)
-    wanted = [*targets, *content, *([columns.client] if columns.client else [])]
+    owners = [one for one in (columns.client, columns.person) if one is not None]
+    wanted = [*targets, *content, *owners]
     labels: list[Any] = []
     records: list[list[str]] = []
-    clients: list[str] = []
+    named: list[list[str]] = []
     for number, cells in _selected(path, wanted):
         place = f"{where(path)}: line {number}"
         told = cells[: len(targets)]
@@ -217,13 +250,17 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
         records.append(cells[len(targets) : len(targets) + len(content)])
         if columns.numbers:
             _check_numbers(records[-1], columns.numbers, place)
-        if columns.client:
-            clients.append(cells[-1])
+        named.append(cells[len(wanted) - len(owners) :])
+        if columns.person and not named[-1][-1].strip():
+            raise DataError(
+                f"{place}: the column {columns.person} is empty there; name the person, or leave "
+                "the record out"
+            )
         if len(labels) == CHUNK:
-            yield _chunk(records, labels, clients, columns)
-            labels, records, clients = [], [], []
+            yield _chunk(records, labels, named, columns)
+            labels, records, named = [], [], []
     if labels:
-        yield _chunk(records, labels, clients, columns)
+        yield _chunk(records, labels, named, columns)
 
 
 def _check_numbers(cells: Sequence[str], names: Sequence[str], place: str) -> None:
@@ -235,16 +272,17 @@ def _check_numbers(cells: Sequence[str], names: Sequence[str], place: str) -> No
 
 
 def _chunk(
-    records: list[list[str]], labels: list[Any], clients: list[str], columns: Columns
+    records: list[list[str]], labels: list[Any], named: list[list[str]], columns: Columns
 ) -> Chunk:
     known = np.array(labels, np.int64 if columns.label is not None else np.float64)
-    owners = tuple(clients) if columns.client else None
+    owners = tuple(one[0] for one in named) if columns.client else None
+    people = tuple(one[-1] for one in named) if columns.person else None
     if columns.numbers:
         values = np.array(records, np.float64).astype(np.float32)
-        return Chunk(Numbers(values), known, owners)
+        return Chunk(Numbers(values), known, owners, people)
     first = tuple(record[0] for record in records)
     second = tuple(record[1] for record in records) if len(columns.text) == 2 else None
-    return Chunk(Texts(first, second), known, owners)
+    return Chunk(Texts(first, second), known, owners, people)
 
 
 def _find(path: Path, keys: TableSpec, _: Preprocessing) -> Source:
@@ -255,6 +293,7 @@ def _find(path: Path, keys: TableSpec, _: Preprocessing) -> Source:
         client=keys.partition.column if keys.partition.kind == "column" else None,
         classes=keys.classes,
         targets=keys.targets,
+        person=keys.person,
     )
     return table(path, Path(keys.test_path) if keys.test_path else None, columns)
 
