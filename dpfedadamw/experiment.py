@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -148,7 +148,7 @@ def prepare_with(
         spec.algorithm, model, spec.data.clients, spec.data.seed, spec.privacy.clipping_norm
     )
     spec, plan = _planned(
-        spec, _sizes(spec, owner), algorithm.local.queries_per_step, algorithm.sparsification
+        spec, dataset, owner, algorithm.local.queries_per_step, algorithm.sparsification
     )
     return Experiment(
         spec=spec,
@@ -184,7 +184,7 @@ def foresee(spec: Spec) -> RunPlan:
 
             return prepare_with(_pinned(spec), dataset, owner, torch.device("meta")).plan
         model.reads(spec.model, dataset.input_shape)
-    return _planned(spec, _sizes(spec, owner), algorithm.queries_per_step, None)[1]
+    return _planned(spec, dataset, owner, algorithm.queries_per_step, None)[1]
 
 
 def read_inputs(spec: Spec) -> None:
@@ -219,11 +219,18 @@ def _sizes(spec: Spec, owner: NDArray[np.int64]) -> tuple[int, ...]:
 
 
 def _planned(
-    spec: Spec, records: tuple[int, ...], queries: int, sparsification: Sparsification | None
+    spec: Spec,
+    dataset: Dataset,
+    owner: NDArray[np.int64],
+    queries: int,
+    sparsification: Sparsification | None,
 ) -> tuple[Spec, RunPlan]:
     """The spec with its noise multiplier solved, and its plan."""
+    records, people = _sizes(spec, owner), dataset.people_of_train
     spec = solve_noise(spec, records, queries)
     plan = make_plan(spec, records, queries, sparsification)
+    if people is not None:
+        plan = replace(plan, most_records=int(np.unique(people, return_counts=True)[1].max()))
     # Whoever may start a run knows by now that its claim can be made.
     plan.check_cost()
     return spec, plan
@@ -258,7 +265,8 @@ def divide(spec: Spec) -> tuple[Dataset, NDArray[np.int64]]:
         DpfedadamwError: If it cannot be read or divided.
     """
     dataset = read_data(spec)
-    return dataset, partition(spec.data, dataset.strata, dataset.clients)
+    people = dataset.people_of_train
+    return dataset, partition(spec.data, dataset.strata, dataset.clients, people)
 
 
 def read_data(spec: Spec) -> Dataset:

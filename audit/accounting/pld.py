@@ -66,15 +66,16 @@ class Composer:
         # Keeps a hostile ledger from asking for more memory than a machine has.
         reach = max(
             high - low
-            for rate, sigma, _ in self._kinds
-            for low, high in [loss_range(rate, sigma, direction, tail) for direction in DIRECTIONS]
+            for rate, sigma, _, records in self._kinds
+            for direction in DIRECTIONS
+            for low, high in [loss_range(rate, sigma, direction, tail, records)]
         )
         self.interval = max(self.interval, 2.0 * reach / _LARGEST_LENGTH)
         while True:
             self._singles = {
                 direction: tuple(
-                    single_step(rate, sigma, self.interval, direction, tail, fixed_size)
-                    for rate, sigma, fixed_size in self._kinds
+                    single_step(rate, sigma, self.interval, direction, tail, fixed_size, records)
+                    for rate, sigma, fixed_size, records in self._kinds
                 )
                 for direction in DIRECTIONS
             }
@@ -93,8 +94,12 @@ class Composer:
     def _choose_interval(self) -> float:
         orders = fine_orders()
         rdp = np.zeros(len(orders))
-        for (rate, sigma, _), count in zip(self._kinds, self._counts, strict=True):
-            # For fixed sizes too: the Poisson value is close enough to choose a grid by.
+        for (rate, sigma, _, records), count in zip(self._kinds, self._counts, strict=True):
+            # For fixed sizes too: the Poisson value is close enough to choose a grid by; and of
+            # several records, as many as are drawn on average where any is.
+            if records > 1:
+                one, rate = rate, 1.0 - (1.0 - rate) ** records
+                sigma *= rate / (one * records)
             rdp = rdp + count * rdp_of_step(rate, sigma, orders)
         epsilon, order = epsilon_improved(rdp, orders, self._delta)
         epsilon = max(epsilon, 1e-2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Kind = tuple[float, float, bool]
+Kind = tuple[float, float, bool, int]
 
 
 @dataclass(frozen=True)
@@ -18,17 +18,19 @@ class Steps:
             under replace-one.
         steps: how often.
         fixed_size: whether the sample has a fixed size; else it is a Poisson sample.
+        records: of whom the loss is: of one record, or of somebody with so many in Poisson samples.
     """
 
     sampling_rate: float
     noise_multiplier: float
     steps: int
     fixed_size: bool = False
+    records: int = 1
 
     @property
     def kind(self) -> Kind:
         """What one of the queries is."""
-        return self.sampling_rate, self.noise_multiplier, self.fixed_size
+        return self.sampling_rate, self.noise_multiplier, self.fixed_size, self.records
 
 
 def merge(history: Sequence[Steps]) -> tuple[Steps, ...]:
@@ -38,6 +40,6 @@ def merge(history: Sequence[Steps]) -> tuple[Steps, ...]:
         if item.steps > 0:
             counts[item.kind] = counts.get(item.kind, 0) + item.steps
     return tuple(
-        Steps(rate, sigma, steps, fixed_size)
-        for (rate, sigma, fixed_size), steps in sorted(counts.items())
+        Steps(rate, sigma, steps, fixed_size, records)
+        for (rate, sigma, fixed_size, records), steps in sorted(counts.items())
     )

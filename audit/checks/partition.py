@@ -8,14 +8,13 @@ hold.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from audit.checks.base import Check, Judgement, conclude, register
 from audit.checks.shared.contents import contents_faults
-from audit.checks.shared.drawn_partition import drawn, training_rows
+from audit.checks.shared.drawn_partition import drawn, names_people, training_rows
 from audit.errors import AuditError, UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
@@ -80,14 +79,19 @@ def _works_on_its_own(
             reasons.append(f"client {client} works on other records than the partition gives it")
 
 
-def _drawn_again(
-    spec: Mapping[str, Any], holdings: Holdings, records: Records, reasons: list[str]
-) -> str:
+def _drawn_again(bundle: Bundle, holdings: Holdings, records: Records, reasons: list[str]) -> str:
     """The spec's seed gives the same division; what a pass then says."""
-    rows = training_rows(spec, records.records)
+    spec = bundle.readable_spec
+    people: Integers | None = None
+    if names_people(spec):
+        people = bundle.people().stored
+        if len(people) != records.records or records.rows.max(initial=-1) >= len(people):
+            reasons.append("evidence/people.npz: it does not speak of the records that were read")
+            return ""
+    rows = training_rows(spec, records.records, people)
     if rows is not None and not np.array_equal(rows, records.rows):
         reasons.append("the records held out for testing are not those that the spec's seed draws")
-    owners = drawn(spec, records.labels)
+    owners = drawn(spec, records.labels, None if people is None else people[records.rows])
     if owners is None:
         return "the data name each record's client"
     if not np.array_equal(owners, holdings.client_of_record):
@@ -151,9 +155,25 @@ def _equal_contents(holdings: Holdings, records: Records) -> dict[str, object]:
     }
     if most > 1:
         found["group_privacy"] = (
-            f"a person with {most} equal records is protected {most}-fold less (group privacy)"
+            f"a person with {most} equal records is protected less than one with a single one, by "
+            "more than in proportion"
         )
     return found
+
+
+def _shared_with_test(bundle: Bundle, records: Records) -> dict[str, object]:
+    """How many test records are about people who are trained on: a private number.
+
+    Of records that were held out there is none, since the drawing goes by people; a test part of
+    its own may have some.
+    """
+    if not names_people(bundle.readable_spec):
+        return {}
+    people = bundle.people()
+    if people.test is None:
+        return {}
+    shared = np.isin(people.test, people.stored[records.rows])
+    return {"test_records_of_people_trained_on": int(np.count_nonzero(shared))}
 
 
 def _judge(bundle: Bundle) -> Judgement:
@@ -168,7 +188,8 @@ def _judge(bundle: Bundle) -> Judgement:
         private |= _equal_contents(holdings, records)
         if not reasons:
             _works_on_its_own(holdings, records, header, reasons)
-            division = _drawn_again(bundle.readable_spec, holdings, records, reasons)
+            division = _drawn_again(bundle, holdings, records, reasons)
+            private |= _shared_with_test(bundle, records)
             participations = _used(bundle, holdings, reasons)
             same = contents_faults(bundle, holdings, records, reasons)
     except FieldError as error:
@@ -204,8 +225,8 @@ PARTITION = Check(
     "does not give; other contents under a client's own rows, all of them in one round or one in "
     "the batches of many",
     limits="Records are told apart by their place in the data set. Two with the same content, or "
-    "two about the same person, count as two: a person with n records is protected n-fold less "
-    "(group privacy). How often the same content occurs is among the private findings; what "
+    "two about the same person, count as two: a person with several is protected less, by more "
+    "than in proportion. How often the same content occurs is among the private findings; what "
     "records are about is for the data's owner to know. Rows, labels and digests of contents are "
     "those that the trainer recorded; only who has the data can compare them with the digests in "
     "the ledger's header, as re-execution does. Of each batch the content of one record is "

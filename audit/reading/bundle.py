@@ -35,9 +35,11 @@ from audit.reading.loop_evidence import LoopEnd, LoopEvidence, read_loop_end
 from audit.reading.record_evidence import (
     Holdings,
     Moments,
+    People,
     Records,
     read_holdings,
     read_moments,
+    read_people,
     read_records,
 )
 from audit.reading.servers import ServerRound, read_server
@@ -231,6 +233,14 @@ class Bundle:
             UntrustedFileError: it cannot be read.
         """
         return self._of_archive("evidence/records.npz", read_records)
+
+    def people(self) -> People:
+        """Whom the records are about, where the spec names people.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return self._of_archive("evidence/people.npz", read_people)
 
     def moments(self) -> Moments:
         """Moments of each client's numbers as the model reads them.

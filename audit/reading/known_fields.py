@@ -149,6 +149,8 @@ LEDGER: Mapping[str, Shape] = {
         "tuning": {name: dict.fromkeys(_VIEW) for name in ("one_trial", "server_all_trials")},
         "closed_forms": dict.fromkeys(_FORMS),
         "budget": dict.fromkeys(("epsilon", "delta", "charged")),
+        # Of the person with most records, in every round: no more than the worst case tells.
+        "person": dict.fromkeys(("records", "epsilon", "reason")),
         "stopped": dict.fromkeys(("rounds", "max_epsilon")),
         # Of the headline, and so no more than that tells.
         "dp_accounting": dict.fromkeys(
@@ -168,7 +170,7 @@ RUN_FILES = (
 )
 # What the engine and the auditor write into the evidence; of round and client, the numbers.
 EVIDENCE_FILES = (
-    r"evidence/(salt|tuning|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records|end)\.npz)",
+    r"evidence/(salt|tuning|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records|people|end)\.npz)",
     r"evidence/(round|server)-\d{5,}\.npz",
     r"evidence/upload-\d{5,}(-\d{5,})?\.npz",
     r"evidence/(state-\d{5,}\.safetensors|environment-\d+\.json|client-\d{5,}\.jsonl)",

@@ -103,6 +103,32 @@ class Records:
 
 
 @dataclass(frozen=True)
+class People:
+    """Whom records are about, as numbers by which one person is told from another.
+
+    Attributes:
+        stored: person of each record that was read, those held out with them included, [m].
+        test: person of each record of a test part of its own, [t]; None where there is none.
+    """
+
+    stored: Integers
+    test: Integers | None
+
+
+def read_people(arrays: Arrays) -> People:
+    """The archive of whom records are about.
+
+    Raises:
+        FieldError: an array is missing, or does not fit the others.
+    """
+    stored = integers(arrays, "stored", (None, 16))
+    test = integers(arrays, "test", (None, 16)) if "test" in arrays else None
+    both = stored if test is None else np.concatenate([stored, test])
+    numbers = np.unique(both, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+    return People(numbers[: len(stored)], None if test is None else numbers[len(stored) :])
+
+
+@dataclass(frozen=True)
 class Seen:
     """Each batch of a round whose gradient was asked for, and one record of it as it lay in memory.
 

@@ -40,6 +40,7 @@ RUNS = Path("runs")
 # What a spec says of its model where it is handed over.
 HANDED_OVER = "model={name: module}"
 DATA_HANDED_OVER = "data.dataset=given"
+PEOPLE_HANDED_OVER = "data.person=person"
 
 
 @dataclass(frozen=True)
@@ -328,6 +329,9 @@ class Options(TypedDict, total=False):
         data: Records that Python holds already: a frame of pandas, polars, pyarrow or Hugging
             Face, a pair (records, labels) of arrays, a data set of pairs as torch's, or a
             dictionary with "train" and "test" of these. The spec's ``data`` says what columns mean.
+        person: Whom each of these records is about, in their order, as ``data.person`` says of a
+            frame's column; a dictionary with "train" and "test" where ``data`` is one. Names and
+            numbers stay in this process.
         algorithm: An `AlgorithmEntry` of your own. Where the spec does not name it, it takes the
             place of the spec's algorithm, with its own defaults. It is in this process alone.
         device: "auto" (the default), "cpu", "cuda" or "mps".
@@ -354,6 +358,7 @@ class Options(TypedDict, total=False):
     model: nn.Module | None
     loss: Loss | None
     data: Any
+    person: Any
     algorithm: AlgorithmEntry[Any] | None
     device: str
     engine: str
@@ -374,6 +379,7 @@ class _Given:
     model: nn.Module | None = None
     loss: Loss | None = None
     data: Any = None
+    person: Any = None
     algorithm: AlgorithmEntry[Any] | None = None
     device: str = "auto"
     engine: str = "auto"
@@ -420,13 +426,14 @@ class _Given:
 
         module = handed_over(self.model, self.loss)
         code = allowing(self.allow_code, listed, run)
-        data, metrics = holding(self.data), measuring(self.metrics)
+        data, metrics = holding(self.data, self.person), measuring(self.metrics)
         with code, module, data, metrics, ALGORITHMS.lent(self.algorithm):
             yield
 
     def read(self, spec: specs.SpecLike, changes: Sequence[str]) -> Spec:
         """The spec, with what was handed over in the place of what it names."""
-        first = [*handing_over(spec, self.model, self.loss, self.data), *self._named_metrics()]
+        handed = handing_over(spec, self.model, self.loss, self.data, self.person)
+        first = [*handed, *self._named_metrics()]
         if self.algorithm is None:
             return specs.read(spec, [*first, *changes])
         name = self.algorithm.name
@@ -484,8 +491,9 @@ def run(
             the key of the noise is in memory: a PASS then has level 2 of 4, as ``verify().level``
             says. None: 20, where that takes about a minute at most and is possible. 0: none.
         options: By name, as `Options` describes them: ``model=``, ``loss=``, ``data=``,
-            ``algorithm=``, ``device=``, ``engine=``, ``escrow=``, ``callbacks=``, ``trackers=``,
-            ``metrics=``, ``trainer_key=``, ``auditor_key=``, ``timestamp=``, ``allow_code=``.
+            ``person=``, ``algorithm=``, ``device=``, ``engine=``, ``escrow=``, ``callbacks=``,
+            ``trackers=``, ``metrics=``, ``trainer_key=``, ``auditor_key=``, ``timestamp=``,
+            ``allow_code=``.
 
     Returns:
         The finished run.
@@ -677,19 +685,30 @@ def with_a_model(path: Path) -> RunDirectory:
 
 
 def handing_over(
-    spec: specs.SpecLike, model: nn.Module | None, loss: Loss | None, data: Any
+    spec: specs.SpecLike,
+    model: nn.Module | None,
+    loss: Loss | None,
+    data: Any,
+    person: Any = None,
 ) -> list[str]:
     """What a spec says of a module and of records that are handed over, as changes of it.
 
     Raises:
-        DpfedadamwError: If a loss is given without a module, or a dictionary names another model.
+        DpfedadamwError: If a loss is given without a module, people without records, or a
+            dictionary names another model.
     """
+    if person is not None and data is None:
+        raise DpfedadamwError(
+            "person: belongs to records that are handed over, data=…; of a table, name the column "
+            "in data.person"
+        )
     if loss is not None and model is None:
         raise DpfedadamwError(
             "loss: belongs to a module, model=net; beside a spec's model.target, say "
             "model.loss: package.module:function"
         )
     records = [DATA_HANDED_OVER] if data is not None else []
+    records += [PEOPLE_HANDED_OVER] if person is not None else []
     if model is None:
         return records
     if isinstance(spec, Mapping):

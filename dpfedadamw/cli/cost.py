@@ -82,6 +82,10 @@ def epsilon(
             from dpfedadamw.run.headline import epsilon_by_records
 
             people = epsilon_by_records(plan, claim, counts)
+        elif plan.most_records is not None:
+            from dpfedadamw.run.headline import with_people
+
+            claim = with_people(plan, claim)
     # Of rules that divide by a second moment: how much of it can be signal.
     equal = plan.parameters_of_equal_signal() if measured_beta2(loaded.algorithm) else None
     if as_json:

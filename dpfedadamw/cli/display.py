@@ -231,9 +231,19 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         ),
         ("δ", f"{claim['delta']:g}"),
         ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; {_composed_by(server)}"),
+        *_of_a_person(claim),
         *_dp_accounting(claim),
         *_early_end(claim),
     ]
+
+
+def _of_a_person(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    """What a claim on single records means for the person with most of them."""
+    if (told := claim.get("person")) is None or told["records"] == 1:
+        return []
+    epsilon = told.get("epsilon")
+    text = "not computed" if epsilon is None else f"ε = {epsilon_text(epsilon)} if in every round"
+    return [(f"a person with {told['records']:,}", f"{text}: the most records that one has")]
 
 
 _NEIGHBOURS = {

@@ -37,6 +37,9 @@ def init(
     client: Annotated[
         str | None, typer.Option(help="Of a table: the column that says whose a record is.")
     ] = None,
+    person: Annotated[
+        str | None, typer.Option(help="Of a table: the column that says whom a record is about.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(help="A model's name (dpfedadamw list models), or package.module:Net."),
@@ -70,7 +73,7 @@ def init(
     algorithm = algorithm or _asked("algorithm", usual, asking)
     if epsilon is None and unit != "none":
         epsilon = float(_asked("target epsilon", "4", asking))
-    held = _data(data, label, text or [], numbers or [], client) | {"clients": clients}
+    held = _data(data, label, text or [], numbers or [], client, person) | {"clients": clients}
     if client is not None:
         held["partition"] = {"kind": "column", "column": client}
     mapping: dict[str, Any] = {
@@ -86,7 +89,7 @@ def init(
         },
         "privacy": _privacy(unit, epsilon, delta),
     }
-    specs.from_mapping(mapping)
+    checked = specs.from_mapping(mapping)
     written = yamlwriter.write(mapping)
     try:
         with file.open("x", encoding="utf-8") as stream:
@@ -94,10 +97,16 @@ def init(
             stream.write(written)
     except OSError as error:
         refuse(f"{file}: cannot be written ({error.strerror}); name a file that you may write to")
+    from dpfedadamw.data.identifiers import suspected
+
+    people = suspected(checked.data)
     if as_json:
-        print_json({"file": str(file), "spec": mapping})
+        told = {} if people is None else {"people": str(people)}
+        print_json({"file": str(file), "spec": mapping, **told})
         return
     out.print(Text(f"wrote {file}"))
+    if people is not None:
+        out.print(Text(f"people:         {people}"))
     allowed = f" --allow-code {model.partition(':')[0]}" if ":" in model else ""
     if unit != "none":
         out.print(Text(f"what it costs:  dpfedadamw epsilon {file}"))
@@ -110,7 +119,12 @@ def _asked(question: str, usual: str, asking: bool) -> str:
 
 
 def _data(
-    named: str, label: str, text: list[str], numbers: list[str], client: str | None
+    named: str,
+    label: str,
+    text: list[str],
+    numbers: list[str],
+    client: str | None,
+    person: str | None,
 ) -> dict[str, Any]:
     """The section `data` of a name or a path."""
     path = Path(named)
@@ -118,9 +132,10 @@ def _data(
         if not text and not numbers:
             refuse(f"--data {named}: say which columns are read: --text or --numbers, and --label")
         columns = {"text": text} if text else {"numbers": numbers}
-        return {"dataset": "table", "path": named, "label": label, **columns}
-    if text or numbers or client is not None:
-        refuse("--text, --numbers, --client: name columns of a table; give one as --data")
+        about = {} if person is None else {"person": person}
+        return {"dataset": "table", "path": named, "label": label, **columns, **about}
+    if text or numbers or client is not None or person is not None:
+        refuse("--text, --numbers, --client, --person: name columns of a table; give one as --data")
     if path.suffix.lower() == ".npz":
         return {"dataset": "arrays", "path": named}
     if path.is_dir():

@@ -39,16 +39,22 @@ def spec_validate(
     from dpfedadamw import spec as specs
 
     loaded = specs.load(spec, changes or ())
+    from dpfedadamw.data.identifiers import suspected
     from dpfedadamw.experiment import check, not_built
 
     with status("checking", quiet=as_json):
         absent = check(loaded)
+        people = None if absent else suspected(loaded.data)
     code = not_built(loaded)
     if as_json:
-        told = {} if code is None else {"not_built": code}
+        told: dict[str, Any] = {} if code is None else {"not_built": code}
+        if people is not None:
+            told["people"] = {"column": people.column, "most_rows": people.most}
         print_json({"valid": True, "name": loaded.name, "unchecked": absent, **told})
         return
     out.print(Text(f"{spec}: valid", style="green"))
+    if people is not None:
+        out.print(Text(f"People: {people}."))
     if absent is not None:
         out.print(
             Text(

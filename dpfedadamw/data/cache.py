@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,11 +44,14 @@ class Part:
         labels: Classes int64 [n], or other targets [n, …] as they stand (`targets.for_task`).
         clients: The client of each by its own column, numbered in the order of their names; None
             where there is no such column.
+        people: The person whom each is about by its own column, numbered in the order of their
+            names over all parts; None where there is no such column.
     """
 
     values: NDArray[Any]
     labels: NDArray[Any]
     clients: NDArray[np.int64] | None
+    people: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,7 @@ def _write(source: Source, preprocessing: Preprocessing, entry: Path) -> None:
     reading = source.read()
     content = hashlib.sha256()
     described: dict[str, Any] = {}
+    people: dict[str, list[str]] = {}
     largest = 0
     for name, chunks in reading.parts.items():
         with _writer(entry / f"{name}.records") as records, _writer(entry / f"{name}.labels") as to:
@@ -189,6 +194,14 @@ def _write(source: Source, preprocessing: Preprocessing, entry: Path) -> None:
                 order = {client: number for number, client in enumerate(sorted(set(clients)))}
                 owners.append(np.array([order[client] for client in clients], np.int64))
             described[name]["clients"] = owners.sha256
+        if named := described[name].pop("people"):
+            people[name] = named
+    # Numbers alone are kept: whom they stand for, the table says.
+    number_of = {one: number for number, one in enumerate(sorted({*chain(*people.values())}))}
+    for name, named in people.items():
+        with _writer(entry / f"{name}.people") as numbers:
+            numbers.append(np.array([number_of[one] for one in named], np.int64))
+        described[name]["people"] = numbers.sha256
     shapes = {tuple(part["shape"]) for part in described.values()}
     if len(shapes) > 1:
         raise DataError(
@@ -218,6 +231,7 @@ def _write_part(
     form: tuple[str, tuple[int, ...]] | None = None
     kind, count, largest = "", 0, 0
     clients: list[str] = []
+    people: list[str] = []
     for chunk in chunks:
         values = prepare(chunk.content, preprocessing)
         if shape is not None and (values.shape[1:] != shape or values.dtype.str != kind):
@@ -236,6 +250,7 @@ def _write_part(
         if form == _CLASSES:
             largest = max(largest, int(chunk.labels.max()))
         clients += chunk.clients or ()
+        people += chunk.people or ()
     if shape is None:
         raise DataError(f"data.path: the {name} part holds no records")
     return {
@@ -244,6 +259,7 @@ def _write_part(
         "dtype": kind,
         "largest": largest,
         "clients": clients,
+        "people": people,
         **({"targets": [form[0], list(form[1])]} if form and form != _CLASSES else {}),
     }
 
@@ -274,7 +290,7 @@ def _open(place: Path) -> Prepared | None:
 
 
 def _part(place: Path, name: str, described: dict[str, Any]) -> Part:
-    for file in ("records", "labels", "clients"):
+    for file in ("records", "labels", "clients", "people"):
         if file in described and _digest(place / f"{name}.{file}") != described[file]:
             raise ValueError(f"{file} are damaged")
     count, shape = described["count"], tuple(described["shape"])
@@ -283,8 +299,11 @@ def _part(place: Path, name: str, described: dict[str, Any]) -> Part:
     )
     kind, form = described.get("targets", _CLASSES)
     labels = np.fromfile(place / f"{name}.labels", np.dtype(kind)).reshape(count, *form)
-    clients = np.fromfile(place / f"{name}.clients", np.int64) if "clients" in described else None
-    return Part(values, labels, clients)
+    clients, people = (
+        np.fromfile(place / f"{name}.{column}", np.int64) if column in described else None
+        for column in ("clients", "people")
+    )
+    return Part(values, labels, clients, people)
 
 
 def _digest(path: Path) -> str:

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data import cache
-from dpfedadamw.data.cache import Prepared
+from dpfedadamw.data.cache import Part, Prepared
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import fingerprint
 from dpfedadamw.data.lines import lines
+from dpfedadamw.data.partition import in_order
 from dpfedadamw.data.preparation import batchwise
 from dpfedadamw.data.preparation import fingerprint as form_of
 from dpfedadamw.data.registry import DATASETS, source
@@ -52,6 +53,20 @@ class Records:
 
 
 @dataclass(frozen=True)
+class People:
+    """Whom records are about, by numbers that hold for all parts. They are the clients' secret.
+
+    Attributes:
+        stored: Person of each record that is stored with the training records, those held out among
+            them, int64 [m].
+        test: Person of each record of a test part of its own, int64 [t]; None where there is none.
+    """
+
+    stored: NDArray[np.int64]
+    test: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
 class Dataset:
     """Records and labels, divided into training, test and perhaps public validation.
 
@@ -69,6 +84,7 @@ class Dataset:
         brings_test: Whether test records come from the data themselves, and none was held out.
         read_by: How further records are read (`unlabelled`): a data set's name, and the keys that
             say which columns; empty where they are arrays.
+        people: Whom records are about, or None.
     """
 
     train: Records
@@ -81,6 +97,15 @@ class Dataset:
     labels: tuple[str, ...] = ()
     brings_test: bool = False
     read_by: Mapping[str, Any] = field(default_factory=dict)
+    people: People | None = None
+
+    @property
+    def people_of_train(self) -> NDArray[np.int64] | None:
+        """The person whom each training record is about, int64 [n]; None where nothing says it."""
+        if self.people is None:
+            return None
+        rows = self.train.inputs.rows
+        return self.people.stored if rows is None else self.people.stored[rows]
 
     @property
     def strata(self) -> NDArray[np.int64]:
@@ -129,27 +154,34 @@ def load(
         for name, part in parts.items()
     }
     train, clients = whole["train"], parts["train"].clients
+    people = _people(parts)
     if spec.partition.file is not None:
         clients, digest = _clients_of_file(Path(spec.partition.file), len(train), digest)
     _check_pin(spec, digest)
     if "test" in whole:
-        test = whole["test"]
+        test, tested = whole["test"], None if people is None else people.test
     else:
-        order = np.random.default_rng(spec.seed).permutation(len(train))
         if spec.test_fraction is None:
             raise DataError(
                 "data.test_fraction: null, but the data bring no test records of their own; give "
                 "the share that is held out"
             )
-        held_out = round(len(train) * spec.test_fraction)
-        if not 0 < held_out < len(train):
+        held_out, kept = _divided(
+            spec.test_fraction,
+            len(train),
+            None if people is None else people.stored,
+            np.random.default_rng(spec.seed),
+        )
+        if not len(held_out) or not len(kept):
+            things = "records" if people is None else "records, person by person,"
             raise DataError(
-                f"data.test_fraction: {spec.test_fraction:g} of {len(train)} records leaves none "
+                f"data.test_fraction: {spec.test_fraction:g} of {len(train)} {things} leaves none "
                 "for training or for testing"
             )
-        test, train = train.select(order[:held_out]), train.select(order[held_out:])
-        clients = None if clients is None else clients[order[held_out:]]
-    test, validation = _validation(spec, test)
+        test, train = train.select(held_out), train.select(kept)
+        clients = None if clients is None else clients[kept]
+        tested = None if people is None else people.stored[held_out]
+    test, validation = _validation(spec, test, tested)
     train = replace(train, inputs=_augmentable(spec, train.inputs))
     labels = found.labels if len(found.labels) == classes else ()
     return Dataset(
@@ -163,6 +195,7 @@ def load(
         labels,
         "test" in whole,
         _read_by(spec, found),
+        people,
     )
 
 
@@ -174,6 +207,36 @@ def _read_by(spec: DataSpec, found: Prepared) -> dict[str, Any]:
     if entry.unlabelled is None:
         return {}
     return {"dataset": spec.dataset, **{name: section[name] for name in entry.read_by}}
+
+
+def _people(parts: Mapping[str, Part]) -> People | None:
+    """Whom records are about; None where the data set does not say."""
+    named = parts["train"].people
+    return (
+        None if named is None else People(named, parts["test"].people if "test" in parts else None)
+    )
+
+
+def _divided(
+    fraction: float,
+    records: int,
+    people: NDArray[np.int64] | None,
+    generator: np.random.Generator,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places of the records that are held out, a share of all, and of the rest.
+
+    Of people so many are drawn, each with all records, that these are the share or just more.
+    """
+    count = round(records * fraction)
+    if people is None:
+        order = generator.permutation(records)
+        return order[:count], order[count:]
+    numbers = in_order(people)
+    order = generator.permutation(int(numbers.max()) + 1)
+    reached = np.cumsum(np.bincount(numbers)[order])
+    drawn = order[: int(np.searchsorted(reached, count)) + 1] if count else order[:0]
+    out = np.isin(numbers, drawn)
+    return np.flatnonzero(out), np.flatnonzero(~out)
 
 
 def absent(spec: DataSpec) -> str | None:
@@ -224,19 +287,21 @@ def _clients_of_file(path: Path, count: int, digest: str) -> tuple[NDArray[np.in
     return owners, hashlib.sha256(together.encode()).hexdigest()
 
 
-def _validation(spec: DataSpec, test: Records) -> tuple[Records, Records | None]:
-    """Divide held-out records into test and public validation."""
+def _validation(
+    spec: DataSpec, test: Records, people: NDArray[np.int64] | None
+) -> tuple[Records, Records | None]:
+    """Divide held-out records into test and public validation; no person has some of both."""
     fraction = spec.validation.fraction
     if not fraction:
         return test, None
-    count = round(len(test) * fraction)
-    if not 0 < count < len(test):
+    generator = np.random.default_rng([spec.seed, 2])
+    chosen, kept = _divided(fraction, len(test), people, generator)
+    if not len(chosen) or not len(kept):
         raise DataError(
             f"data.validation.fraction: {fraction:g} of {len(test)} held-out records leaves none "
             "for validation or for testing"
         )
-    order = np.random.default_rng([spec.seed, 2]).permutation(len(test))
-    return test.select(np.sort(order[count:])), test.select(np.sort(order[:count]))
+    return test.select(np.sort(kept)), test.select(np.sort(chosen))
 
 
 def _augmentable(spec: DataSpec, inputs: StoredRecords) -> StoredRecords:

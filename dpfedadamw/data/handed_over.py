@@ -20,17 +20,25 @@ from dpfedadamw.data.lines import close_to
 from dpfedadamw.data.source import Images, Numbers, Texts
 
 _given: ContextVar[Any] = ContextVar("data that were handed over", default=None)
+_people: ContextVar[Any] = ContextVar("whom each of these records is about", default=None)
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 @contextlib.contextmanager
-def handed_over(data: Any) -> Iterator[None]:
-    """Let specs of `data: {dataset: given}` mean these data, for as long as this lasts."""
-    token = _given.set(data)
+def handed_over(data: Any, person: Any = None) -> Iterator[None]:
+    """Let specs of `data: {dataset: given}` mean these data, for as long as this lasts.
+
+    Args:
+        data: The records.
+        person: Whom each is about, in their order; a dictionary by part where there are several;
+            None where a column says it, or nothing.
+    """
+    tokens = _given.set(data), _people.set(person)
     try:
         yield
     finally:
-        _given.reset(token)
+        _given.reset(tokens[0])
+        _people.reset(tokens[1])
 
 
 def given_parts() -> dict[str, Any]:
@@ -53,6 +61,36 @@ def given_parts() -> dict[str, Any]:
     return {"train": data}
 
 
+def people_given() -> bool:
+    """Whether people were handed over beside the records."""
+    return _people.get() is not None
+
+
+def given_people(part: str, records: int) -> list[str] | None:
+    """Whom each record of a part is about, where that was handed over beside the records.
+
+    Raises:
+        DataError: If they are not as many as the records.
+    """
+    named, place = _people.get(), f"person ({part})"
+    if isinstance(named, Mapping):
+        if part not in named:
+            raise DataError(f"{place}: is missing; name the people of every part, or of none")
+        named = named[part]
+    elif named is not None and set(given_parts()) != {"train"}:
+        raise DataError(
+            "person: data has the parts train and test; give {'train': …, 'test': …} likewise"
+        )
+    if named is None:
+        return None
+    cells = named.tolist() if hasattr(named, "tolist") else list(named)
+    if len(cells) != records:
+        raise DataError(
+            f"{place}: has {len(cells)} entries for {records} records; give one for each record"
+        )
+    return _named(cells, place)
+
+
 @dataclass(frozen=True)
 class Named:
     """Which columns of a frame mean what.
@@ -63,6 +101,7 @@ class Named:
         numbers: Columns of numbers.
         records: Column of arrays or images.
         client: Column that says whose a record is.
+        person: Column that says whom it is about.
         targets: Columns of other targets than a class, in place of label.
     """
 
@@ -72,6 +111,7 @@ class Named:
     records: str | None
     client: str | None
     targets: tuple[str, ...] = ()
+    person: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +124,7 @@ class Held:
         clients: Whose each is, or None.
         targets: Other targets than classes, [n] or [n, K]; None where labels are classes.
         columns: The columns of a frame that records are made of, numbers or text; empty of others.
+        people: Whom each is about, or None.
     """
 
     content: Images | Numbers | Texts
@@ -91,6 +132,7 @@ class Held:
     clients: Sequence[str] | None
     targets: NDArray[Any] | None = None
     columns: tuple[str, ...] = ()
+    people: Sequence[str] | None = None
 
 
 def held(part: Any, names: Named, place: str) -> Held:
@@ -112,6 +154,11 @@ def held(part: Any, names: Named, place: str) -> Held:
         raise DataError(
             f"{place}: has no columns, so data.partition.column cannot say whose a record is; give "
             "a frame, or data.partition.file"
+        )
+    if names.person is not None:
+        raise DataError(
+            f"{place}: has no columns, so data.person cannot say whom a record is about; give a "
+            "frame, or person= with an entry for each record in place of data.person"
         )
     if isinstance(part, tuple) and len(part) == 2:
         records, labels = (_array(one, place) for one in part)
@@ -137,7 +184,7 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
     # A data set of Hugging Face may be set to hand out tensors.
     part = part.with_format(None) if hasattr(part, "with_format") else part
     asked = [*(names.targets or (names.label,)), *names.text, *names.numbers]
-    asked += [one for one in (names.records, names.client) if one is not None]
+    asked += [one for one in (names.records, names.client, names.person) if one is not None]
     for name in asked:
         if name not in columns:
             raise DataError(
@@ -146,7 +193,8 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
     labels = _cells(part, names.label) if not names.targets else []
     targets = _targets(part, names.targets, place) if names.targets else None
     clients = None if names.client is None else [str(one) for one in _cells(part, names.client)]
-    others = (*(names.targets or (names.label,)), names.client)
+    people = None if names.person is None else _named(_cells(part, names.person), place)
+    others = (*(names.targets or (names.label,)), names.client, names.person)
     rest = [name for name in columns if name not in others]
     if names.text:
         texts = [_texts(_cells(part, name), name, place) for name in names.text]
@@ -158,7 +206,7 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
     else:
         content = _guessed([(name, _cells(part, name)) for name in rest], place)
     read = () if names.records is not None else names.text or names.numbers or tuple(rest)
-    return Held(content, labels, clients, targets, read)
+    return Held(content, labels, clients, targets, read, people)
 
 
 def unlabelled(part: Any, columns: Mapping[str, Sequence[str]], place: str) -> Any:
@@ -192,6 +240,18 @@ def unlabelled(part: Any, columns: Mapping[str, Sequence[str]], place: str) -> A
         return _table([(name, _cells(part, name)) for name in numbers], place)
     texts = [_texts(_cells(part, name), name, place) for name in text]
     return Texts(texts[0], texts[1] if len(texts) == 2 else None)
+
+
+def _named(cells: Sequence[Any], place: str) -> list[str]:
+    """Whom each record is about, as text."""
+    named = [str(one.item() if isinstance(one, np.generic) else one) for one in cells]
+    for row, (one, cell) in enumerate(zip(named, cells, strict=True)):
+        # What frames have where nothing is: a person of that name would be everybody without one.
+        if cell is None or cell != cell or not one.strip():
+            raise DataError(
+                f"{place}: row {row}: names no person; name the person, or leave the record out"
+            )
+    return named
 
 
 def _targets(part: Any, names: Sequence[str], place: str) -> NDArray[Any]:

@@ -14,7 +14,10 @@ _DEALT = 4_000_000
 
 
 def partition(
-    spec: DataSpec, labels: NDArray[np.int64], given: NDArray[np.int64] | None = None
+    spec: DataSpec,
+    labels: NDArray[np.int64],
+    given: NDArray[np.int64] | None = None,
+    people: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """The client of each training record.
 
@@ -27,10 +30,15 @@ def partition(
     (fewer where there are many records); the last of them is mended by moving records at random
     from the largest clients to those that lack some.
 
+    Where the data name people, these are dealt out in the place of records, each with all of theirs
+    and in the class that most of them have; only data that say whose each record is can put one
+    person into two clients.
+
     Args:
         spec: The spec's section ``data``.
         labels: Labels of the training records, int64 [n].
         given: The client of each as the data say, int64 [n]; only for ``column``.
+        people: The person whom each is about, int64 [n]; None where the data name none.
 
     Returns:
         The client of each record, int64 [n], in 0…clients-1.
@@ -41,17 +49,51 @@ def partition(
     minimum = spec.partition.minimum_records
     if spec.partition.kind == "column":
         return _as_given(spec, given)
+    things = "records"
+    if people is not None:
+        numbers, things = in_order(people), "people"
+        labels = most_common(numbers, labels)
     if spec.clients > len(labels):
         raise DataError(
             f"data.clients: {spec.clients} clients cannot each hold one of {len(labels)} training "
-            f"records; use at most {len(labels)}"
+            f"{things}; use at most {len(labels)}"
         )
     if spec.clients * minimum > len(labels):
         raise DataError(
-            f"data.partition.minimum_records: {spec.clients} clients of at least {minimum} records "
-            f"need {spec.clients * minimum}, the training set has {len(labels)}; use at most "
-            f"{len(labels) // spec.clients}"
+            f"data.partition.minimum_records: {spec.clients} clients of at least {minimum} "
+            f"{things} need {spec.clients * minimum}, the training set has {len(labels)}; use at "
+            f"most {len(labels) // spec.clients}"
         )
+    owner = _dealt_out(spec, labels)
+    return owner if people is None else owner[numbers]
+
+
+def in_order(people: NDArray[np.int64]) -> NDArray[np.int64]:
+    """People [n] by the numbers 0, 1, 2, …, in the order of their first records."""
+    _, first, inverse = np.unique(people, return_index=True, return_inverse=True)
+    order = np.empty(len(first), np.int64)
+    order[np.argsort(first)] = np.arange(len(first))
+    return order[inverse.ravel()]
+
+
+def most_common(numbers: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The label that most of a person's records have, of several the least; by person.
+
+    Args:
+        numbers: Whom each record is about, 0, 1, 2, …, [n].
+        labels: Its label, [n].
+    """
+    pairs, times = np.unique(np.stack([numbers, labels]), axis=1, return_counts=True)
+    # Last of each person comes the label with most records, and of these the least.
+    order = np.lexsort((-pairs[1], times, pairs[0]))
+    found = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
+    found[pairs[0][order]] = pairs[1][order]
+    return found
+
+
+def _dealt_out(spec: DataSpec, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The client of each record, or of each person, by their labels."""
+    minimum = spec.partition.minimum_records
     seed = spec.seed if spec.partition.seed is None else spec.partition.seed
     generator = np.random.default_rng([seed, 1])
     tries = max(1, min(_TRIES, _DEALT // len(labels)))

@@ -64,11 +64,13 @@ class Chunk:
         content: The records.
         labels: Classes int64 [b]; or other targets, real numbers [b, …].
         clients: The client that each belongs to by its own column, where there is one.
+        people: The person whom each is about by its own column, where there is one.
     """
 
     content: Images | Texts | Numbers
     labels: NDArray[Any]
     clients: tuple[str, ...] | None = None
+    people: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ _DIGEST_BYTES, _BATCH_BYTES = 16, 8
 _MOST_BYTES = 1 << 31
 _DOMAIN = b"dpfedadamw rows 1\x00"
 _CONTENTS_DOMAIN = b"dpfedadamw contents 1\x00"
+_PEOPLE_DOMAIN = b"dpfedadamw people 1\x00"
 
 
 class Selectable(Protocol):
@@ -82,6 +83,33 @@ def write_records(directory: Path, train: Stored, labels: NDArray[np.int64], tes
         salt = read_salt(directory / "salt")
         arrays |= {"contents": contents(train, salt), "test_contents": contents(test, salt)}
     write_arrays(directory / "records.npz", arrays)
+
+
+@part("evidence")
+def write_people(
+    directory: Path, stored: NDArray[np.int64], test: NDArray[np.int64] | None
+) -> None:
+    """Write whom records are about, as keyed digests by which one person is told from another.
+
+    Args:
+        directory: The run's ``evidence/``, with the run's salt in it.
+        stored: Person of each record that is stored with the training records, int64 [m].
+        test: Person of each record of a test part of its own, int64 [t]; None without one.
+    """
+    salt = read_salt(directory / "salt")
+    arrays = {"stored": people_digests(stored, salt)}
+    if test is not None:
+        arrays["test"] = people_digests(test, salt)
+    write_arrays(directory / "people.npz", arrays)
+
+
+def people_digests(people: NDArray[np.int64], salt: bytes) -> NDArray[np.uint8]:
+    """A keyed digest of each person's number, [n, 16]."""
+    different, inverse = np.unique(people, return_inverse=True)
+    key = hashlib.sha256(_PEOPLE_DOMAIN + salt).digest()
+    digests = [_digest(one, key) for one in different.astype("<i8")]
+    table = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, _DIGEST_BYTES)
+    return table[inverse.ravel()]
 
 
 def are_told(train: Stored, test: Stored) -> bool:

@@ -17,6 +17,10 @@ from dpfedadamw.privacy.composition import Composition, covers
 from dpfedadamw.units.plan import RunPlan
 
 Entries = Sequence[Mapping[str, Any]]
+MOST_RECORDS_PUBLIC = (
+    "person: the largest number of records that one person has is taken to be public; the claim "
+    "itself is on single records"
+)
 
 
 def with_dp_accounting(
@@ -81,6 +85,32 @@ def epsilon_by_records(
     parts, delta = composed(plan, claim).parts, float(claim["delta"])
     one = claimed(claim["server_worst_case"])
     return {k: one if k == 1 else epsilon_of_records(parts, k, delta) for k in sorted(set(counts))}
+
+
+def with_people(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) -> dict[str, Any]:
+    """Return a claim on single records, and with it what it means for the person with most of them.
+
+    Where the data name no people, it is returned as it is.
+
+    Args:
+        plan: The run's plan.
+        claim: Its claim, or the one that is expected.
+        entries: The ledger; empty before a run.
+    """
+    most = plan.most_records
+    if most is None or plan.unit.name != "record" or plan.trials is not None:
+        return dict(claim)
+    told: dict[str, Any] = {"records": most}
+    notes = [*claim["assumptions"], MOST_RECORDS_PUBLIC]
+    try:
+        if most == 1:
+            told["epsilon"] = claimed(claim["server_worst_case"])
+        else:
+            parts = composed(plan, claim, entries).parts
+            told["epsilon"] = epsilon_of_records(parts, most, float(claim["delta"]))
+    except PrivacyError as error:
+        told["reason"] = str(error)
+    return {**claim, "person": told, "assumptions": notes}
 
 
 def _most(plan: RunPlan) -> tuple[Composition, ...]:

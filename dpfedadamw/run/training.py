@@ -25,7 +25,7 @@ from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.commitments import commitments_of
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
-from dpfedadamw.evidence.records import contents, write_records
+from dpfedadamw.evidence.records import contents, write_people, write_records
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.flower.required import require
@@ -65,7 +65,7 @@ from dpfedadamw.run.header import (
     refuse_changed_source,
     write_model_config,
 )
-from dpfedadamw.run.headline import with_dp_accounting
+from dpfedadamw.run.headline import with_dp_accounting, with_people
 from dpfedadamw.run.journal import Journal, begin
 from dpfedadamw.run.tuning import SECRET, Trial, check_trial
 from dpfedadamw.run.units import unit_of
@@ -534,7 +534,9 @@ def close_claim(training: Training) -> dict[str, Any]:
     """Append the claim to the ledger: ε by view, from what the ledger says was spent."""
     entries, plan = training.ledger.entries, training.experiment.plan
     fields = {
-        **with_dp_accounting(plan, plan.realised_claim(entries), entries),
+        **with_dp_accounting(
+            plan, with_people(plan, plan.realised_claim(entries), entries), entries
+        ),
         **divergence(training.state, training.completed),
         **budget.settle(training.experiment, entries),
     }
@@ -567,6 +569,8 @@ def _training(
         digests = [] if salt is None else [contents(one, salt) for one in held]
         write_partition(run.evidence, experiment.owner, held, digests)
         write_records(run.evidence, dataset.train.inputs, dataset.strata, dataset.test.inputs)
+        if dataset.people is not None:
+            write_people(run.evidence, dataset.people.stored, dataset.people.test)
         write_inputs(run.evidence, held)
         write_environment(run, completed, experiment, performance.engine, randomness.commitment)
     setup = UnitSetup(

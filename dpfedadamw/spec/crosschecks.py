@@ -151,8 +151,10 @@ def _records(get: Values) -> Contradictions:
         both = [name for name in get(*path) or () if name in told]
         if both:
             yield path, f"holds {both[0]}, which is what the model is to tell; remove it"
+    prepared = []
     for number, column in enumerate(get("data", "columns") or ()):
         name = column.get("name") if isinstance(column, dict) else None
+        prepared.append(name)
         if name is not None and name in told:
             yield (
                 ("data", "columns", number),
@@ -161,6 +163,10 @@ def _records(get: Values) -> Contradictions:
     owner = ("data", "partition", "column")
     if get(*owner) is not None and get(*owner) in told:
         yield owner, f"found {get(*owner)}, which is what the model is to tell; give another"
+    person, read = get("data", "person"), (*(get("data", "text") or ()), *prepared)
+    if person is not None and person in (*told, *read, *(get("data", "numbers") or ())):
+        message = f"found {person}, which the model reads or is to tell; it may name people alone"
+        yield ("data", "person"), f"{message}: remove it there"
     if get("data", "validation", "fraction") and get("data", "validation", "public") is False:
         message = (
             "validation records are evaluated without noise and must be public; say public: true, "

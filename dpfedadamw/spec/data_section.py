@@ -41,7 +41,8 @@ class PartitionSpec(Section, title="Partition"):
         "Fewest training records that a client may hold. A random partition is drawn again "
         "until every client has them; where that does not come about, records are moved from "
         "the largest clients to the smallest. A client with few records is sampled at a high "
-        "rate and spends more privacy.",
+        "rate and spends more privacy. Where data.person deals out people, each client gets so "
+        "many people at least.",
         unit="records",
         ge=1,
         le=1_000_000_000,
@@ -159,6 +160,20 @@ CacheFolder = Annotated[
         examples=(None, "/scratch/records"),
     ),
 ]
+PersonColumn = Annotated[
+    str | None,
+    key(
+        None,
+        "Column that names the person whom each record is about. Training, test and validation "
+        "records then share no person, and a random partition deals out people; every claim says "
+        "what it means for the person with most records. Null where each record is about somebody "
+        "else.",
+        title="Person column",
+        min_length=1,
+        max_length=200,
+        examples=(None, "patient_id"),
+    ),
+]
 TestFraction = Annotated[
     float,
     key(
@@ -215,6 +230,7 @@ class DataSpec(Section, title="Data"):
         examples=(None, "0" * 64),
     )
     cache: AbsentText = None
+    person: AbsentText = None
     clients: int = key(
         10,
         "Number of clients N that hold the training records.",

@@ -29,12 +29,14 @@ class RunPlan(PrivacyPlan):
         adaptation: What the rules may change from round to round; None for nothing.
         max_epsilon: ε at which the run ends early, in the view of its target; None for no limit.
         tune: How the hyper-parameters were chosen.
+        most_records: Most training records that one person has; None where the data name no people.
     """
 
     unit: PrivacyUnit
     adaptation: Adaptation | None = None
     max_epsilon: float | None = None
     tune: TuneSpec = field(default_factory=NotTuned)
+    most_records: int | None = None
 
     @property
     def trials(self) -> Trials | None:

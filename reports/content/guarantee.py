@@ -25,10 +25,23 @@ from reports.content.parts import (
     part,
 )
 from reports.content.units import View, unit_of
-from reports.reading.files import clean, mapping, sequence
+from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
 NO_PRIVACY: Final = "no differential privacy"
+
+
+class OfPerson(Part):
+    """What a guarantee on single records means for the person who has most of them.
+
+    Attributes:
+        records: How many these are.
+        epsilon: The ε that holds for all of them together, in every round; null where no accountant
+            covers it.
+    """
+
+    records: int
+    epsilon: Loss | None
 
 
 class Guarantee(Part):
@@ -45,6 +58,7 @@ class Guarantee(Part):
         delta_times_records: δ times the number of training records; null where whole clients are
             protected.
         delta_times_clients: δ times the number of clients, where these are protected.
+        person: What it means for the person with most records; null where records name no people.
         unit: What is protected: record, client, or none.
         adjacency: Which data sets are neighbours.
         composition: How the queries were composed.
@@ -60,6 +74,7 @@ class Guarantee(Part):
     delta: Share | None
     delta_times_records: Loss | None
     delta_times_clients: Loss | None
+    person: OfPerson | None
     unit: str
     adjacency: str
     composition: str
@@ -135,6 +150,7 @@ def guarantee(source: RunSource, audience: str) -> Guarantee:
         delta=view.delta if view else None,
         delta_times_records=None if clients else product,
         delta_times_clients=product if clients else None,
+        person=of_person(source),
         unit=clean(source.header.get("unit"), 40),
         adjacency=adjacency(source) if source.private else "none",
         composition=_composition(source) if view else "none",
@@ -143,6 +159,15 @@ def guarantee(source: RunSource, audience: str) -> Guarantee:
         if source.private
         else None,
     )
+
+
+def of_person(source: RunSource) -> OfPerson | None:
+    """Return what the claim says of the person with most records; None where it says nothing."""
+    told = mapping(source.claim.get("person"))
+    records = integer(told.get("records"))
+    if not source.private or records is None or records < 1:
+        return None
+    return OfPerson(records=records, epsilon=number(told.get("epsilon")))
 
 
 def _lucky(found: list[View]) -> str:

@@ -45,6 +45,13 @@ _NO_PRIVACY: Final = (
 _NO_CLAIM: Final = "Nothing is promised: the run did not end, and its ledger makes no claim."
 _UNBOUNDED: Final = "Nothing is promised: no finite ε holds towards {towards}."
 _NO_LIMIT: Final = " So wide a limit excludes hardly anything."
+_OF_PERSON: Final = (
+    " The person with the most records has {count} of them, and for all of these together ε is "
+    "{epsilon}."
+)
+_NOTHING_OF_PERSON: Final = (
+    " The person with the most records has {count} of them, for which no ε is known."
+)
 _SEED: Final = " It holds against nobody who knows the run’s seed."
 _ONLY_CLAIMED: Final = {
     "FAIL": "What follows is what the claim would mean. The audit contradicts it.",
@@ -152,6 +159,11 @@ def _promise(source: RunSource, audience: str, view: View | None) -> str:
     text = prefix + text if prefix else sentence(text)
     if scale.excludes_nothing(view.epsilon):
         text += _NO_LIMIT
+    person = guarantee.of_person(source)
+    if person is not None and person.records > 1:
+        shown = _OF_PERSON if person.epsilon is not None else _NOTHING_OF_PERSON
+        epsilon = formatting.epsilon(person.epsilon)
+        text += shown.format(count=formatting.count(person.records), epsilon=epsilon)
     if source.header.get("randomness") == "reproducible":
         text += _SEED
     # How hyper-parameters were chosen may lie outside of all numbers; it is told with the first.

@@ -12,8 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from audit.accounting.budget import Budget, Steps, budget, closed_forms, server_delta
+import numpy as np
+
+from audit.accounting.budget import Budget, Steps, budget, closed_forms, merge, server_delta
 from audit.accounting.comparison import AtFineness, Comparison
+from audit.accounting.pld import composer
 from audit.accounting.registry import Range
 from audit.accounting.sampling import largest_share
 from audit.accounting.selection import selection_cost
@@ -21,7 +24,13 @@ from audit.accounting.worst_case import MostSpent, most_spent, participation
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import histories
 from audit.checks.shared.compared import judgement_on
-from audit.checks.shared.second_library import NOT_RECORDED, due_of_records, number_faults
+from audit.checks.shared.drawn_partition import names_people
+from audit.checks.shared.second_library import (
+    NOT_RECORDED,
+    due_of_records,
+    number_faults,
+    rounds_that_fit,
+)
 from audit.checks.shared.tuning import claimed_selection, law_of
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
@@ -141,6 +150,65 @@ def _claims(
             reasons.append(f"the closed form {name} is not what its formula gives")
 
 
+def _person(
+    bundle: Bundle,
+    claim: Mapping[str, Any],
+    most_spent: MostSpent,
+    dearest: Sequence[Steps],
+    comparison: Comparison,
+) -> str:
+    """Judge what the claim says of the person with most records; what a pass then says.
+
+    Args:
+        bundle: the run.
+        claim: the ledger's.
+        most_spent: the most that a client in every round can spend.
+        dearest: what the client that spent most was charged; more than that only where rounds were
+            repeated after a crash.
+        comparison: gets what is wrong.
+    """
+    if not names_people(bundle.readable_spec) or law_of(bundle.readable_spec) is not None:
+        if "person" in claim:
+            comparison.reasons.append("the claim speaks of people, and the spec names none")
+        return ""
+    rows, people = bundle.records().rows, bundle.people().stored
+    if not len(rows) or rows.max() >= len(people):
+        raise UnverifiedError("evidence/people.npz does not speak of the training records")
+    most = int(np.bincount(people[rows]).max())
+    told = fields.mapping(claim, "person")
+    stated = fields.integer(told, "records", least=1)
+    if stated != most:
+        comparison.reasons.append(
+            f"the claim says that nobody has more than {stated:,} records; somebody has {most:,}"
+        )
+        return ""
+    if told.get("epsilon") is None:
+        fields.text(told, "reason")
+        return f"; no epsilon is stated for a person with {most:,} records"
+    header, delta = bundle.header, bundle.header.declared("delta")
+    rounds = (header.rounds, header.rounds)
+    whole = budget(most_spent.everything(header.rounds), delta).headline
+    beyond = budget(dearest, delta).headline > whole and header.max_epsilon is None
+    if header.max_epsilon is not None and whole > header.max_epsilon:
+        # Two accountants may differ in one of the rounds that fit.
+        rounds = rounds_that_fit(most_spent, header.rounds, header.max_epsilon, delta)
+
+    def of_person(fineness: int, count: int) -> float:
+        histories = [most_spent.everything(count), *([dearest] if beyond else [])]
+        return max(
+            composer(merge([replace(item, records=most) for item in history]), delta, fineness)
+            .distribution()
+            .epsilon(delta)
+            for history in histories
+        )
+
+    epsilon = fields.number(told, "epsilon", least=0.0)
+    least, greatest = (of_person(0, count) for count in rounds)
+    found = Range(least, greatest, lambda fineness: of_person(fineness, rounds[0]))
+    comparison.compare(f"the epsilon of a person with {most:,} records", epsilon, found)
+    return f"; a person with {most:,} records, the most that one has: {epsilon:.4g}"
+
+
 def _second_library(
     claim: Mapping[str, Any],
     header: Header,
@@ -199,11 +267,12 @@ def _judge(bundle: Bundle) -> Judgement:
     at_server_delta = budget(everything, delta_server).headline
     ratio = (header.clients / share) ** 0.5
     comparison = Comparison(notes_high=False)
-    selected, second = None, NOT_RECORDED
+    selected, second, person = None, NOT_RECORDED, ""
     try:
         selected = _selection(bundle, everything, server, most)
         _claims(ledger.claim, header, worst_at, third_at, selected, forms, comparison)
         second = _second_library(ledger.claim, header, most, dearest, selected, comparison.reasons)
+        person = _person(bundle, ledger.claim, most, dearest, comparison)
     except FieldError as error:
         comparison.reasons.append(f"claim: {error}")
     party, chosen = third, ""
@@ -224,7 +293,8 @@ def _judge(bundle: Bundle) -> Judgement:
         comparison,
         f"at delta = {delta:g}: server {server.headline:.4g}, a client in every round "
         f"{worst:.4g}, third party {third:.4g}{chosen}; closed forms as their formulas give, "
-        f"of which {readings} beside the composed numbers; none of them is the headline; {second}",
+        f"of which {readings} beside the composed numbers; none of them is the headline; "
+        f"{second}{person}",
         details,
     )
 
@@ -241,7 +311,9 @@ VIEWS = Check(
     "closed forms are printed beside, never as the claim. Of the best of a random number of trials "
     "the third party's number is that of the selection (Papernot & Steinke 2022, Theorem 2). The "
     "headline is not below the number that dp-accounting gave for it when the run ended, where one "
-    "was recorded; of batches of fixed size that is a bound from below.",
+    "was recorded; of batches of fixed size that is a bound from below. Where the spec says whom "
+    "records are about, the epsilon of the person with most of them is that of the mixture over "
+    "how many are drawn (Charles et al. 2024).",
     tolerance="1e-4 below, 5 % and 0.01 above for composed numbers; 1e-6 for closed "
     "forms. The headline may lie below dp-accounting's number by 0.1 % and 0.0001, and that number "
     "be off by 0.5 % and 0.001. All binomial counts are evaluated exactly, none is lumped.",

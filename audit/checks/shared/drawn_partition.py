@@ -22,12 +22,21 @@ Generator = np.random.Generator
 _TRIES, _DEALT = 1000, 4_000_000
 
 
-def training_rows(spec: Mapping[str, Any], records: int) -> Integers | None:
+def names_people(spec: Mapping[str, Any]) -> bool:
+    """Whether the spec says whom each record is about."""
+    data = spec.get("data")
+    return isinstance(data, Mapping) and data.get("person") is not None
+
+
+def training_rows(
+    spec: Mapping[str, Any], records: int, people: Integers | None = None
+) -> Integers | None:
     """Rows of the data set that are training records, in order; None where the spec does not say.
 
     Args:
         spec: the spec.
         records: how many records were read, those held out included.
+        people: whom each of them is about, [records]; None where the spec names no people.
 
     Raises:
         FieldError: the spec lacks a field, or has it wrong.
@@ -36,16 +45,43 @@ def training_rows(spec: Mapping[str, Any], records: int) -> Integers | None:
     if data.get("test_fraction") is None:
         return None
     held_out = round(records * fields.positive(data, "test_fraction", most=1.0))
-    seed = fields.integer(data, "seed")
-    return np.random.default_rng(seed).permutation(records)[held_out:]
+    generator = np.random.default_rng(fields.integer(data, "seed"))
+    if people is None:
+        return generator.permutation(records)[held_out:]
+    # People are drawn, each with all records, until these are as many as are held out.
+    numbers = by_first_record(people)
+    order = generator.permutation(int(numbers.max(initial=-1)) + 1)
+    sizes = np.bincount(numbers, minlength=len(order))
+    before = np.concatenate([[0], np.cumsum(sizes[order])])[:-1]
+    rows: Integers = np.flatnonzero(~np.isin(numbers, order[before < held_out]))
+    return rows
 
 
-def drawn(spec: Mapping[str, Any], labels: Integers) -> Integers | None:
+def by_first_record(people: Integers) -> Integers:
+    """People [n] numbered 0, 1, 2, … as they are met."""
+    first = np.unique(people, return_index=True)[1]
+    number_of = {int(people[row]): number for number, row in enumerate(sorted(first.tolist()))}
+    return np.array([number_of[person] for person in people.tolist()], np.int64)
+
+
+def _class_of_people(numbers: Integers, labels: Integers) -> Integers:
+    """The class that most of each person's records have, of several the least."""
+    size = int(labels.max(initial=0)) + 1
+    counts = np.bincount(numbers * size + labels, minlength=(int(numbers.max()) + 1) * size)
+    found: Integers = counts.reshape(-1, size).argmax(axis=1)
+    return found
+
+
+def drawn(
+    spec: Mapping[str, Any], labels: Integers, people: Integers | None = None
+) -> Integers | None:
     """The client of each training record, [n]; None where the data themselves name it.
 
     Args:
         spec: the spec.
         labels: labels of the training records in their order, [n].
+        people: whom each is about, [n], who are then dealt out in the place of records; None where
+            the spec names no people.
 
     Raises:
         FieldError: the spec lacks a field, or has it wrong.
@@ -55,6 +91,13 @@ def drawn(spec: Mapping[str, Any], labels: Integers) -> Integers | None:
     kind = fields.text(section, "kind")
     if kind not in ("iid", "dirichlet", "shards"):
         return None
+    if people is not None:
+        numbers = by_first_record(people)
+        if len(numbers) != len(labels) or not len(numbers):
+            raise FieldError("data.person: not every training record is about somebody")
+        owner_of_person = drawn(spec, _class_of_people(numbers, labels))
+        assert owner_of_person is not None
+        return owner_of_person[numbers]
     clients = fields.integer(data, "clients", least=1, most=1_000_000)
     least = fields.integer(section, "minimum_records")
     if clients * least > len(labels):

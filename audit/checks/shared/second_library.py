@@ -108,14 +108,19 @@ def due_of_records(
     whole, spent = cost(everything), cost(dearest)
     if limit is not None and whole > limit:
         # The number is that of the rounds which fit; two accountants may differ in one of them.
-        fit = _last(lambda count: cost(most.everything(count)) <= limit, rounds)
-        near = (max(1, fit - 1), fit + 1)
+        near = rounds_that_fit(most, rounds, limit, delta)
         least, greatest = (cost(as_poisson(most.everything(count))) for count in near)
         return Range(least, greatest)
     found = [cost(as_poisson(everything))]
     if limit is None and spent >= whole * (1.0 - RELATIVE):
         found.append(cost(as_poisson(dearest)))
     return Range(min(found), max(found))
+
+
+def rounds_that_fit(most: MostSpent, rounds: int, limit: float, delta: float) -> tuple[int, int]:
+    """How many rounds a limit on ε leaves room for: one less than is found here, and one more."""
+    fit = _last(lambda count: budget(most.everything(count), delta).headline <= limit, rounds)
+    return max(1, fit - 1), fit + 1
 
 
 def _last(holds: Callable[[int], bool], most: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -11,12 +12,12 @@ from numpy.typing import NDArray
 
 from dpfedadamw.data.cache import Part, Prepared
 from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.handed_over import Held, Named, given_parts, held
+from dpfedadamw.data.handed_over import Held, Named, given_parts, given_people, held, people_given
 from dpfedadamw.data.preparation import content_bytes, prepare
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import Texts
 from dpfedadamw.preprocessing import Preprocessing
-from dpfedadamw.spec.data_section import Augmentation, DataSpec, HeldOut
+from dpfedadamw.spec.data_section import Augmentation, DataSpec, HeldOut, PersonColumn
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.values import Contradictions, Values
 
@@ -44,6 +45,7 @@ class GivenSpec(DataSpec, title="Given from Python"):
         "text",
         "numbers",
         "records",
+        "person",
     )
 
     dataset: Literal["given"] = "given"
@@ -83,6 +85,7 @@ class GivenSpec(DataSpec, title="Given from Python"):
         max_length=10_000,
         examples=((), ("benign", "malignant")),
     )
+    person: PersonColumn = None
     test_fraction: HeldOut = 0.2
     augmentation: Augmentation = ()
 
@@ -99,8 +102,10 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
             keys.records,
             column if name == "train" else None,
             keys.targets,
+            None if people_given() else keys.person,
         )
         parts[name] = held(part, names, f"data ({name})")
+    numbers = _numbers_of_people(parts)
     classes = _classes(keys, parts)
     whole = hashlib.sha256()
     ready = {}
@@ -112,11 +117,13 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
         if one.clients is not None:
             clients = np.unique(one.clients, return_inverse=True)[1].astype(np.int64)
             whole.update(repr(tuple(one.clients)).encode())
+        if name in numbers:
+            whole.update(numbers[name].tobytes())
         values = prepare(one.content, preprocessing)
         whole.update(f"{name} {values.shape} {classes}\n".encode())
         for content in (*content_bytes(one.content), labels.tobytes()):
             whole.update(content)
-        ready[name] = Part(values, labels, clients)
+        ready[name] = Part(values, labels, clients, numbers.get(name))
     count = classes if isinstance(classes, int) else len(classes)
     told = keys.targets if isinstance(classes, int) else classes
     columns = {}
@@ -124,6 +131,27 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
         kind = "text" if isinstance(parts["train"].content, Texts) else "numbers"
         columns = {kind: parts["train"].columns}
     return Prepared(ready, count, whole.hexdigest(), told, columns)
+
+
+def _numbers_of_people(parts: dict[str, Held]) -> dict[str, NDArray[np.int64]]:
+    """Whom each record is about, in numbers that hold for all parts; empty where nothing says it.
+
+    The people themselves are forgotten here.
+    """
+    named = {
+        name: one.people if one.people is not None else given_people(name, _count(one))
+        for name, one in parts.items()
+    }
+    known = {name: people for name, people in named.items() if people is not None}
+    number_of = {one: number for number, one in enumerate(sorted({*chain(*known.values())}))}
+    return {
+        name: np.array([number_of[one] for one in people], np.int64)
+        for name, people in known.items()
+    }
+
+
+def _count(one: Held) -> int:
+    return len(one.labels) if one.targets is None else len(one.targets)
 
 
 def _classes(keys: GivenSpec, parts: dict[str, Held]) -> int | tuple[str, ...]:

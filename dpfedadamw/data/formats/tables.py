@@ -19,7 +19,13 @@ from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.spec import column_section
 from dpfedadamw.spec.column_section import MOST_COLUMNS, Column, MissingValues
-from dpfedadamw.spec.data_section import CacheFolder, DataSpec, HeldOut, RequiredPath
+from dpfedadamw.spec.data_section import (
+    CacheFolder,
+    DataSpec,
+    HeldOut,
+    PersonColumn,
+    RequiredPath,
+)
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from dpfedadamw.spec.values import Contradictions, Values
@@ -52,6 +58,7 @@ class TableSpec(DataSpec, title="Table"):
         "decimal",
         "unlabelled",
         "classes",
+        "person",
     )
 
     dataset: Literal["table"] = "table"
@@ -127,6 +134,7 @@ class TableSpec(DataSpec, title="Table"):
         max_length=10_000,
         examples=(("benign", "malignant"),),
     )
+    person: PersonColumn = None
     cache: CacheFolder = None
     test_fraction: HeldOut = 0.2
 
@@ -144,6 +152,7 @@ class Columns:
         classes: The labels that may occur, in their order; empty for those that do.
         missing_values: Texts that count as an empty cell.
         leave_out: Whether records without label or target are left out.
+        person: Column that says whom a record is about, or None.
     """
 
     label: str | None
@@ -154,6 +163,7 @@ class Columns:
     targets: tuple[str, ...] = ()
     missing_values: tuple[str, ...] = ()
     leave_out: bool = False
+    person: str | None = None
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -166,9 +176,14 @@ class Columns:
         return self.text or (self.preparation.names if self.preparation is not None else ())
 
     @property
+    def owners(self) -> tuple[str, ...]:
+        """The columns that say whose a record is and whom it is about, as far as there are any."""
+        return tuple(one for one in (self.client, self.person) if one is not None)
+
+    @property
     def wanted(self) -> tuple[str, ...]:
         """All columns that are read."""
-        return (*self.told, *self.content, *([self.client] if self.client else []))
+        return (*self.told, *self.content, *self.owners)
 
     def lacks_label(self, cells: Sequence[str], place: str) -> bool:
         """Whether a record without label or target is left out.
@@ -242,6 +257,28 @@ def _names(files: Iterable[Path], columns: Columns) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def columns_of(path: Path) -> list[str]:
+    """Names of a table's columns.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    if path.suffix.lower() in columnar.ENDINGS:
+        return columnar.names(path)
+    header = next(iter(rows(path, quoting=True)), None)
+    return [] if header is None else header[1]
+
+
+def cells_of(path: Path, column: str) -> Iterator[str]:
+    """The cells of one column as text.
+
+    Raises:
+        DataError: If the table cannot be read.
+    """
+    for _, (cell,) in _selected(path, [column]):
+        yield cell
+
+
 def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of the wanted columns, found by the header."""
     if path.suffix.lower() in columnar.ENDINGS:
@@ -273,7 +310,7 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
         columns = replace(columns, preparation=replace(columns.preparation, decimal="point"))
     labels: list[Any] = []
     records: list[list[str]] = []
-    clients: list[str] = []
+    named: list[list[str]] = []
     places: list[str] = []
     for number, cells in _selected(path, columns.wanted):
         place = f"{where(path)}: line {number}"
@@ -283,17 +320,18 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
         labels.append(_label(told, columns, numbers, place))
         records.append(cells[outputs : outputs + inputs])
         places.append(place)
-        if columns.client:
-            if not cells[-1].strip():
-                raise DataError(
-                    f"{place}: the column {columns.client} is empty there; say whose record it is"
-                )
-            clients.append(cells[-1])
+        named.append(cells[outputs + inputs :])
+        for name, cell in zip(columns.owners, named[-1], strict=True):
+            if not cell.strip():
+                what = "say whose record it is"
+                if name == columns.person:
+                    what = "name the person, or leave the record out"
+                raise DataError(f"{place}: the column {name} is empty there; {what}")
         if len(labels) == CHUNK:
-            yield _chunk(records, labels, clients, columns, places)
-            labels, records, clients, places = [], [], [], []
+            yield _chunk(records, labels, named, columns, places)
+            labels, records, named, places = [], [], [], []
     if labels:
-        yield _chunk(records, labels, clients, columns, places)
+        yield _chunk(records, labels, named, columns, places)
 
 
 def _label(told: list[str], columns: Columns, numbers: dict[str, int], place: str) -> Any:
@@ -314,18 +352,19 @@ def _label(told: list[str], columns: Columns, numbers: dict[str, int], place: st
 def _chunk(
     records: list[list[str]],
     labels: list[Any],
-    clients: list[str],
+    named: list[list[str]],
     columns: Columns,
     places: list[str],
 ) -> Chunk:
     known = np.array(labels, np.int64 if columns.label is not None else np.float64)
-    owners = tuple(clients) if columns.client else None
+    owners = tuple(one[0] for one in named) if columns.client else None
+    people = tuple(one[-1] for one in named) if columns.person else None
     if columns.preparation is not None:
         values = columns.preparation.prepare(records, places.__getitem__)
-        return Chunk(Numbers(values), known, owners)
+        return Chunk(Numbers(values), known, owners, people)
     first = tuple(record[0] for record in records)
     second = tuple(record[1] for record in records) if len(columns.text) == 2 else None
-    return Chunk(Texts(first, second), known, owners)
+    return Chunk(Texts(first, second), known, owners, people)
 
 
 def _find(path: Path, keys: TableSpec, _: Preprocessing) -> Source:
@@ -338,6 +377,7 @@ def _find(path: Path, keys: TableSpec, _: Preprocessing) -> Source:
         targets=keys.targets,
         missing_values=keys.missing_values,
         leave_out=keys.unlabelled == "leave_out",
+        person=keys.person,
     )
     return table(path, Path(keys.test_path) if keys.test_path else None, columns)
 

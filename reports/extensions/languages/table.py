@@ -496,6 +496,20 @@ MEANING = (
         "est beaucoup.",
     ),
     Text(
+        "The person with the most records has {count} of them, and for all of these together ε is "
+        "{epsilon}.",
+        "Die Person mit den meisten Datensätzen hat {count} davon, und für alle zusammen ist ε "
+        "{epsilon}.",
+        "La personne qui a le plus d’enregistrements en a {count}, et pour tous ensemble ε est "
+        "{epsilon}.",
+    ),
+    Text(
+        "The person with the most records has {count} of them, for which no ε is known.",
+        "Die Person mit den meisten Datensätzen hat {count} davon, für die kein ε bekannt ist.",
+        "La personne qui a le plus d’enregistrements en a {count}, pour lesquels aucun ε n’est "
+        "connu.",
+    ),
+    Text(
         "{chance} for one; {any} for any of all {count} clients.",
         "{chance} für einen; {any} für irgendeinen von allen {count} Klienten.",
         "{chance} pour un seul ; {any} pour l’un quelconque des {count} clients.",

@@ -170,3 +170,22 @@ def test_absurd_budgets_stay_bounded_in_memory_and_pessimistic() -> None:
     composer = Composer([Steps(1e-4, 0.01, 100_000)], 1e-5)
     assert composer.distribution().epsilon(1e-5) > 100.0
     assert budget([], 1e-5).headline == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "records"), [(0.4, 2.8, 100, 3), (0.05, 1.2, 60, 5), (1.0, 9, 20, 2)]
+)
+def test_several_records_of_a_person_cost_what_dp_accounting_says(rate, sigma, steps, records):
+    """Two independent compositions of the same mixtures: to 1e-3, and never k times one's."""
+    delta = 1e-5
+    one, several = (
+        Composer((Steps(rate, sigma, steps, records=count),), delta).distribution().epsilon(delta)
+        for count in (1, records)
+    )
+    drawn = stats.binom(records, rate).pmf(np.arange(records + 1)).tolist()
+    step = privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        sigma, list(range(records + 1)), drawn, value_discretization_interval=2e-3
+    )
+    reference = step.self_compose(steps).get_epsilon_for_delta(delta)
+    assert several == pytest.approx(reference, rel=1e-3)
+    assert several > records * one

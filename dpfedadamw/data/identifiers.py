@@ -1,0 +1,70 @@
+"""Columns of a table that look like identifiers of people, where the spec names none.
+
+A person with several records is protected less than a claim on single records says. Whoever wrote
+the spec may not have thought of it, and the table can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.formats.tables import TableSpec, cells_of, columns_of
+from dpfedadamw.spec.data_section import DataSpec
+
+_PEOPLE = (
+    "patient", "person", "subject", "user", "customer", "participant", "member", "author",
+    "speaker", "writer", "donor", "employee", "student", "respondent", "household",
+)  # fmt: skip
+_NAME = re.compile(rf"(.*[_\-. ])?({'|'.join(_PEOPLE)})s?([_\-. ]?(id|no|nr|num|number|key|code))?")
+
+
+@dataclass(frozen=True)
+class Suspected:
+    """A column that looks like an identifier of people.
+
+    Attributes:
+        column: Its name.
+        most: Most rows that one value has.
+    """
+
+    column: str
+    most: int
+
+    def __str__(self) -> str:
+        """What to do about it, in one line."""
+        return (
+            f"the column {self.column} looks like an identifier of people, and one value has "
+            f"{self.most:,} rows: say data.person: {self.column}, or each row is protected by "
+            "itself and a person with several less than the claim says"
+        )
+
+
+def _names_people(column: str) -> bool:
+    """Whether a column is called as identifiers of people are: patient_id, PatientID, user."""
+    return _NAME.fullmatch(re.sub("([a-z])([A-Z])", r"\1_\2", column).lower()) is not None
+
+
+def suspected(spec: DataSpec) -> Suspected | None:
+    """The column of a table that looks most like an identifier of people; None where none does.
+
+    It has the name of one, some value occurs twice or more, and the spec says nothing of people.
+    The values themselves are counted and forgotten.
+    """
+    if not isinstance(spec, TableSpec) or spec.person is not None:
+        return None
+    path = Path(spec.path)
+    try:
+        known = {spec.label, spec.partition.column, *spec.targets}
+        found = [
+            Suspected(name, max(Counter(cells_of(path, name)).values(), default=0))
+            for name in columns_of(path)
+            if name not in known and _names_people(name)
+        ]
+    except (DataError, OSError):
+        # Whatever is wrong with the table is told by whoever reads it.
+        return None
+    return max((one for one in found if one.most > 1), key=lambda one: one.most, default=None)

@@ -1,0 +1,168 @@
+"""Whom records are about: splits share no person, and no identifier leaves the data set."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit.checks.shared.drawn_partition import drawn, training_rows
+from dpfedadamw import spec as specs
+from dpfedadamw.data import datasets
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.formats.visits import write_table
+from dpfedadamw.data.handed_over import handed_over
+from dpfedadamw.data.identifiers import suspected
+from dpfedadamw.data.partition import in_order, most_common
+from dpfedadamw.experiment import divide
+
+SPEC = """
+version: 1
+name: people
+data: {{{data}, clients: {clients}}}
+model: {{name: mlp, hidden: []}}
+algorithm: {{name: dp-fedavg, learning_rate: 0.5}}
+federation: {{rounds: 2, clients_per_round: {clients}, local_steps: 2}}
+privacy:
+  {{unit: record, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-5,
+   sampling: {{kind: poisson, expected_batch_size: 20}}}}
+"""
+TABLE = (
+    "dataset: table, path: {path}, cache: {cache}, label: label, numbers: [x0, x1], "
+    "person: patient_id"
+)
+
+
+def spec_of(data, clients=4):
+    return specs.loads(SPEC.format(data=data, clients=clients))
+
+
+def visits(*more):
+    return spec_of(", ".join(("dataset: visits", "person: patient_id", *more)))
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A small table of the visits; its people are called P00000, P00001, …"""
+    text = io.StringIO()
+    write_table(text)
+    path = tmp_path / "visits.csv"
+    path.write_text("".join(text.getvalue().splitlines(keepends=True)[:2001]))
+    return path
+
+
+def people_on_both_sides(spec):
+    """Pairs of parts of a data set that share a person."""
+    whole = datasets.load(spec.data)
+    stored, parts = whole.people.stored, {"train": whole.train, "test": whole.test}
+    if whole.validation is not None:
+        parts["validation"] = whole.validation
+    of = {name: set(stored[part.inputs.rows]) for name, part in parts.items()}
+    return {(a, b) for a in of for b in of if a < b and of[a] & of[b]}
+
+
+def test_no_person_is_trained_on_and_tested_on(table, tmp_path):
+    validated = visits("validation: {fraction: 0.4, public: true}")
+    from_file = spec_of(TABLE.format(path=table, cache=tmp_path / "cache"))
+    for spec in (visits(), validated, from_file):
+        assert people_on_both_sides(spec) == set()
+    # Without the key the same rows are divided one by one, and people are on both sides.
+    by_row = datasets.load(spec_of("dataset: visits").data)
+    rows = by_row.train.inputs.rows, by_row.test.inputs.rows
+    people = datasets.load(visits().data).people.stored
+    assert set(people[rows[0]]) & set(people[rows[1]])
+
+
+def test_the_test_set_has_its_share_and_less_than_one_person_more():
+    whole = datasets.load(visits().data)
+    assert 0 <= len(whole.test) - 4000 < 10
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards"])
+def test_a_drawn_partition_gives_a_person_to_one_client_and_the_auditor_draws_the_same(kind):
+    spec = visits(f"partition: {{kind: {kind}}}")
+    dataset, owner = divide(spec)
+    people = dataset.people_of_train
+    pairs = np.unique(np.stack([people, owner]), axis=1)
+    assert len(pairs[0]) == len(np.unique(people))
+    mapping = spec.to_mapping()
+    stored = dataset.people.stored
+    assert np.array_equal(training_rows(mapping, len(stored), stored), dataset.train.inputs.rows)
+    assert np.array_equal(drawn(mapping, dataset.strata, people), owner)
+    # Drawn by rows it would be another one: the comparison can fail.
+    assert not np.array_equal(drawn(mapping, dataset.strata), owner)
+
+
+def test_where_the_data_name_the_client_a_person_may_be_at_several():
+    dataset, owner = divide(
+        spec_of(
+            "dataset: visits, person: patient_id, partition: {kind: column, column: hospital}", 8
+        )
+    )
+    pairs = np.unique(np.stack([dataset.people_of_train, owner]), axis=1)[0]
+    at = np.unique(pairs, return_counts=True)[1]
+    assert at.max() == 3
+    assert 0.5 < (at > 1).mean() < 0.8
+
+
+@given(people=st.lists(st.integers(-5, 5), min_size=1, max_size=40))
+@settings(max_examples=50, deadline=None)
+def test_people_are_numbered_as_they_are_met(people):
+    numbers = in_order(np.array(people))
+    assert numbers.tolist() == [list(dict.fromkeys(people)).index(one) for one in people]
+    labels = np.arange(len(people)) % 3
+    for person in set(numbers.tolist()):
+        own = labels[numbers == person].tolist()
+        best = min(own, key=lambda label: (-own.count(label), label))
+        assert most_common(numbers, labels)[person] == best
+
+
+def test_people_beside_arrays_are_as_good_as_a_column():
+    records, labels = np.random.default_rng(0).standard_normal((60, 2)), np.arange(60) % 2
+    named = [f"person {row // 3}" for row in range(60)]
+    spec = spec_of("dataset: given, person: person")
+    with handed_over((records, labels), named):
+        assert people_on_both_sides(spec) == set()
+        assert len(set(datasets.load(spec.data).people.stored)) == 20
+    with handed_over((records, labels), named[1:]), pytest.raises(DataError, match="59 entries"):
+        datasets.load(spec.data)
+    for nobody in (None, float("nan"), " "):
+        bad = handed_over((records, labels), [nobody, *named[1:]])
+        with bad, pytest.raises(DataError, match="row 0: names no person"):
+            datasets.load(spec.data)
+    with handed_over((records, labels)), pytest.raises(DataError, match="has no columns"):
+        datasets.load(spec.data)
+
+
+def test_a_row_without_a_person_is_refused_by_its_line(table, tmp_path):
+    rows = list(csv.reader(table.open()))
+    rows[3][0] = " "
+    with table.open("w") as file:
+        csv.writer(file).writerows(rows)
+    with pytest.raises(DataError, match="line 4: the column patient_id is empty"):
+        datasets.load(spec_of(TABLE.format(path=table, cache=tmp_path / "cache")).data)
+
+
+def test_no_identifier_is_kept(table, tmp_path):
+    """Neither in the cache nor, since data sets hold numbers alone, anywhere after it."""
+    found = datasets.load(spec_of(TABLE.format(path=table, cache=tmp_path / "cache")).data)
+    assert found.people.stored.dtype == np.int64
+    for file in (tmp_path / "cache").rglob("*"):
+        assert file.is_dir() or b"P0000" not in file.read_bytes()
+
+
+def test_a_column_that_looks_like_people_is_told_with_its_largest_number_of_rows(table, tmp_path):
+    keys = TABLE.format(path=table, cache=tmp_path / "cache")
+    found = suspected(spec_of(keys.replace(", person: patient_id", "")).data)
+    rows = [line.split(",")[0] for line in table.read_text().splitlines()[1:]]
+    assert found.column == "patient_id"
+    assert found.most == max(map(rows.count, rows)) > 1
+    assert "P0" not in str(found)
+    assert suspected(spec_of(keys).data) is None
+    # A column of that name in which nothing repeats is a row's number.
+    table.write_text("patient_id,x0,x1,label\n" + "".join(f"{n},1,2,{n % 2}\n" for n in range(9)))
+    assert suspected(spec_of(keys.replace(", person: patient_id", "")).data) is None
