@@ -23,6 +23,7 @@ import numpy as np
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import open_existing
 from reports import figures
+from reports.signatures import dsse
 from tests.audit.synthetic_run import rewrite_ledger, rewrite_round
 from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PICTURE, PRIVATE, SMALL, call
 
@@ -196,8 +197,8 @@ def _place(name: str, content: bytes = b"{}") -> Edit:
 
 
 def _link(run: Path) -> None:
-    (run / "metrics.jsonl").rename(run.parent / f"{run.name}.moved")
-    (run / "metrics.jsonl").symlink_to(run.parent / f"{run.name}.moved")
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to(Path("..", "record", "metrics.jsonl"))
 
 
 def _other_form(run: Path) -> None:
@@ -213,6 +214,15 @@ def _other_form(run: Path) -> None:
     )
     other = base64.b64encode(bytes([0x30, len(parts)]) + parts).decode()
     _text("attestation.json", envelope["signatures"][0]["sig"], other)(run)
+
+
+def _other_key(run: Path) -> None:
+    """The keyid of the other signer."""
+    first, second = (
+        json.loads((run / name).read_text("utf-8"))["signatures"][0]["keyid"]
+        for name in ("attestation.json", "training.attestation.json")
+    )
+    _text("attestation.json", first, second)(run)
 
 
 def _of_another(name: str) -> Edit:
@@ -267,10 +277,7 @@ _CHANGES: dict[str, tuple[Edit, str]] = {
         _text("attestation.json", '"payloadType"', ' "payloadType"'),
         "an envelope is laid out otherwise",
     ),
-    "key-id": (
-        _text("attestation.json", '"keyid": "SHA256:', '"keyid": "SHA256:x'),
-        "an envelope names another key than signed it",
-    ),
+    "key-id": (_other_key, "an envelope names another key than signed it"),
     "envelopes-swapped": (_swapped_envelopes, "each envelope under the other's name"),
     "ledger-of-another": (_of_another("ledger.jsonl"), "the ledger of another run"),
     "attestation-of-another": (
@@ -493,7 +500,51 @@ _FORGERIES: dict[str, tuple[str, Edit, str]] = {
 _UNREADABLE = {"no-claim"}
 
 
+def _sealed(change: Callable[[dict[str, Any]], None]) -> Edit:
+    """The auditor signs another statement about the same files."""
+
+    def edit(run: Path) -> None:
+        path = run / "attestation.json"
+        payload = dsse.parse_envelope(path.read_bytes(), path.name).payload
+        statement = dsse.parse_statement(payload, dsse.RUN_TYPE, path.name)
+        change(statement.predicate)
+        key = filing.load_signers(None, None).auditor.private
+        path.write_bytes(dsse.seal(dsse.write_statement(statement), key))
+
+    return edit
+
+
+def _less_in_words(said: dict[str, Any]) -> None:
+    said["claims"]["statement"] = said["claims"]["statement"].replace("(ε = ", "(ε = 0.")
+
+
+# What an auditor signs that the files do not say; and, last, what a reader must let pass.
+_STATEMENTS: dict[str, tuple[Edit, str]] = {
+    "said-another-run": (_sealed(lambda said: said.update(run="another")), "of another run"),
+    "said-another-verdict": (
+        _sealed(lambda said: said.update(verdict="NOT VERIFIED")),
+        "another verdict than audit.json",
+    ),
+    "said-another-role": (_sealed(lambda said: said.update(role="trainer")), "in another role"),
+    "said-less": (
+        _sealed(lambda said: said["claims"]["views"][0].update(epsilon=0.1)),
+        "a smaller ε than the ledger's claim",
+    ),
+    "said-less-in-words": (_sealed(_less_in_words), "a smaller ε in its sentence alone"),
+    "said-no-number": (_sealed(lambda said: said.pop("sequence") and None), "no sequence number"),
+    "lock-alone": (
+        _place(".unfinished/lock", b""),
+        "the lock of a command that was killed, and nothing else: all that is signed is whole",
+    ),
+}
+
+
 def _signed_again(folder: Path) -> Iterator[Case]:
+    for name, (edit, why) in _STATEMENTS.items():
+        shutil.copytree(folder / "record", folder / name)
+        edit(folder / name)
+        holds = name == "lock-alone"
+        yield Case(name, UNKNOWN if holds else BROKEN, AGREES if holds else None, why)
     signers = filing.load_signers(None, None)
     for name, (base, edit, why) in _FORGERIES.items():
         path = folder / name

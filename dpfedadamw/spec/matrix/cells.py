@@ -152,6 +152,15 @@ def _repeated(
     return found
 
 
+_CAME_LATER: Mapping[str, Mapping[str, Any]] = {
+    "data": {
+        "columns": [], "missing_values": [], "decimal": "point", "unlabelled": "refuse",
+        "person": None,
+    },
+    "evaluation": {"public_test": None, "metrics": []},
+}  # fmt: skip
+
+
 def _digest(spec: Spec, seed: int | None) -> str:
     same = spec.replace(name="cell", description="", report=ReportSpec(), budget=BudgetSpec())
     mapping = same.to_mapping()
@@ -173,6 +182,11 @@ def _digest(spec: Spec, seed: int | None) -> str:
     if same.task == ClassificationTask():
         del mapping["task"]
         mapping["data"].pop("targets", None)
+    # Nor do cells that leave keys alone which came later.
+    for section, keys in _CAME_LATER.items():
+        for name, default in keys.items():
+            if mapping[section].get(name, default) == default:
+                mapping[section].pop(name, None)
     # Nor do cells whose server publishes the last round's model, as all did.
     server = mapping["algorithm"].get("server")
     if isinstance(server, dict) and server.get("averaging", 0) is None:
