@@ -55,8 +55,9 @@ class PastLedger:
             self.claims = [entry for entry in self.entries if entry["kind"] == "claim"]
             self.rounds = dict(_rounds(self.entries))
         except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
             raise ReexecutionError(
-                f"{path}: cannot be read ({type(error).__name__}); audit the run first"
+                f"{path}: cannot be read ({reason}); audit the run first"
             ) from None
 
     def state_digest(self, completed: int) -> str | None:

@@ -40,7 +40,12 @@ from reports.signatures.inventory import Problem, evidence_digests
 from reports.signatures.trust import signer, statements
 from reports.signatures.trust.certificates import chain_pem, self_signed
 from reports.signatures.trust.signer import SigningKey
-from reports.signatures.verification import Outcome, VerificationResult, verify
+from reports.signatures.verification import (
+    Outcome,
+    VerificationResult,
+    verify,
+    verify_pages,
+)
 from reports.signatures.verification.key_trust import Trust
 from reports.signatures.verification.remembered import Memory, Present, Seen
 from reports.signatures.verification.results import Found, Signer
@@ -212,6 +217,21 @@ def test_unsigned_bytes_behind_the_signature_of_a_pdf_are_refused(signed: Signed
     with pytest.raises(PdfSignatureError, match="unsigned bytes behind its signature"):
         pades.check(padded, "report.pdf")
     assert pades.check(data, "report.pdf").key == signed.auditor.public
+
+
+def test_a_report_whose_pages_lie_alone_is_judged_by_them(signed: Signed, tmp_path: Path) -> None:
+    """Until now whatever was not a run or an annex was NOT VALID."""
+    path = Path(shutil.copy(signed.run / "report.pdf", tmp_path / "pages.pdf"))
+    assert verify_pages(path).outcome is Outcome.SIGNER_UNKNOWN
+    assert verify_pages(path, signed.keys / "auditor.pub").outcome is Outcome.ALL_HOLD
+    assert verify_pages(path, signed.keys / "trainer.pub").outcome is Outcome.NOT_VALID
+    path.write_bytes(pades.sign(pades.unsigned(path.read_bytes(), "x"), fresh("auditor"), "x"))
+    assert verify_pages(path).outcome is Outcome.SIGNER_UNKNOWN
+    assert verify_pages(path, signed.keys / "auditor.pub").outcome is Outcome.NOT_VALID
+    data = bytearray((signed.run / "report.pdf").read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert verify_pages(path).outcome is Outcome.NOT_VALID
 
 
 @pytest.mark.parametrize("change", ["bytes", "link", "removed"])

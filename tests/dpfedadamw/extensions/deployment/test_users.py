@@ -187,6 +187,27 @@ def test_client_and_superlink_reach_nothing_of_each_other_nor_the_supernodes_key
     assert str(project.site(0).share) in client["read"]
 
 
+def test_a_clients_process_is_no_way_around_what_its_supernode_does_not_see(project):
+    """Of one user with it, whatever a unit hides was open behind ``/proc/PID/root``."""
+    site = project.site(0)
+    process = subprocess.Popen(
+        ["sleep", "60"], user=CLIENT, group=CLIENT, extra_groups=[], cwd=site.path
+    )
+    try:
+        behind = [f"/proc/{process.pid}/{way}" for way in (f"root{site.path}", "cwd")]
+        parts = [f"/proc/{process.pid}/{part}" for part in ("environ", "mem", "maps", "fd", "io")]
+        secrets = [f"{one}/{name}" for one in behind for name in ("share.npz", "key", "salt")]
+        for user, groups, finds in (
+            (CLIENT, [CLIENT], True),
+            (SUPERNODE, [SUPERNODE, DOOR], False),
+        ):
+            read = as_user(user, groups, lambda: [one for one in secrets + parts if readable(one)])
+            assert set(read) == (set(secrets + parts) if finds else set())
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize("name", ["door", "supernode"])
 def test_prepare_follows_no_link_that_a_client_has_put_in_place_of_a_folder(name, project, outer):
     victim = outer / "victim"

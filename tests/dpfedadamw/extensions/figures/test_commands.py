@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -123,3 +124,21 @@ def test_a_release_is_drawn_again_with_its_key_alone(tmp_path, capsys):
     assert "give --escrow FILE" in capsys.readouterr().err
     assert call(*arguments, "--escrow", str(escrow)) == 0
     assert (tmp_path / "figures" / "private-drift.svg").is_file()
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "model.json"])
+def test_no_file_of_a_run_is_followed_where_it_is_a_link(name, run, tmp_path, capsys):
+    """A stranger's run would show what another one, or the system, keeps to itself."""
+    copy = tmp_path / run.identifier
+    shutil.copytree(run.path, copy)
+    elsewhere = tmp_path / "elsewhere"
+    (copy / name).rename(elsewhere)
+    (copy / name).symlink_to(elsewhere)
+    wanted = ("--out", str(tmp_path / "drawn"), "--figure", "drift", "--figure", "loss-landscape")
+    assert call("figures", str(copy), *wanted, "--records", "9") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name}: " in line
+    assert "symbolic link" in line
+    (copy / name).unlink()
+    elsewhere.rename(copy / name)
+    assert call("figures", str(copy), *wanted, "--records", "9") == 0
