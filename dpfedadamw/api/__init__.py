@@ -21,7 +21,7 @@ if (_taken := taken_name()) is not None:
 from dpfedadamw.api.comparison import Comparison, compare
 from dpfedadamw.api.models import CheckedModel, check_model
 from dpfedadamw.api.planning import Calibrated, Cost, calibrate, epsilon, frontier
-from dpfedadamw.api.running import Options, Round, Run, load_model, predict, resume, run
+from dpfedadamw.api.running import Options, Round, Run, load_model, predict, predictor, resume, run
 from dpfedadamw.api.sweeping import sweep
 from dpfedadamw.api.tables import Table
 
@@ -43,6 +43,7 @@ __all__ = [
     "frontier",
     "load_model",
     "predict",
+    "predictor",
     "resume",
     "run",
     "sweep",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpfedadamw.measures import Metric
     from dpfedadamw.models.own.fitting import Loss
     from dpfedadamw.run.evaluation import Evaluation
-    from dpfedadamw.run.prediction import Predictions
+    from dpfedadamw.run.prediction import Predictions, Served
     from dpfedadamw.run.training import Training
     from dpfedadamw.spec import Spec
     from dpfedadamw.storage.lock import RunLock
@@ -606,11 +606,11 @@ def predict(
     same order, the answers are the run's own to the last bit, on the same machine.
 
     Args:
-        folder: A run's folder, or what ``export`` wrote of one of the package's own kinds.
+        folder: As of `predictor`.
         rows: A file's path (a table with the run's columns, found by their names; or an .npz with
             the array x), a frame with these columns, or an array [n, …].
-        model: Where the run was given a module, one of the same architecture; as of `load_model`.
-        allow_code: Modules whose code the folder may name; as of `run`.
+        model: As of `predictor`.
+        allow_code: As of `predictor`.
 
     Returns:
         Its `outputs`, `probabilities`, `classes`, the `labels` that these are called by, and
@@ -619,13 +619,29 @@ def predict(
     Raises:
         DpfedadamwError: If there is no model, or the records are not such as it reads.
     """
+    return predictor(folder, model, allow_code).predict(rows)
+
+
+def predictor(
+    folder: str | Path, model: nn.Module | None = None, allow_code: Sequence[str] = ()
+) -> Served:
+    """A trained model that is loaded once and asked often, by its `predict(rows)`.
+
+    Args:
+        folder: A run's folder, or what ``export`` wrote of one of the package's own kinds.
+        model: Where the run was given a module, one of the same architecture; as of `load_model`.
+        allow_code: Modules whose code the folder may name; as of `run`.
+
+    Raises:
+        DpfedadamwError: If there is none, or the files do not fit each other.
+    """
     from dpfedadamw.filing.allowed_code import listed
     from dpfedadamw.models.own.fitting import handed_over
     from dpfedadamw.models.own.permission import allowing
     from dpfedadamw.run.prediction import load
 
     with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
-        return load(with_a_model(Path(folder))).predict(rows)
+        return load(with_a_model(Path(folder)))
 
 
 def _again(

@@ -173,7 +173,7 @@ def _measures(
     rate = measures.get("test_majority_rate")
     if accuracy is not None and rate is not None:
         yield "  majority rate", f"{rate:.1%}"
-        if said := against_majority(accuracy, rate):
+        if said := against_majority(accuracy, rate, measures.get("test_auc")):
             yield "", Text(said, style="bold red")
     for name, value in measures.items():
         if name not in ("test_majority_rate", *OF_THE_END):

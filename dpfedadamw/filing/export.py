@@ -76,6 +76,7 @@ def export(
         licence,
         program=written.program,
         columns=tuple(map(str, columns)),
+        tokens=written.tokens,
     )
     write_atomically(folder / "README.md", text.encode())
     for name, content in beside.items():

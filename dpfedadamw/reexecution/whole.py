@@ -26,7 +26,7 @@ from dpfedadamw.run.header import metrics_line, write_model_config
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec, yamlreader
 from dpfedadamw.storage.disk import DISK
-from dpfedadamw.storage.foreign import read_json_lines
+from dpfedadamw.storage.foreign import parse, read_json_lines
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,23 @@ def _written(rerun: Rerun, run: RunDirectory, state: ServerState) -> tuple[Compa
         write_model_config(rerun.experiment, copy)
         return (
             _same_bytes(run.weights, copy.weights.read_bytes()),
-            _same_bytes(run.model_config, copy.model_config.read_bytes()),
+            same_config(run.model_config, copy.model_config.read_bytes()),
         )
+
+
+def same_config(path: Path, again: bytes) -> Compared:
+    """model.json, written again; of a run from before a key was there it is not missed."""
+    compared = _same_bytes(path, again)
+    if compared.same or not path.is_file():
+        return compared
+    try:
+        found, due = parse(DISK.read(path), path.name), json.loads(again)
+    except ValueError:
+        return compared
+    later = {key: due[key] for key in ("labels", "inputs") if key in due and key not in found}
+    if not later or {**found, **later} != due:
+        return compared
+    return Compared(path.name, True, "every key that it has; there are more since")
 
 
 def same_spec(path: Path, stated: Spec) -> Compared:

@@ -48,6 +48,7 @@ class Exported:
         program: Whether `PROGRAM` was written.
         no_program: Why not, where it was asked for; empty otherwise.
         read_by: How records are read for it, as model.json has it.
+        tokens: Whether its records are tokens, whole numbers.
     """
 
     form: str
@@ -57,6 +58,7 @@ class Exported:
     program: bool = False
     no_program: str = ""
     read_by: Mapping[str, Any] = field(default_factory=dict)
+    tokens: bool = False
 
 
 def load_model(run: RunDirectory) -> nn.Module:
@@ -217,6 +219,7 @@ def export(
         program is not False and not reason,
         reason,
         config.get("inputs", {}),
+        model is not None and registry.vocabulary_of(model) > 0,
     )
 
 

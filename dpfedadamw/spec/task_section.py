@@ -64,11 +64,12 @@ class ClassificationTask(TaskSpec, title="Classification"):
     class_weights: tuple[_Weight, ...] = key(
         (),
         "Weight of each class in the loss, in the classes' order; empty weighs all alike. Declare "
-        "constants that are known without the records, such as a prevalence from the literature: "
-        "weights that are computed from private records are a release that nothing pays for.",
+        "constants that are known without the records, such as a prevalence from the literature. "
+        "Clipping bounds what a weight above 1 can do, so weigh frequent classes down. "
+        "Weights that are computed from private records are a release that nothing pays for.",
         title="Class weights",
         max_length=10_000,
-        examples=((), (1.0, 9.0)),
+        examples=((), (0.1, 1.0)),
     )
 
     @property

@@ -211,21 +211,30 @@ def utility(source: RunSource, _audience: str) -> Utility:
         measures=last.measures if last else (),
         scored=_SHARES.get(task, ""),
         majority_rate=rate,
-        majority_statement=against_majority(accuracy, rate),
+        majority_statement=against_majority(accuracy, rate, number(end.get("test_auc"))),
         confusion=_confusion(end.get("test_confusion")),
         labels=labels_of(source),
         own=_own(end.get("test_own")),
     )
 
 
-def against_majority(accuracy: float | None, rate: float | None) -> str:
-    """That a model is no better than always giving the most frequent answer, if it is not."""
+def against_majority(accuracy: float | None, rate: float | None, auc: float | None) -> str:
+    """That a model is no better than always giving the most frequent answer, if it is not.
+
+    Args:
+        accuracy: The model's.
+        rate: That of the most frequent answer.
+        auc: The model's. A model that was made to find a rare class gives up accuracy for it.
+    """
     if accuracy is None or rate is None or accuracy > rate:
         return ""
-    return (
-        "The model is no better than always giving the most frequent answer, which has an "
-        f"accuracy of {formatting.percent(rate)}."
+    found = (
+        "By accuracy, the model is no better than always giving the most frequent answer, which "
+        f"has {formatting.percent(rate)}."
     )
+    if auc is not None:
+        found += f" Its AUC is {auc:.2f}, and that of one answer 0.50."
+    return found
 
 
 def labels_of(source: RunSource) -> tuple[str, ...]:

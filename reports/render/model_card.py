@@ -78,6 +78,7 @@ def write(
     *,
     program: bool = False,
     columns: Sequence[str] = (),
+    tokens: bool = False,
 ) -> str:
     """Write the card of an exported model.
 
@@ -90,6 +91,7 @@ def write(
         licence: As the hub writes it.
         program: Whether model.pt2, a program of torch.export, lies beside the card.
         columns: Columns of numbers that a record is made of, in order; none of others.
+        tokens: Whether a record is tokens, whole numbers.
 
     Raises:
         ReportError: The report is not for the public.
@@ -113,7 +115,7 @@ def write(
         "## How to load it\n",
         _loading(form, reads, base, repository, with_backbone, identity.classes)
         + _pooling(identity.model)
-        + _program(program, columns, report[Utility]),
+        + _program(program, columns, tokens, report[Utility]),
         "## Training\n",
         _training(report),
         "## Evaluation\n",
@@ -192,7 +194,7 @@ def _stated(report: Report) -> str:
     return f"## Purpose and data\n\n{''.join(lines)}" if lines else ""
 
 
-def _program(program: bool, columns: Sequence[str], utility: Utility) -> str:
+def _program(program: bool, columns: Sequence[str], tokens: bool, utility: Utility) -> str:
     """Lines that serve the model by torch alone."""
     if not program:
         return ""
@@ -201,7 +203,9 @@ def _program(program: bool, columns: Sequence[str], utility: Utility) -> str:
         answers = "model(records).sigmoid()"
     if utility.measure("test_rmse") is not None:
         answers = "model(records)"
-    imported, reading = "", 'records = torch.zeros(1, *about["input_shape"])  # yours, prepared\n'
+    kind = ", dtype=torch.int32" if tokens else ""
+    reading = f'records = torch.zeros(1, *about["input_shape"]{kind})  # yours, prepared\n'
+    imported = ""
     if columns:
         imported, reading = (
             "import csv\n",

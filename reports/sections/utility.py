@@ -367,7 +367,7 @@ def _labels(report: Report) -> list[str]:
 def _draw_confusion(axes: Axes, report: Report) -> None:
     counts = np.array(report[Utility].confusion)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    axes.imshow(shares, cmap="Greens", vmin=0.0, vmax=1.2, aspect="auto")
+    axes.imshow(shares, cmap="Greens", vmin=0.0, vmax=2.0, aspect="auto")
     axes.grid(visible=False)
     axes.set_xlabel("answer")
     axes.set_ylabel("class")
@@ -430,7 +430,7 @@ register(
                 describe=_describe_confusion,
                 draw=_draw_confusion,
                 data=_confusion_data,
-                height=2.6,
+                height=2.0,
             ),
         ),
     )

@@ -263,9 +263,15 @@ def _majority(entries: Sequence[RankedSpec]) -> list[str]:
     if not known:
         return []
     span = " to ".join(formatting.percent(one) for one in dict.fromkeys((known[0], known[-1])))
-    worse = [entry.label for entry in entries if entry.mean is not None and entry.mean <= known[-1]]
-    text = f"Majority rate: always giving the most frequent answer has an accuracy of {span}"
-    return [f"{text}, and {', '.join(worse)} is no better." if worse else f"{text}."]
+    worse = list(
+        dict.fromkeys(
+            one.label for one in entries if one.mean is not None and one.mean <= known[-1]
+        )
+    )
+    found = f"Majority rate: always giving the most frequent answer has an accuracy of {span}."
+    if worse:
+        found += f" By accuracy no better: {', '.join(worse)}."
+    return [found]
 
 
 def _refusal(before: Sequence[Group], group: Group, tolerance: float) -> Refusal:

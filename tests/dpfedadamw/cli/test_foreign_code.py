@@ -17,7 +17,9 @@ import yaml
 from torch import nn
 
 from dpfedadamw import api, cli
+from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.run.export import export
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import attest, begin, call, small_spec, train
@@ -278,6 +280,7 @@ OF_RUNS = (
     "audit --replay 1 .",
     "replay .",
     "run --resume .",
+    "predict . --input ../rows.npz",
 )
 THAT_READ_ALONE = (
     "export . --output ../model",
@@ -298,7 +301,8 @@ def test_no_command_runs_code_that_a_run_directory_names(command, attack, edited
     shell = filled(MODEL_ATTACKS["a shell"], canary)
     edit(edited, shell if attack == shell["target"] else {"target": attack})
     # Where one may allow code at all, a module of the run's own folder is refused all the same.
-    options = [[], ["--allow-code", "here"]] if command in OF_RUNS else [[]]
+    may = command in OF_RUNS or command.startswith("export")
+    options = [[], ["--allow-code", "here"]] if may else [[]]
     for option in options:
         code = call(*command.split(), *option)
         told = capsys.readouterr().err
@@ -324,6 +328,11 @@ def test_an_export_builds_no_model_that_a_run_names(edited, tmp_path):
     written = export(RunDirectory(edited), tmp_path / "exported")
     assert written.form == "own"
     assert (tmp_path / "exported" / "model.safetensors").is_file()
+    assert not (edited.parent / CANARY).exists()
+    assert (written.program, "not allowed or given" in written.no_program) == (False, True)
+    # Nor where its module is allowed: it lies in the run's own folder.
+    with allowing(["here"]), pytest.raises(DpfedadamwError, match="files of a run directory"):
+        export(RunDirectory(edited), tmp_path / "again")
     assert not (edited.parent / CANARY).exists()
 
 

@@ -25,6 +25,7 @@ ASKED = {
     "dpfedadamw/extensions/figures": (("figures",), "No such command 'figures'"),
     "dpfedadamw/extensions/recorders": (("evidence", "close", "runs"), "was removed here"),
     "dpfedadamw/extensions/site": (("site", "runs", "out"), "No such command 'site'"),
+    "dpfedadamw/extensions/starter": (("new", "project"), "No such command 'new'"),
     "dpfedadamw/extensions/sweeps": (("sweep",), "No such command 'sweep'"),
     "dpfedadamw/extensions/trackers": (
         ("run", "quickstart", "--tracker", "tensorboard"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dpfedadamw import spec as specs
 from dpfedadamw.privacy.noise import on_device
-from dpfedadamw.reexecution.whole import same_spec
+from dpfedadamw.reexecution.whole import same_config, same_spec
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import call, small_spec, train
 
@@ -51,6 +52,42 @@ def test_a_spec_is_held_to_the_keys_that_it_has(changed, same: bool, tmp_path: P
     path.write_text(changed(written), "utf-8")
     assert "  paper: a4\n" in written
     assert same_spec(path, stated).same == same
+
+
+@pytest.mark.parametrize(
+    ("found", "same"),
+    [
+        ({"classes": 2, "labels": ["a", "b"], "inputs": {}}, True),
+        # As a version wrote it that named neither classes nor columns.
+        ({"classes": 2}, True),
+        ({"classes": 3}, False),
+        ({"classes": 2, "labels": ["a", "c"]}, False),
+        ({"classes": 2, "further": 1}, False),
+    ],
+)
+def test_a_model_is_described_by_the_keys_that_its_version_wrote(found, same, tmp_path) -> None:
+    due = {"classes": 2, "labels": ["a", "b"], "inputs": {}}
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(found), "utf-8")
+    assert same_config(path, json.dumps(due).encode()).same == same
+
+
+def test_measures_that_an_earlier_version_did_not_tell_are_not_missed(
+    finished: RunDirectory, tmp_path: Path, capsys
+) -> None:
+    earlier = tmp_path / finished.path.name
+    shutil.copytree(finished.path, earlier)
+    lines = [json.loads(line) for line in (earlier / "metrics.jsonl").read_text().splitlines()]
+    told = {"test_accuracy", "test_loss", "test_classes"}
+    kept = [
+        {key: line[key] for key in line if not key.startswith("test_") or key in told}
+        for line in lines
+    ]
+    (earlier / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    assert replayed(RunDirectory(earlier), capsys)[1]["metrics.jsonl"] is True
+    kept[-1]["test_auc"] = 0.5
+    (earlier / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    assert replayed(RunDirectory(earlier), capsys)[1]["metrics.jsonl"] is False
 
 
 @pytest.mark.parametrize("unit", ["fedavg", "dp-fedsam"])

@@ -97,6 +97,18 @@ class Tagger(nn.Module):
         return self.head(self.words(tokens))
 
 
+class Reader(nn.Module):
+    """Two classes of a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(300, 4), nn.Linear(4, 2)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        known = (tokens != 0)[:, :, None]
+        return self.head((self.words(tokens) * known).sum(1) / known.sum(1).clamp(min=1))
+
+
 class Main(nn.Module):
     """As a class of a script is."""
 
@@ -124,6 +136,7 @@ class Case:
 
 def own(module: Callable[[], nn.Module], rows: str = "table", task: str = "classification") -> Case:
     keys = {"vocabulary": 12, "length": 5} if task == "token_classification" else {}
+    keys = {"vocabulary": 300, "length": 6} if rows == "texts" else keys
     return Case({"name": "module", **keys}, rows, task, module)
 
 
@@ -141,6 +154,7 @@ CASES = {
     "regression": Case({"name": "mlp", "hidden": [4]}, "table", "regression"),
     "several labels": Case({"name": "mlp", "hidden": []}, "table", "multi_label"),
     "tokens": own(Tagger, "tokens", "token_classification"),
+    "texts": own(Reader, "texts"),
 }
 
 
@@ -166,15 +180,16 @@ def write_table(path: Path, count: int, seed: int) -> None:
             age, crp = rng.uniform(0, 1), rng.normal()
             sick = "yes" if age + crp > 0.5 else "no"
             risk = int(age > 0.3)
+            note = " ".join(rng.choice(["well", "ill", "pale", "tired"], 3))
             lines.writerow(
-                [crp, age, sick, "free text", rng.integers(0, 4), rng.normal(), risk, age - crp]
+                [crp, age, sick, note, rng.integers(0, 4), rng.normal(), risk, age - crp]
             )
 
 
 def section(case: Case, folder: Path) -> dict[str, Any]:
     """The spec's section data, and the file of the test rows, which is what is served."""
     keys = {"cache": str(folder / "cache"), "clients": 4, "partition": {"kind": "iid"}}
-    if case.rows == "table":
+    if case.rows in ("table", "texts"):
         write_table(folder / "train.csv", 160, 1)
         write_table(folder / "rows.csv", 41, 2)
         targets = {"regression": ["cost"], "multi_label": ["outcome_yes", "risk"]}.get(case.task)
@@ -184,7 +199,8 @@ def section(case: Case, folder: Path) -> dict[str, Any]:
                 (folder / name).write_text(text.replace(",yes,", ",1,").replace(",no,", ",0,"))
         told = {"targets": targets} if targets else {"label": "outcome"}
         places = {"path": str(folder / "train.csv"), "test_path": str(folder / "rows.csv")}
-        return {"dataset": "table", **places, "numbers": list(COLUMNS), **told, **keys}
+        read = {"numbers": list(COLUMNS)} if case.rows == "table" else {"text": ["note"]}
+        return {"dataset": "table", **places, **read, **told, **keys}
     x_train, y_train = records_of(case.rows, 160, 1)
     x_test, y_test = records_of(case.rows, 41, 2)
     np.savez(folder / "rows.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
@@ -232,7 +248,7 @@ def trained(name: str, folder: Path) -> Trained:
     model = experiment.model.eval()
     stored = experiment.dataset.test.inputs
     found = [one for _, one in evaluation.answers(model, stored, torch.device("cpu"))]
-    rows = folder / ("rows.csv" if case.rows == "table" else "rows.npz")
+    rows = folder / ("rows.csv" if case.rows in ("table", "texts") else "rows.npz")
     # Another module of the same architecture: other weights, and no link with the run's.
     torch.manual_seed(8)
     return Trained(training.run, rows, torch.cat(found), case.module() if case.module else None)
@@ -261,7 +277,7 @@ def test_served_predictions_are_the_runs_own_on_the_test_rows_bit_for_bit(name, 
     else:
         assert np.allclose(chances.sum(1), 1.0)
         assert lines[0][1] == found.labels[int(found.outputs[0].argmax())]
-    if CASES[name].rows == "table" and CASES[name].task == "classification":
+    if CASES[name].rows in ("table", "texts") and CASES[name].task == "classification":
         assert columns == ["row", "label", "p_no", "p_yes"]
 
 

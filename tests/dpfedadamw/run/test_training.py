@@ -21,6 +21,7 @@ from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.federation import rounds
+from dpfedadamw.measures import FINAL
 from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.ledger import Ledger
@@ -321,6 +322,8 @@ def test_metrics_hold_nothing_measured_on_training_records(tmp_path):
         "seconds",
         "epsilon",
         "test_classes",
+        "test_confusion",
+        *(f"test_{name}" for name in FINAL),
     }
 
 

@@ -122,6 +122,9 @@ def _others(folder: Path) -> None:
     np.savez(
         folder / "records.npz", inputs=rng.normal(size=(240, 2)), labels=rng.integers(0, 2, 240)
     )
+    np.savez(
+        folder / "rows.npz", x=np.linspace(0.0, 1.0, 192, dtype=np.float32).reshape(3, 1, 8, 8)
+    )
     (folder / "table.yaml").write_text(_TABLE.format(path="table.csv"))
     project = made(
         small_spec(rounds=1, clients_per_round=3, overrides=("data.clients=3",)), folder / "project"

@@ -130,6 +130,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
         _r(f"figures {RUN} {SECOND} --out out --figure second-moment-variance --figure drift --figure update-norms", *_RUN, writes=("out",)),
     ),
     "export": (_r(f"export {RUN} --output out --registry --statements statements.yaml", *_RUN, "statements.yaml", codes=_VERDICT, writes=("out", ".out.partial")),),
+    "new": (_r("new out", *_NOTHING, writes=("out",)),),
+    "predict": (_r(f"predict {RUN} --input rows.npz --output out.csv", *_RUN, "rows.npz", writes=("out.csv",)),),
     "site": (_r("site runs out", "runs", *_RUN, codes=_VERDICT, writes=("out",)),),
     "bundle": (
         _r(f"bundle {RUN} --audience auditor --output out", *_RUN, codes=_VERDICT, writes=("out", "runs")),

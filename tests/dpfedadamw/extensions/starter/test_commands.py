@@ -1,0 +1,74 @@
+"""A new project trains, is served by HTTP and passes its own test, as it is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpfedadamw import spec as specs
+from dpfedadamw.extensions.starter.templates import files
+from tests.runs import call
+
+
+def ran(folder: Path, *words: str) -> str:
+    told = subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert told.returncode == 0, told.stdout[-2000:] + told.stderr[-2000:]
+    return told.stdout
+
+
+ASKED = """
+import json, threading, urllib.error, urllib.request
+from http.server import HTTPServer
+import serve
+
+server = HTTPServer(("127.0.0.1", 0), serve.Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+address = f"http://127.0.0.1:{server.server_port}"
+def asked(body):
+    try:
+        return json.loads(urllib.request.urlopen(address, json.dumps(body).encode()).read())
+    except urllib.error.HTTPError as error:
+        return [error.code, json.loads(error.read())]
+row = {"age": 0.9, "pressure": 0.5, "marker": 0.9}
+print(json.dumps([asked([row]), asked([{"age": 1}]), asked(3)]))
+"""
+
+
+@pytest.mark.slow
+def test_a_new_project_runs_as_it_is_written(tmp_path, capsys):
+    folder = tmp_path / "my project"
+    assert call("new", str(folder), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["files"] == sorted(p.name for p in folder.iterdir())
+    said = ran(folder, "train.py")
+    assert said.startswith("PASS epsilon")
+    assert "test_auc" in said
+    ran(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    (answered,), *refused = json.loads(ran(folder, "-c", ASKED))
+    assert set(answered) == {"no", "yes"}
+    assert answered["yes"] > 0.5
+    assert [code for code, _ in refused] == [400, 400]
+    assert (folder / "model" / "model.pt2").is_file()
+
+
+def test_a_folder_in_use_is_refused_and_nothing_is_written(tmp_path, capsys):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").touch()
+    assert call("new", str(tmp_path / "used")) == 2
+    assert "exists and is not empty; name a new folder" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "used").iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name", ["my project", "--", "é" * 90, "2026"])
+def test_a_new_project_has_a_good_spec_and_python_whatever_its_name(tmp_path, name):
+    folder = tmp_path / "of" / name
+    assert call("new", "--", str(folder)) == 0
+    specs.load(folder / "spec.yaml", ["data.path=records.csv", "model={name: module}"])
+    for file, text in files("x").items():
+        if file.endswith(".py"):
+            compile(text, file, "exec")
