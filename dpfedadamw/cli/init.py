@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
+from dpfedadamw.cli import display
 from dpfedadamw.cli.options import JsonOption
-from dpfedadamw.cli.terminal import out, print_json, refuse
+from dpfedadamw.cli.terminal import out, print_json, print_whole, refuse, status
+
+if TYPE_CHECKING:
+    from dpfedadamw.cli.init_table import Described
 
 _TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
+_BATCH = 32
+# By which flag each key of a spec is given.
+_FLAGS = {
+    "data.dataset": "data",
+    "data.clients": "clients",
+    "model.name": "model",
+    "model.target": "model",
+    "algorithm.name": "algorithm",
+    "privacy.unit": "unit",
+    "privacy.target_epsilon": "epsilon",
+    "privacy.delta": "delta",
+    "federation.rounds": "rounds",
+    "federation.clients_per_round": "clients",
+}
 
 
 def init(
@@ -27,18 +46,56 @@ def init(
             "images.",
         ),
     ] = None,
-    label: Annotated[str, typer.Option(help="Of a table: the column of the class.")] = "label",
+    label: Annotated[
+        str | None,
+        typer.Option(help="Of a table: the column of the class; one called label by default."),
+    ] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="Of a table: a column of text. Repeatable.")
     ] = None,
     numbers: Annotated[
-        list[str] | None, typer.Option(help="Of a table: a column of numbers. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Of a table: a column of numbers that is used as it stands. Repeatable. Without "
+            "--text and --numbers all columns are prepared (data.columns)."
+        ),
     ] = None,
     client: Annotated[
         str | None, typer.Option(help="Of a table: the column that says whose a record is.")
     ] = None,
     person: Annotated[
         str | None, typer.Option(help="Of a table: the column that says whom a record is about.")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Of a table: the labels that may occur.")
+    ] = None,
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of a table: a data dictionary, a CSV file with a row for each column: name, "
+            "kind, low, high, categories (A|B|C), missing, format.",
+        ),
+    ] = None,
+    public_sample: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of a table: another with the same columns, whose rows are public. Bounds and "
+            "categories are read off them.",
+        ),
+    ] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=LOW:HIGH", help="Of a table: bounds of a column. Repeatable."),
+    ] = None,
+    categories: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=A,B", help="Of a table: all categories of one. Repeatable."),
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Of a table: a column not to read. Repeatable."),
     ] = None,
     model: Annotated[
         str | None,
@@ -52,101 +109,183 @@ def init(
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
     delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
-    clients: Annotated[int, typer.Option(help="Number of clients.")] = 10,
+    clients: Annotated[
+        int | None,
+        typer.Option(help="Number of clients; 10, or as many as --client names, by default."),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Write a spec to start from: what is left out is asked for, or has a default.
 
-    The spec is checked before it is written. A file that is there already is never changed.
+    A table is read: --data t.csv --label outcome --client hospital --epsilon 3 is enough. Its
+    columns are shown with a guess of what each holds and what becomes of it. The spec is checked
+    against the data, as a run would, before it is written. A file that is there already is never
+    changed.
     """
-    from dpfedadamw import spec as specs
-    from dpfedadamw.spec import yamlwriter
+    from dpfedadamw.cli.init_table import FORM, Wanted, describe
 
     if file.exists():
         refuse(f"{file}: exists already; name a new file")
     asking = sys.stdin.isatty() and not as_json
-    data = data or _asked("data: a name, a table, an .npz or a folder of images", "digits", asking)
+    named = data or _asked("data: a name, a table, an .npz or a folder of images", "digits", asking)
+    wanted = Wanted(
+        label, client, person, text or (), numbers or (), classes, dictionary, public_sample,
+        bounds or (), categories or (), leave_out or (),
+    )  # fmt: skip
+    described: Described | None = None
+    if _is_table(named):
+        ask = (lambda question, usual: _asked(question, usual, True)) if asking else None
+        with status("looking at the table", quiet=as_json or asking):
+            described = describe(named, wanted, clients, ask)
+        held = described.section
+        if asking:
+            _show(described)
+    else:
+        held = _data(named, wanted.given()) | {"clients": 10 if clients is None else clients}
     model = model or _asked("model: a name, or package.module:Net", "mlp", asking)
     unit = unit or _asked("what is protected: record, client or none", "record", asking)
     usual = {"client": "dp-fedavg", "none": "fedadamw"}.get(unit, "dp-fedadamw")
     algorithm = algorithm or _asked("algorithm", usual, asking)
+    if described is None and unit == "record":
+        # No client may be left with fewer records than a batch has.
+        held["partition"] = {"kind": "dirichlet", "minimum_records": _BATCH}
     if epsilon is None and unit != "none":
-        epsilon = float(_asked("target epsilon", "4", asking))
-    held = _data(data, label, text or [], numbers or [], client, person) | {"clients": clients}
-    if client is not None:
-        held["partition"] = {"kind": "column", "column": client}
+        epsilon = _number(_asked("target epsilon", "4", asking))
     mapping: dict[str, Any] = {
         "version": 1,
         "name": file.stem if file.stem.isidentifier() else "experiment",
         "data": held,
-        "model": {"name": "python", "target": model} if ":" in model else {"name": model},
-        "algorithm": {"name": algorithm},
+        "model": _model(model, described is not None),
+        "algorithm": {"name": algorithm, **_steps(algorithm, described is not None)},
         "federation": {
             "rounds": rounds,
             # A sampler of clients needs some who are left out.
-            "clients_per_round": max(1, clients // 2) if unit == "client" else clients,
+            "clients_per_round": max(1, held["clients"] // 2)
+            if unit == "client"
+            else held["clients"],
         },
-        "privacy": _privacy(unit, epsilon, delta),
+        "privacy": _privacy(unit, epsilon, delta, described.smallest if described else None),
     }
-    checked = specs.from_mapping(mapping)
-    written = yamlwriter.write(mapping)
-    try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(f"# Keys that are left out have defaults: dpfedadamw spec show {file}\n")
-            stream.write(written)
-    except OSError as error:
-        refuse(f"{file}: cannot be written ({error.strerror}); name a file that you may write to")
-    from dpfedadamw.data.identifiers import suspected
-
-    people = suspected(checked.data)
+    with status("checking", quiet=as_json):
+        absent = _check(mapping)
+    if absent is not None:
+        refuse(f"--data {named}: there is no such file or folder")
+    if described is not None and not asking and not as_json:
+        _show(described)
+    comments = [f"Keys that are left out have defaults: dpfedadamw spec show {file}"]
+    if described is not None:
+        comments += [line.format(path=named) for line in FORM]
+    _write(file, comments, mapping)
     if as_json:
-        told = {} if people is None else {"people": str(people)}
+        told = {} if described is None else {"look_at": described.warnings}
         print_json({"file": str(file), "spec": mapping, **told})
         return
     out.print(Text(f"wrote {file}"))
-    if people is not None:
-        out.print(Text(f"people:         {people}"))
     allowed = f" --allow-code {model.partition(':')[0]}" if ":" in model else ""
     if unit != "none":
         out.print(Text(f"what it costs:  dpfedadamw epsilon {file}"))
     out.print(Text(f"run it:         dpfedadamw run {file}{allowed}"))
 
 
+def _show(described: Described) -> None:
+    print_whole(display.grid(("column", "looks like", "in the spec"), described.columns))
+    for line in described.warnings:
+        out.print(Text(f"look at: {line}", style="yellow"))
+
+
 def _asked(question: str, usual: str, asking: bool) -> str:
     """The answer to a question in a terminal; elsewhere the usual one."""
-    return str(typer.prompt(question, default=usual, err=True)) if asking else usual
+    if not asking:
+        return usual
+    return str(typer.prompt(question, default=usual, show_default=bool(usual), err=True))
 
 
-def _data(
-    named: str,
-    label: str,
-    text: list[str],
-    numbers: list[str],
-    client: str | None,
-    person: str | None,
-) -> dict[str, Any]:
-    """The section `data` of a name or a path."""
+def _number(answer: str) -> float:
+    try:
+        return float(answer)
+    except ValueError:
+        refuse(f"target epsilon: {answer[:40]!r} is no number; give one, such as 4")
+
+
+def _is_table(named: str) -> bool:
     path = Path(named)
-    if path.suffix.lower() in _TABLES:
-        if not text and not numbers:
-            refuse(f"--data {named}: say which columns are read: --text or --numbers, and --label")
-        columns = {"text": text} if text else {"numbers": numbers}
-        about = {} if person is None else {"person": person}
-        return {"dataset": "table", "path": named, "label": label, **columns, **about}
-    if text or numbers or client is not None or person is not None:
-        refuse("--text, --numbers, --client, --person: name columns of a table; give one as --data")
+    return path.suffix.lower() in _TABLES or (path.is_file() and path.suffix.lower() != ".npz")
+
+
+def _data(named: str, of_a_table: bool) -> dict[str, Any]:
+    """The section `data` of a name or a path that is no table."""
+    if of_a_table:
+        refuse(
+            "--label, --text, --numbers, --client, --person, --classes, --dictionary, --public-sample, "
+            "--bounds, --categories, --leave-out: name columns of a table; give one as --data"
+        )
+    path = Path(named)
     if path.suffix.lower() == ".npz":
         return {"dataset": "arrays", "path": named}
     if path.is_dir():
         return {"dataset": "image-folder", "path": named}
+    from dpfedadamw.data.registry import DATASETS
+
+    if named in DATASETS and DATASETS[named].bring is None:
+        refuse(
+            f"--data {named}: is read from its publisher's files, whose place init does not ask "
+            "for; start from a shipped spec (dpfedadamw list specs) and set data.path"
+        )
     return {"dataset": named}
 
 
-def _privacy(unit: str, epsilon: float | None, delta: float) -> dict[str, Any]:
+def _model(named: str, of_a_table: bool) -> dict[str, Any]:
+    if ":" in named:
+        return {"name": "python", "target": named}
+    # Of a table's few numbers a model with fewer parameters, which is less noise, tells more.
+    return {"name": named, **({"hidden": []} if of_a_table and named == "mlp" else {})}
+
+
+def _steps(algorithm: str, of_a_table: bool) -> dict[str, Any]:
+    """What softmax regression on columns from −1 to 1 goes well with."""
+    return {"learning_rate": 0.1} if of_a_table and algorithm == "dp-fedadamw" else {}
+
+
+def _privacy(
+    unit: str, epsilon: float | None, delta: float, smallest: int | None
+) -> dict[str, Any]:
     if unit == "none":
         return {"unit": "none"}
     found = {"unit": unit, "clipping_norm": 1.0, "target_epsilon": epsilon, "delta": delta}
     if unit == "client":
         return found
-    return {**found, "sampling": {"kind": "poisson", "expected_batch_size": 32}}
+    # A batch of a client with few records is a small one, or its rate would be high.
+    batch = _BATCH if smallest is None else max(1, min(128, smallest // 4))
+    return {**found, "sampling": {"kind": "poisson", "expected_batch_size": batch}}
+
+
+def _check(mapping: dict[str, Any]) -> str | None:
+    """Refuse what a run would refuse; returns which data are not here."""
+    from dpfedadamw import spec as specs
+    from dpfedadamw.errors import SpecError
+    from dpfedadamw.experiment import check
+
+    try:
+        spec = specs.from_mapping(mapping)
+    except SpecError as error:
+        problems = []
+        for one in error.problems:
+            flag = _FLAGS.get(one.path)
+            if flag is not None:
+                one = dataclasses.replace(one, source=f"--{flag}", path="")
+            if one not in problems:
+                problems.append(one)
+        raise SpecError(problems) from None
+    return check(spec)
+
+
+def _write(file: Path, comments: list[str], mapping: dict[str, Any]) -> None:
+    from dpfedadamw.spec import yamlwriter
+
+    written = "".join(f"# {line}\n" for line in comments) + yamlwriter.write(mapping)
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(written)
+    except OSError as error:
+        refuse(f"{file}: cannot be written ({error.strerror}); name a file that you may write to")

@@ -102,7 +102,7 @@ def rows(path: Path, quoting: bool, wanted: Sequence[str] = ()) -> Iterator[tupl
             cells = next(reader, None)
         except csv.Error as error:
             place = f"{where(path)}: line {reader.line_num + before}"
-            raise DataError(f"{place}: {error}") from None
+            raise DataError(f"{place}: {error}; quotes enclose a whole cell") from None
         if cells is None:
             return
         if cells:

@@ -68,7 +68,8 @@ def multiple_of(unit: int, value: int) -> str:
 
 def _at(value: Any, path: KeyPath) -> Any:
     for part in path:
-        if not isinstance(value, dict) or part not in value:
+        item = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if not item and not (isinstance(value, dict) and part in value):
             return None
         value = value[part]
     return value

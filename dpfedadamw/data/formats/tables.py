@@ -419,7 +419,7 @@ def _check_columns(get: Values) -> Contradictions:
 def _classes(get: Values) -> Contradictions:
     path = ("data", "classes")
     classes = get(*path) or ()
-    if path not in get.bad:
+    if not any(bad[:2] == path for bad in get.bad):
         empty = {name for name in classes if is_empty(name, get("data", "missing_values") or ())}
         if empty:
             yield path, f'holds "{min(empty)}", an empty cell, which is never a class; remove it'

@@ -30,9 +30,179 @@ _FILES = {
     "def averaged(outputs, labels):\n    return nn.functional.cross_entropy(outputs, labels)\n",
     "broken.py": "import no_such_library\n",
 }
+_STAYS = "hospital,age,ward,smoker,seen,outcome\n" + "".join(
+    f"{'AB'[n % 2]},{20 + 3 * n},{'xyz'[n % 3]},{('yes', 'no')[n % 5 < 2]},2020-01-{n + 1:02d},"
+    f"{n % 4 // 3}\n"
+    for n in range(24)
+)
+_DICTIONARY = "name,kind,low,high,categories\n"
+_FILES |= {
+    "stays.csv": _STAYS,
+    "copy.csv": _STAYS,
+    "gap.csv": _STAYS.replace("20,x", ",x"),
+    "odd.csv": _STAYS.replace("20,x", "1_000,x"),
+    "comma.csv": _STAYS.replace(",", ";").replace("20;x", "20,5;x"),
+    "arabic.csv": _STAYS.replace("20,x", "\u0662\u0660,x"),
+    "words.csv": _STAYS.replace("20,x", "young,x"),
+    "new.csv": _STAYS.replace("20,x", "20,w"),
+    "maybe.csv": _STAYS.replace("x,no", "x,maybe"),
+    "never.csv": _STAYS.replace("2020-01-01", "2020-02-30"),
+    "nobody.csv": _STAYS.replace("A,20", ",20"),
+    "open.csv": _STAYS.replace("2020-01-01,0", "2020-01-01,"),
+    "one.csv": _STAYS.replace(",1\n", ",0\n"),
+    "none.csv": _STAYS.replace(",1\n", ",\n").replace(",0\n", ",\n"),
+    "short.csv": _STAYS.replace(",2020-01-03", ""),
+    "twice.csv": _STAYS.replace("ward", "age"),
+    "headless.csv": "1,2,3\n4,5,6\n",
+    "nothing.csv": "",
+    "header.csv": "age,outcome\n",
+    "book.xlsx": "PK",
+    "latin.csv": _STAYS.replace("x", "\udce4"),
+    "quote.csv": _STAYS.replace("x,no", '"x,no'),
+    "empty-dictionary.csv": "",
+    "headless-dictionary.csv": "age,number,0,120,\n",
+    "kind-dictionary.csv": _DICTIONARY + "age,nmber,0,120,\n",
+    "bounds-dictionary.csv": _DICTIONARY + "age,number,120,0,\n",
+    "words-dictionary.csv": _DICTIONARY + "age,number,low,high,\n",
+    "twice-dictionary.csv": _DICTIONARY + "age,number,0,120,\nage,number,0,90,\n",
+    "short-dictionary.csv": _DICTIONARY + "age,number\n",
+    "format-dictionary.csv": "name,format\nseen,DD-MM-YY\n",
+    "missing-dictionary.csv": "name,kind,missing\nage,number,unknown\n",
+    "other-sample.csv": "weight,height\n60,170\n70,180\n",
+}
 _TABLE = "data={dataset: table, path: table.csv, label: label, numbers: [age]}"
 _NUMBERS = "data={dataset: table, path: numbers.csv, targets: [price], numbers: [age]}"
 _OWN = "model={name: python, target: 'nets:net'%s}"
+_AGE = "{name: age, kind: number, low: 0, high: 120}"
+
+
+def _columns(columns: str, path: str = "stays.csv", more: str = "") -> str:
+    """A run of a table with these items of `data.columns`."""
+    data = f"dataset: table, path: {path}, label: outcome, columns: [{columns}]{more}"
+    return f'run quickstart --set "data={{{data}}}" --set federation.clients_per_round=1'
+
+
+def _init(flags: str, data: str = "stays.csv") -> str:
+    """A spec to start from, of a table."""
+    return f"init new.yaml --data {data} {flags}".strip()
+
+
+TABLES = (
+    # The file.
+    _columns(_AGE, "nowhere.csv"),
+    _columns(_AGE, "book.xlsx"),
+    _columns(_AGE, "latin.csv"),
+    _columns(_AGE, "nothing.csv"),
+    _columns(_AGE, "header.csv"),
+    _columns(_AGE, "short.csv"),
+    _columns(_AGE, "quote.csv"),
+    _columns(_AGE, "twice.csv"),
+    # Its cells.
+    _columns(_AGE, "gap.csv"),
+    _columns(_AGE, "odd.csv"),
+    _columns(_AGE, "comma.csv"),
+    _columns(_AGE, "arabic.csv"),
+    _columns(_AGE, "words.csv"),
+    _columns(_AGE, more=", decimal: comma, targets: [outcome]"),
+    _columns("{name: ward, kind: category, categories: [x, y, z]}", "new.csv"),
+    _columns("{name: smoker, kind: boolean}", "maybe.csv"),
+    _columns("{name: seen, kind: date, low: 2020-01-01, high: 2020-12-31}", "never.csv"),
+    _columns("{name: seen, kind: date, low: 2020-01-01, high: 2020-12-31, format: DD.MM.YYYY}"),
+    _columns(_AGE, "nobody.csv", ", clients: 2, partition: {kind: column, column: hospital}"),
+    _columns(_AGE, more=", clients: 3, partition: {kind: column, column: hospital}"),
+    # Its labels.
+    _columns(_AGE, "open.csv"),
+    _columns(_AGE, "one.csv"),
+    _columns(_AGE, "none.csv"),
+    _columns(_AGE, more=", classes: ['0']"),
+    _columns(_AGE, more=", classes: ['0', '1', '']"),
+    _columns(_AGE, more=", classes: ['0', '1', NA], missing_values: [NA]"),
+    _columns(_AGE, more=", classes: ['0', 'yes']"),
+    _columns(_AGE, more=", classes: ['0', '1', '0']"),
+    _columns(_AGE, more=", unlabelled: drop"),
+    _columns(_AGE, more=", unlabelled: leave_out, partition: {kind: column, file: owners.txt}"),
+    # What a spec says of its columns.
+    _columns("{name: agee, kind: number, low: 0, high: 120}"),
+    _columns("{name: outcome, kind: boolean}"),
+    _columns(f"{_AGE}, {_AGE}"),
+    _columns("{name: age, kind: numeric, low: 0, high: 120}"),
+    _columns("{name: age, low: 0, high: 120}"),
+    _columns("{kind: number, low: 0, high: 120}"),
+    _columns("{name: age, kind: number, low: 0}"),
+    _columns("{name: age, kind: number, low: 0, high: auto}"),
+    _columns("{name: age, kind: number, low: 120, high: 0}"),
+    _columns("{name: age, kind: number, low: 0, high: 120, mean: 60}"),
+    _columns("{name: age, kind: number, low: 0, high: 120, missing: median}"),
+    _columns("{name: age, kind: number, low: 0, high: 120, categories: [a]}"),
+    _columns("{name: age, kind: number, low: 0, high: 120, scale: sqrt}"),
+    _columns("{name: ward, kind: category}"),
+    _columns("{name: ward, kind: category, categories: auto}"),
+    _columns("{name: ward, kind: category, categories: [x, y], buckets: 8}"),
+    _columns("{name: ward, kind: category, categories: [x, x]}"),
+    _columns("{name: ward, kind: category, categories: [x, y], missing: w}"),
+    _columns("{name: ward, kind: category, categories: [x, y], unseen: drop}"),
+    _columns("{name: ward, kind: category, buckets: 8, unseen: other}"),
+    _columns("{name: ward, kind: category, categories: [x, NA]}", more=", missing_values: [NA]"),
+    _columns("{name: smoker, kind: boolean, true_words: [yes], false_words: [YES]}"),
+    _columns("{name: seen, kind: date, low: 2020-01-01, high: 2020-02-31}"),
+    _columns("{name: seen, kind: date, low: 1.1.2020, high: 2020-12-31}"),
+    _columns("{name: seen, kind: date, low: 2020-01-01, high: 2020-12-31, format: '%Y'}"),
+    _columns("age"),
+    _columns(_AGE, more=", numbers: [age]"),
+    _columns(_AGE, more=", decimal: ','"),
+    _columns(_AGE, more=", partition: {kind: column, column: outcome}"),
+    _columns(_AGE, more=", partition: {kind: column, column: hospitl}"),
+    _columns("{name: age, kind: number, low: 0, high: 120}", more=", delimiter: ';'"),
+    # Flags of init.
+    _init("", "nowhere.csv"),
+    _init("--label outcome", "book.xlsx"),
+    _init("--label outcome", "headless.csv"),
+    _init("--label outcome", "nothing.csv"),
+    _init("--label outcome", "header.csv"),
+    _init("--label outcome", "twice.csv"),
+    _init("--label outcome", "short.csv"),
+    _init(""),
+    _init("--label outcom"),
+    _init("--label outcome", "one.csv"),
+    _init("--label outcome", "none.csv"),
+    _init("--label outcome --client hospitl"),
+    _init("--label outcome --client outcome"),
+    _init("--label outcome --client hospital --clients 5"),
+    _init("--label outcome --classes 0,yes"),
+    _init("--label outcome --numbers agee"),
+    _init("--label outcome --numbers ward"),
+    _init("--label outcome --numbers outcome"),
+    _init("--label outcome --numbers age --text ward"),
+    _init("--label outcome --bounds agee=0:120"),
+    _init("--label outcome --bounds age=0-120"),
+    _init("--label outcome --bounds age=120:0"),
+    _init("--label outcome --bounds age=young:old"),
+    _init("--label outcome --categories ward"),
+    _init("--label outcome --categories wards=x,y"),
+    _init("--label outcome --leave-out wards"),
+    _init("--label outcome " + " ".join(f"--leave-out {one}" for one in _STAYS.split(",")[:5])),
+    _init("--label outcome --dictionary nowhere.csv"),
+    *(
+        _init(f"--label outcome --dictionary {one}-dictionary.csv")
+        for one in ("empty", "headless", "kind", "bounds", "words", "twice", "short", "format")
+    ),
+    _init("--label outcome --dictionary missing-dictionary.csv"),
+    _init("--label outcome --public-sample copy.csv"),
+    _init("--label outcome --public-sample other-sample.csv"),
+    _init("--label outcome --public-sample nowhere.csv"),
+    _init("--label outcome --unit patient"),
+    _init("--label outcome --algorithm 2"),
+    _init("--label outcome --model lstm"),
+    _init("--label outcome --epsilon 0"),
+    _init("--label outcome --rounds 0"),
+    _init("--label outcome --delta 1"),
+    _init("--label outcome --text ward"),
+    "init new.yaml --data nowhere.npz",
+    "init new.yaml --data mnist",
+    "init new.yaml --data digits --clients 0",
+    "init new.yaml --data digits --label outcome",
+    "init new.yaml --data digit",
+)
 MISTAKES = (
     "run quickstrat",
     "run",
@@ -142,11 +312,11 @@ def listing() -> str:
     before, width = Path.cwd(), os.environ.get("COLUMNS")
     with tempfile.TemporaryDirectory() as folder:
         for name, content in _FILES.items():
-            (Path(folder) / name).write_text(content)
+            (Path(folder) / name).write_text(content, "utf-8", "surrogateescape")
         os.chdir(folder)
         os.environ |= {"COLUMNS": "1000", "DPFEDADAMW_KEYS": f"{folder}/keys"}
         try:
-            said = "\n\n".join(told(command) for command in MISTAKES)
+            said = "\n\n".join(told(command) for command in (*MISTAKES, *TABLES))
             kept = sorted(one.name for one in Path(folder).iterdir())
         finally:
             os.chdir(before)

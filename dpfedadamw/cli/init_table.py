@@ -1,0 +1,365 @@
+"""The part of ``init`` that reads a table: what is in it, what is asked, what a spec says of it.
+
+The table is private, and a spec is published. So only the table's form enters the spec; bounds and
+categories are the user's, a dictionary's or a public sample's, or fit whatever a column holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.terminal import out, refuse
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.files import fingerprint
+from dpfedadamw.data.proposal import (
+    Known,
+    Proposed,
+    bounds,
+    check_names,
+    propose,
+    read_dictionary,
+)
+from dpfedadamw.data.survey import MISSING_WORDS, Survey, Told, survey, told
+
+# Fewer records than these are sampled at a high rate.
+_FEW = 50
+_MOST_CLASSES = 100
+# Clients where no column names them, as the spec has by default.
+_MADE_UP = 10
+FORM = (
+    "Of the rows of {path} init took their form: which kinds its columns are, which have empty",
+    "cells, how numbers are written, how many clients there are. That is public with this spec,",
+    "as are the labels that occur, unless classes are given. No bound and no category was taken.",
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was said of a table by flags.
+
+    Attributes:
+        label: Column of the class.
+        client: Column that says whose a record is.
+        person: Column that says whom a record is about.
+        text: Columns of text.
+        numbers: Columns of numbers that are used as they stand.
+        classes: Labels that may occur, with commas between them.
+        dictionary: A data dictionary.
+        sample: A public table with the same columns.
+        bounds: NAME=LOW:HIGH each.
+        categories: NAME=A,B,C each.
+        leave_out: Columns that no model is given.
+    """
+
+    label: str | None
+    client: str | None
+    person: str | None
+    text: Sequence[str]
+    numbers: Sequence[str]
+    classes: str | None
+    dictionary: Path | None
+    sample: Path | None
+    bounds: Sequence[str]
+    categories: Sequence[str]
+    leave_out: Sequence[str]
+
+    def given(self) -> bool:
+        """Whether any flag was given that belongs to a table."""
+        return any(getattr(self, name) for name in self.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a spec says of a table.
+
+    Attributes:
+        section: The section `data`.
+        smallest: Fewest records of a client, about.
+        warnings: What to look at, a line each.
+        columns: Name, guess and what becomes of each column.
+    """
+
+    section: dict[str, Any]
+    smallest: int
+    warnings: tuple[str, ...]
+    columns: tuple[tuple[str, str, str], ...]
+
+
+Ask = Callable[[str, str], str]
+
+
+def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -> Described:
+    """Read a table and say what a spec would.
+
+    Args:
+        named: The table's path, as it was given.
+        wanted: What was said by flags.
+        clients: How many clients there are by a flag.
+        ask: Puts a question that has a usual answer, in a terminal; None where nobody is there.
+
+    Raises:
+        DataError: If the table, or what was said of it, is wrong.
+    """
+    table = _read(Path(named), "--data")
+    label = wanted.label or ("label" if "label" in table.names else "")
+    if ask is not None and not label:
+        out.print(display.grid(("column", "looks like"), [(c.name, c.kind) for c in table.columns]))
+        label = ask("the column of the class that is to be told", "")
+    if not label:
+        columns = ", ".join(table.names[:20])
+        refuse(f"--label: say which column is the class; {named} has {columns}")
+    client = wanted.client
+    if ask is not None and client is None:
+        client = ask("the column that says whose a record is; Enter if there is none", "") or None
+    _check(table, wanted, label, client)
+    found = told(table.path, label, client)
+    classes = [one.strip() for one in wanted.classes.split(",")] if wanted.classes else []
+    _check_labels(found.labels, label, classes)
+    section: dict[str, Any] = {"dataset": "table", "path": named, "label": label}
+    proposed: list[Proposed] = []
+    if wanted.text or wanted.numbers:
+        section |= {"text": [*wanted.text]} if wanted.text else {"numbers": [*wanted.numbers]}
+    else:
+        proposed = _proposals(table, wanted, [label, client, wanted.person], ask)
+        items = [one.keys for one in proposed if one.keys is not None]
+        if not items:
+            refuse(f"--data {named}: no column is left that a model could be given")
+        section["columns"] = items
+        known = {word for item in items for word in item.get("categories", ())} | {*classes}
+        section["missing_values"] = [word for word in MISSING_WORDS if word not in known]
+    section |= {"decimal": "comma"} if table.decimal == "comma" else {}
+    section |= {"classes": classes} if classes else {}
+    section |= {"person": wanted.person} if wanted.person is not None else {}
+    section |= {"unlabelled": "leave_out"} if found.labels[""] else {}
+    section |= _division(found, client, clients)
+    records = found.labels.total() - found.labels[""]
+    smallest = min(found.clients.values(), default=records // section["clients"])
+    return Described(
+        section,
+        smallest,
+        tuple(_warnings(table, found, proposed, label, client, wanted.person)),
+        tuple(_rows(table, proposed, section, label, client)),
+    )
+
+
+def _division(found: Told, client: str | None, clients: int | None) -> dict[str, Any]:
+    """How many clients there are, and who holds which records."""
+    if client is None:
+        # No client may be left with fewer records than a batch has.
+        return {"clients": clients or _MADE_UP, "partition": {"kind": "iid"}}
+    if clients not in (None, len(found.clients)):
+        count = len(found.clients)
+        refuse(f"--clients {clients}: the column {client} names {count}; leave --clients out")
+    partition = {"kind": "column", "column": client}
+    return {"clients": len(found.clients), "partition": partition}
+
+
+def _read(path: Path, option: str) -> Survey:
+    try:
+        return survey(path)
+    except DataError as error:
+        raise DataError(str(error).replace("data.path:", option, 1)) from None
+
+
+def _check(table: Survey, wanted: Wanted, label: str, client: str | None) -> None:
+    """Check that every column that was named is there, and named for one thing."""
+    options = dict.fromkeys(wanted.leave_out, "--leave-out")
+    options |= {one.partition("=")[0]: "--categories" for one in wanted.categories}
+    options |= {one.partition("=")[0]: "--bounds" for one in wanted.bounds}
+    options |= dict.fromkeys(wanted.numbers, "--numbers") | dict.fromkeys(wanted.text, "--text")
+    options |= {wanted.person: "--person"} if wanted.person is not None else {}
+    options |= {client: "--client"} if client is not None else {}
+    inputs = [*wanted.text, *wanted.numbers]
+    check_names({**options, label: "--label"}, table)
+    if client == label:
+        refuse(f"--client {client}: is the label as well; name the column of whose a record is")
+    if label in inputs:
+        option = "--text" if label in wanted.text else "--numbers"
+        refuse(f"{option} {label}: is the label, which the model is to tell; leave it out")
+    if wanted.text and wanted.numbers:
+        refuse("--text, --numbers: give one of the two; a record is texts or numbers")
+    for name in wanted.numbers:
+        column = table.column(name)
+        if column is not None and (column.kind in ("category", "date", "text") or column.has_empty):
+            why = "has empty cells" if column.has_empty else f"looks like a {column.kind}"
+            refuse(
+                f"--numbers {name}: {why}, and --numbers reads numbers as they stand; leave "
+                "--numbers out to have columns prepared"
+            )
+
+
+def _check_labels(labels: Counter[str], label: str, classes: Sequence[str]) -> None:
+    found = [name for name in labels if name]
+    if len(found) < 2:
+        how = "is empty in every row" if not found else "is the same in every row that has it"
+        refuse(f"--label {label}: {how}; there are two or more classes to tell apart")
+    if len(found) > _MOST_CLASSES and not classes:
+        refuse(
+            f"--label {label}: more than {_MOST_CLASSES} different labels; if they are numbers to "
+            "be told, write data.targets and task: regression; if not, give --classes"
+        )
+    if classes and set(found) - set(classes):
+        refuse(f"--classes {','.join(classes)}: some rows of {label} have another label; list all")
+
+
+def _proposals(
+    table: Survey, wanted: Wanted, taken: Sequence[str | None], ask: Ask | None
+) -> list[Proposed]:
+    """What is proposed of each column that is neither label nor client."""
+    dictionary = read_dictionary(wanted.dictionary) if wanted.dictionary is not None else {}
+    keys: dict[str, dict[str, Any]] = {name: dict(one) for name, one in dictionary.items()}
+    for one in wanted.categories:
+        name, _, listed = one.partition("=")
+        words = [word.strip() for word in listed.split(",") if word.strip()]
+        if not words:
+            refuse(f"--categories {one}: write NAME=A,B,C")
+        keys[name] = {"kind": "category", "categories": words}
+    for one in wanted.bounds:
+        name, equals, ends = one.partition("=")
+        low, colon, high = ends.partition(":")
+        if not equals or not colon:
+            refuse(f"--bounds {one}: write NAME=LOW:HIGH")
+        keys[name] = bounds(low, high, f"--bounds {one}")
+    keys |= {name: {"kind": "identifier"} for name in wanted.leave_out}
+    known = Known(keys, _public(table, wanted.sample) if wanted.sample is not None else None)
+    columns = [column for column in table.columns if column.name not in taken]
+    return [_asked(propose(column, known), known, ask) for column in columns]
+
+
+def _public(table: Survey, path: Path) -> Survey:
+    """A public sample, which may not be the private table itself."""
+    sample = _read(path, "--public-sample")
+    digests = {fingerprint([one], one).sha256 for one in (path, table.path)}
+    if len(digests) == 1:
+        refuse(
+            f"--public-sample {path}: is the table itself, whose rows are private: what is read "
+            "off them would be a release that no ε pays for; give rows that anybody may see, or "
+            "--dictionary"
+        )
+    if not set(sample.names) & set(table.names):
+        refuse(f"--public-sample {path}: has none of the columns of {table.path}")
+    return sample
+
+
+def _asked(proposed: Proposed, known: Known, ask: Ask | None) -> Proposed:
+    """A proposal with the bounds or categories that the user knows, where nothing else does."""
+    if ask is None or not proposed.unknown or proposed.keys is None:
+        return proposed
+    name, kind = proposed.seen.name, proposed.keys["kind"]
+    if kind == "category":
+        said = ask(f"all categories of {name} with commas between them; Enter for 64 buckets", "")
+        words = [word.strip() for word in said.split(",") if word.strip()]
+        keys: dict[str, Any] = {"kind": "category", "categories": words} if words else {}
+    else:
+        usual = _constants(proposed.keys)
+        said = ask(f"bounds of {name}, LOW:HIGH; Enter for {usual}", "")
+        low, _, high = said.partition(":")
+        keys = bounds(low, high, f"bounds of {name}") if said else {}
+    if not keys:
+        return proposed
+    return propose(proposed.seen, replace(known, told={name: keys}))
+
+
+def _constants(keys: Mapping[str, Any]) -> str:
+    """The constants of a column in words."""
+    if "low" in keys:
+        low, high = (
+            f"{end:,.10g}" if isinstance(end, float) else end for end in (keys["low"], keys["high"])
+        )
+        scale = ", on a logarithmic scale" if keys.get("scale") == "log" else ""
+        return f"{low} to {high}{scale}"
+    if "buckets" in keys:
+        return f"{keys['buckets']} hash buckets"
+    if "categories" in keys:
+        listed = ", ".join(keys["categories"])
+        shown = listed if len(listed) < 60 else f"{len(keys['categories'])} categories"
+        return f"{shown}{', other' if keys.get('unseen') == 'other' else ''}"
+    return ""
+
+
+def _rows(
+    table: Survey,
+    proposed: Sequence[Proposed],
+    section: Mapping[str, Any],
+    label: str,
+    client: str | None,
+) -> list[tuple[str, str, str]]:
+    said = {one.seen.name: one for one in proposed}
+    rows = []
+    for column in table.columns:
+        found, kind = said.get(column.name), column.kind
+        if column.name == label:
+            become = "what the model is to tell"
+        elif column.name == client:
+            become = "whose a record is"
+        elif column.name == section.get("person"):
+            become = "whom a record is about"
+        elif found is None:
+            read = column.name in (*section.get("text", ()), *section.get("numbers", ()))
+            become = "read as it stands" if read else "not read"
+        elif found.keys is None:
+            become = f"left out: {found.source}"
+        else:
+            words = _constants(found.keys)
+            become = f"{words} ({found.source})" if words else found.source
+            kind = found.keys["kind"]
+        empty = ", some empty" if column.has_empty else ""
+        rows.append((column.name, f"{kind}{empty}", become))
+    return rows
+
+
+def _warnings(
+    table: Survey,
+    found: Told,
+    proposed: Sequence[Proposed],
+    label: str,
+    client: str | None,
+    person: str | None,
+) -> list[str]:
+    """What to look at. Nothing of it is a number that was counted among private cells."""
+    told_of: list[str] = []
+    if found.labels[""]:
+        told_of.append(f"some rows have no {label}; they are left out (data.unlabelled: leave_out)")
+    names = [name for name in found.labels if name]
+    if len({name.strip().casefold() for name in names}) < len(names):
+        told_of.append(f"labels of {label} differ in spaces, or in upper and lower case, alone")
+    given = {one.seen.name for one in proposed if one.keys is not None}
+    for name in found.telling:
+        if name in given:
+            told_of.append(
+                f"{name} alone says the {label} of every row: if it is the label in other words, "
+                f"add --leave-out {name}"
+            )
+    for column in table.columns:
+        about = column.kind == "identifier" and column.repeats and column.name != client
+        if about and person is None:
+            told_of.append(
+                f"{column.name} stands in several rows: ε protects a record, and says less of a "
+                f"person with several; if it says whom a row is about, add --person {column.name}"
+            )
+    unknown = [one.seen.name for one in proposed if one.unknown]
+    if unknown:
+        listed = f"{', '.join(unknown[:8])}{' and more' if len(unknown) > 8 else ''}"
+        told_of.append(
+            f"of {listed} no bounds or categories are known, and the model will tell less by them: "
+            "give --dictionary, --public-sample, --bounds or --categories"
+        )
+    told_of += _about_clients(found, client)
+    return told_of
+
+
+def _about_clients(found: Told, client: str | None) -> list[str]:
+    if client is None:
+        return ["no --client says whose a record is: records are dealt out to made-up clients"]
+    smallest = min(found.clients.values())
+    if smallest >= _FEW:
+        return []
+    return [
+        f"the smallest of {len(found.clients)} clients has {smallest} records: it is sampled at a "
+        "high rate and decides the noise; leave such clients out, or join them"
+    ]

@@ -1,0 +1,258 @@
+"""A look at a table before there is a spec: its columns, and a guess of what each holds.
+
+What is seen here is private where the table is. A guess of kinds, of which columns have empty cells
+and of the decimal sign is the table's form; `low`, `high` and `values` are its content, and are
+meant for tables that are public.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpfedadamw.data import columnar
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.features import day_in, is_empty, number_in
+from dpfedadamw.data.files import where
+from dpfedadamw.data.lines import rows
+from dpfedadamw.spec.column_section import BooleanColumn
+
+# What tables call an empty cell, whatever they are about.
+MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "?")
+# Kinds of a column that no model is given.
+LEFT_OUT = ("identifier", "text", "constant", "empty")
+DATE_FORMS = ("YYYY-MM-DD", "YYYYMMDD", "DD.MM.YYYY", "DD/MM/YYYY", "MM/DD/YYYY")
+_ROWS = 50_000
+# A column of more texts than these is not the label in other words.
+_MOST_WORDS = 50
+_IDENTIFIERS = re.compile(
+    r"(^|[_\W])(id|uuid|guid|mrn|ssn|e-?mail|phone|telephone|telefon|address|adresse|iban|passport|"
+    r"(first|last|full|sur|given|family|patient|person)[_ ]?name|vorname|nachname)($|[_\W])|^name$",
+    re.IGNORECASE,
+)
+_TRUE = {word.casefold() for word in BooleanColumn.model_fields["true_words"].default}
+_FALSE = {word.casefold() for word in BooleanColumn.model_fields["false_words"].default}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one column.
+
+    Attributes:
+        name: The column's.
+        kind: "number", "category", "boolean" or "date"; or one of `LEFT_OUT`.
+        reason: Why a column is left out, in words; empty for others.
+        format: Of a date, the first of `DATE_FORMS` that all cells have.
+        has_empty: Whether some cell is empty.
+        repeats: Whether some value of an identifier stands in several rows.
+        low: Smallest number, or first day as text.
+        high: Largest number, or last day.
+        values: All texts of a category, sorted.
+    """
+
+    name: str
+    kind: str
+    reason: str = ""
+    format: str = ""
+    has_empty: bool = False
+    repeats: bool = False
+    low: float | str | None = None
+    high: float | str | None = None
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was seen of a table.
+
+    Attributes:
+        path: The table.
+        columns: Its columns, in order.
+        decimal: "comma" where only that makes numbers of some columns, else "point".
+    """
+
+    path: Path
+    columns: tuple[Seen, ...]
+    decimal: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, in order."""
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Seen | None:
+        """The column of that name, if there is one."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+def survey(path: Path) -> Survey:
+    """Look at a table's header and its first 50,000 rows.
+
+    Raises:
+        DataError: If it is no table, has no rows, or two columns of one name.
+    """
+    cells = whole_rows(path)
+    header = next(cells, (0, []))[1]
+    if not header:
+        raise DataError(f"{where(path)}: is empty; a table begins with the names of its columns")
+    _check_header(path, header)
+    counts: list[Counter[str]] = [Counter() for _ in header]
+    seen = 0
+    for _, row in cells:
+        for counter, cell in zip(counts, row, strict=True):
+            counter[cell.strip()] += 1
+        seen += 1
+        if seen == _ROWS:
+            break
+    if not seen:
+        raise DataError(f"{where(path)}: has names of columns and no row; give the records")
+    as_comma = 0
+    if path.suffix.lower() not in columnar.ENDINGS:
+        as_comma = sum(map(_is_number_by_comma_alone, counts))
+    decimal = "comma" if as_comma else "point"
+    columns = [_seen(name, one, decimal) for name, one in zip(header, counts, strict=True)]
+    return Survey(path, tuple(columns), decimal)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was seen of the columns that say a record's label and client.
+
+    Attributes:
+        labels: How many records have each label; "" for those that have none.
+        clients: How many records each client has; empty where no column says so.
+        telling: Columns whose cells alone say the label in every row.
+    """
+
+    labels: Counter[str]
+    clients: Counter[str]
+    telling: tuple[str, ...]
+
+
+def told(path: Path, label: str, client: str | None) -> Told:
+    """Look at all rows' labels and clients, and for columns that are the label in other words.
+
+    Raises:
+        DataError: If it is no table.
+    """
+    cells = whole_rows(path)
+    header = next(cells, (0, []))[1]
+    labels: Counter[str] = Counter()
+    clients: Counter[str] = Counter()
+    said: dict[int, dict[str, str]] = {at: {} for at, name in enumerate(header) if name != label}
+    for _, row in cells:
+        one = "" if is_empty(row[header.index(label)], MISSING_WORDS) else row[header.index(label)]
+        labels[one] += 1
+        if client is not None:
+            clients[row[header.index(client)]] += 1
+        for at in tuple(said) if one else ():
+            if said[at].setdefault(row[at], one) != one or len(said[at]) > _MOST_WORDS:
+                del said[at]
+    # Where nearly every row has a cell of its own, each says its label.
+    telling = tuple(
+        header[at]
+        for at, words in said.items()
+        if len(set(words.values())) > 1 and 4 * len(words) <= labels.total() - labels[""]
+    )
+    return Told(labels, clients, telling)
+
+
+def whole_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The names of a table's columns, and then all cells of each row, with its line.
+
+    Raises:
+        DataError: If a row has other cells than there are names.
+    """
+    if path.suffix.lower() in columnar.ENDINGS:
+        names = columnar.names(path)
+        yield 0, names
+        if names:
+            yield from columnar.selected(path, names)
+        return
+    every = rows(path, True)
+    header = next(every, None)
+    if header is None:
+        return
+    yield header
+    for number, cells in every:
+        if len(cells) != len(header[1]):
+            raise DataError(
+                f"{where(path)}: line {number}: {len(cells)} cells, the header has {len(header[1])}"
+            )
+        yield number, cells
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    for name, count in Counter(header).items():
+        if name.strip() and count > 1:
+            raise DataError(
+                f"{where(path)}: {count} columns are called {name!r}; give each a name of its own"
+            )
+    if all(number_in(name) is not None for name in header):
+        # Nothing of the line is shown: it is a record.
+        raise DataError(
+            f"{where(path)}: its first line holds numbers alone; a table begins with the names of "
+            "its columns"
+        )
+
+
+def _is_number_by_comma_alone(counter: Counter[str]) -> bool:
+    values = [value for value in counter if not is_empty(value, MISSING_WORDS)]
+    return (
+        bool(values)
+        and all(number_in(value, "comma") is not None for value in values)
+        and not all(number_in(value) is not None for value in values)
+    )
+
+
+def _seen(name: str, counter: Counter[str], decimal: str) -> Seen:
+    counts = {v: n for v, n in counter.items() if not is_empty(v, MISSING_WORDS)}
+    values, total = list(counts), sum(counts.values())
+    empty = total < counter.total()
+    if not values or not name.strip():
+        why = "no cell holds anything" if name.strip() else "it has no name"
+        return Seen(name, "empty", why, has_empty=empty)
+    numbers = [number_in(value, decimal) for value in values]
+    found = [number for number in numbers if number is not None]
+    all_numbers = len(found) == len(values)
+    repeats = len(values) < total
+    whole = not all_numbers or all(number == int(number) for number in found)
+    if _IDENTIFIERS.search(_spaced(name)) and len(values) > 10:
+        return Seen(name, "identifier", "its name says that it tells who it is", "", empty, repeats)
+    forms = [f for f in DATE_FORMS if all(day_in(value, f) is not None for value in values)]
+    if len(values) == 1:
+        return Seen(name, "constant", "every cell holds the same", has_empty=empty)
+    if {value.casefold() for value in values} <= _TRUE | _FALSE and not _is_count(values):
+        return Seen(name, "boolean", has_empty=empty)
+    if forms and not (all_numbers and forms == ["YYYYMMDD"] and not _near_today(values)):
+        days = [day for value in values if (day := day_in(value, forms[0])) is not None]
+        low, high = min(days).isoformat(), max(days).isoformat()
+        return Seen(name, "date", "", forms[0], empty, low=low, high=high)
+    if not repeats and whole and total >= (1000 if all_numbers else 20):
+        return Seen(name, "identifier", "no two rows have the same", "", empty, False)
+    if all_numbers:
+        return Seen(name, "number", has_empty=empty, low=min(found), high=max(found))
+    if len(values) > 1000 and len(values) > total / 2:
+        why = "nearly every row has a text of its own"
+        return Seen(name, "identifier", why, "", empty, repeats)
+    if sum(len(value.split()) * count for value, count in counts.items()) > 5 * total:
+        return Seen(name, "text", "it holds sentences, which are read alone: --text", "", empty)
+    return Seen(name, "category", has_empty=empty, values=tuple(sorted(values)))
+
+
+def _spaced(name: str) -> str:
+    """A name in camel case as words."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+
+
+def _is_count(values: Sequence[str]) -> bool:
+    """Whether 0 or 1 stand beside words, which are then categories."""
+    digits = {value in ("0", "1") for value in values}
+    return len(digits) > 1
+
+
+def _near_today(values: Sequence[str]) -> bool:
+    return all(value[:2] in ("19", "20") for value in values)

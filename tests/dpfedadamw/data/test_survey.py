@@ -1,0 +1,129 @@
+"""What is seen of a table before there is a spec, and what is proposed of its columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.proposal import Known, bounds, outward, propose, read_dictionary
+from dpfedadamw.data.survey import survey, told
+
+# A column, and the cell that it has in row n of forty.
+COLUMNS = {
+    "Patient_ID": ("identifier", lambda n: f"P{n % 30}"),
+    "code": ("identifier", lambda n: f"x{n * 7919}"),
+    "age": ("number", lambda n: f"{20 + n % 37}" if n else ""),
+    "crp": ("number", lambda n: f"{n},{n % 7}"),
+    "zero_or_one": ("boolean", lambda n: str(n % 2)),
+    "smoker": ("boolean", lambda n: ("Yes", "No", "NA")[n % 3]),
+    "ward": ("category", lambda n: "ABC"[n % 3]),
+    "grade": ("category", lambda n: ("1", "2", "n")[n % 3]),
+    "born": ("date", lambda n: f"{1 + n % 28:02d}.05.19{40 + n}"),
+    "seen": ("date", lambda n: f"2020-01-{1 + n % 28:02d} 10:{n:02d}:00"),
+    "day": ("date", lambda n: f"202001{1 + n % 28:02d}"),
+    "american": ("date", lambda n: f"1/{1 + n % 28}/2020"),
+    "unit": ("constant", lambda n: "mg"),
+    "nothing": ("empty", lambda n: ("", "NA", "?")[n % 3]),
+    "letter": ("text", lambda n: f"the patient of bed {n % 9} was well this morning"),
+    "": ("empty", lambda n: str(n)),
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table with a column of each kind."""
+    lines = [";".join(make(n) for _, make in COLUMNS.values()) for n in range(40)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([";".join(COLUMNS), *lines, ""]), "utf-8-sig")
+    return path
+
+
+def test_each_kind_of_column_is_told(table):
+    found = survey(table)
+    assert {one.name: one.kind for one in found.columns} == {
+        name: kind for name, (kind, _) in COLUMNS.items()
+    }
+    assert found.decimal == "comma"
+    seen = {one.name: one for one in found.columns}
+    assert {name for name, one in seen.items() if one.has_empty} == {"age", "smoker", "nothing"}
+    assert (seen["Patient_ID"].repeats, seen["code"].repeats) == (True, False)
+    forms = ("DD.MM.YYYY", "YYYY-MM-DD", "YYYYMMDD", "MM/DD/YYYY")
+    assert tuple(seen[name].format for name in ("born", "seen", "day", "american")) == forms
+
+
+def test_whole_numbers_of_a_small_table_are_no_identifier_and_of_a_large_one_are(tmp_path):
+    for rows, kind in ((100, "number"), (2000, "identifier")):
+        path = tmp_path / f"{rows}.csv"
+        path.write_text("a,b\n" + "".join(f"{n},{n % 2}\n" for n in range(rows)))
+        assert survey(path).columns[0].kind == kind
+
+
+def test_what_the_private_table_holds_is_in_no_proposal(table):
+    for one in survey(table).columns:
+        keys = propose(one, Known()).keys
+        if keys is not None:
+            constants = {"low", "high", "buckets", "scale"} & set(keys)
+            assert {name: keys[name] for name in constants} in (
+                {"low": -1e6, "high": 1e6, "scale": "log"},
+                {"low": "1900-01-01", "high": "2099-12-31"},
+                {"buckets": 64},
+                {},
+            )
+            assert "categories" not in keys
+
+
+def test_a_public_sample_and_a_dictionary_give_bounds_and_categories(table, tmp_path):
+    dictionary = tmp_path / "d.csv"
+    dictionary.write_text(
+        "Variable;Type;Min;Max;Values;Missing\nage;integer;0;120;;60\ngrade;factor;;;1|2|n;\n"
+        "born;;1900-01-01;2010-12-31;;\ncode;nominal;;;a|b;\nward;skip;;;;\n"
+    )
+    known = Known(read_dictionary(dictionary), survey(table))
+    items = {one.name: propose(one, known).keys for one in survey(table).columns}
+    assert items["age"] == {
+        "name": "age", "kind": "number", "low": 0.0, "high": 120.0, "missing": 60.0,
+        "indicator": True,
+    }  # fmt: skip
+    assert items["grade"] is not None
+    assert (items["grade"]["categories"], items["grade"]["unseen"]) == (["1", "2", "n"], "other")
+    assert items["born"] is not None
+    assert (items["born"]["low"], items["born"]["format"]) == ("1900-01-01", "DD.MM.YYYY")
+    assert items["code"] is not None
+    assert items["code"]["categories"] == ["a", "b"]
+    assert items["ward"] is None
+    assert items["crp"] is not None
+    assert (items["crp"]["low"], items["crp"]["high"]) == (0.0, 40.0)
+    assert items["seen"] is not None
+    assert (items["seen"]["low"], items["seen"]["high"]) == ("2020-01-01", "2020-01-28")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [
+        (0.0, 119.3, (0.0, 120.0)),
+        (-0.01234, 0.0777, (-0.013, 0.078)),
+        (1234.0, 1236.0, (1200.0, 1300.0)),
+        (5.0, 5.0, (5.0, 6.0)),
+    ],
+)
+def test_bounds_of_a_sample_are_rounded_outward(low, high, found):
+    assert outward(low, high) == pytest.approx(found)
+
+
+def test_bounds_are_two_numbers_or_two_days():
+    assert bounds("0", "1.5", "here") == {"low": 0.0, "high": 1.5}
+    assert bounds("2020-01-01", "2021-01-01", "here") == {"low": "2020-01-01", "high": "2021-01-01"}
+    for wrong in (("0", "x"), ("2020-02-30", "2021-01-01"), ("2", "1"), ("", "")):
+        with pytest.raises(DataError, match="here: found"):
+            bounds(*wrong, "here")
+
+
+def test_a_column_that_is_the_label_in_other_words_is_found(tmp_path):
+    rows = [f"{n % 2},{('well', 'ill')[n % 2]},{n},{n % 3},c{n % 4}\n" for n in range(60)]
+    rows += [",ill,60,0,c1\n"]
+    (tmp_path / "t.csv").write_text("label,words,number,third,who\n" + "".join(rows))
+    found = told(tmp_path / "t.csv", "label", "who")
+    # The client's own column says it too here: four clients, each of one label.
+    assert found.telling == ("words", "who")
+    assert found.labels == {"0": 30, "1": 30, "": 1}
+    assert found.clients == {"c0": 15, "c1": 16, "c2": 15, "c3": 15}
