@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import overrides, reading
