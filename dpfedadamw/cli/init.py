@@ -217,8 +217,8 @@ def _data(named: str, of_a_table: bool) -> dict[str, Any]:
     """The section `data` of a name or a path that is no table."""
     if of_a_table:
         refuse(
-            "--label, --text, --numbers, --client, --person, --classes, --dictionary, --public-sample, "
-            "--bounds, --categories, --leave-out: name columns of a table; give one as --data"
+            "--label, --text, --numbers, --client, --person, --classes, --dictionary, "
+            "--public-sample, --bounds, --categories, --leave-out: name columns of a table; give one as --data"
         )
     path = Path(named)
     if path.suffix.lower() == ".npz":

@@ -365,7 +365,7 @@ def test_the_command_writes_what_the_run_answers(of_images, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda text: text.replace("ward", "wrad", 1), "the column 'ward' is there 0 times"),
+        (lambda text: text.replace("ward", "wrad", 1), "is 'ward'; did you mean 'wrad'?"),
         (lambda text: text.replace("\n", "\nx", 1), "line 2: the column crp holds no finite"),
         (lambda text: text.splitlines()[0] + "\n", "--input: holds no record"),
         (lambda text: "", "is empty; a table begins"),
