@@ -175,7 +175,9 @@ def init(
         comments += [line.format(path=named) for line in FORM]
     _write(file, comments, mapping)
     if as_json:
-        told = {} if described is None else {"look_at": described.warnings}
+        told = (
+            {} if described is None else {"table": described.summary, "look_at": described.warnings}
+        )
         print_json({"file": str(file), "spec": mapping, **told})
         return
     out.print(Text(f"wrote {file}"))
@@ -187,6 +189,7 @@ def init(
 
 def _show(described: Described) -> None:
     print_whole(display.grid(("column", "looks like", "in the spec"), described.columns))
+    out.print(Text(described.summary))
     for line in described.warnings:
         out.print(Text(f"look at: {line}", style="yellow"))
 

@@ -78,12 +78,14 @@ class Described:
     Attributes:
         section: The section `data`.
         smallest: Fewest records of a client, about.
+        summary: How much there is, in a line: sizes are public.
         warnings: What to look at, a line each.
         columns: Name, guess and what becomes of each column.
     """
 
     section: dict[str, Any]
     smallest: int
+    summary: str
     warnings: tuple[str, ...]
     columns: tuple[tuple[str, str, str], ...]
 
@@ -130,6 +132,8 @@ def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -
         section["columns"] = items
         known = {word for item in items for word in item.get("categories", ())} | {*classes}
         section["missing_values"] = [word for word in MISSING_WORDS if word not in known]
+    if found.labels[""] and "missing_values" not in section:
+        section["missing_values"] = [word for word in MISSING_WORDS if word not in classes]
     section |= {"decimal": "comma"} if table.decimal == "comma" else {}
     section |= {"classes": classes} if classes else {}
     section |= {"unlabelled": "leave_out"} if found.labels[""] else {}
@@ -139,8 +143,16 @@ def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -
     return Described(
         section,
         smallest,
+        _summary(table, records, section["clients"], smallest),
         tuple(_warnings(table, found, proposed, label, client)),
         tuple(_rows(table, proposed, section, label, client)),
+    )
+
+
+def _summary(table: Survey, records: int, clients: int, smallest: int) -> str:
+    return (
+        f"{table.path}: {len(table.columns)} columns, {records:,} records of {clients:,} clients, "
+        f"the smallest with {smallest:,}"
     )
 
 
@@ -267,7 +279,7 @@ def _constants(keys: Mapping[str, Any]) -> str:
         low, high = (
             f"{end:,.10g}" if isinstance(end, float) else end for end in (keys["low"], keys["high"])
         )
-        scale = ", on a logarithmic scale" if keys.get("scale") == "log" else ""
+        scale = ", in bins" if keys.get("scale") == "bins" else ""
         return f"{low} to {high}{scale}"
     if "buckets" in keys:
         return f"{keys['buckets']} hash buckets"

@@ -7,7 +7,9 @@ trained on. The only place where cells are read as numbers, days or categories.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -262,7 +264,33 @@ def _log(value: float) -> float:
     return math.copysign(math.log1p(abs(value)), value)
 
 
+def edges(low: float, high: float) -> list[float]:
+    """What bins of numbers lie between: ±1, ±2 and ±5 times powers of ten, from 0.001 on."""
+    sizes = [float(f"{digit}e{power}") for power in range(-3, 31) for digit in (1, 2, 5)]
+    return [e for e in (*(-size for size in reversed(sizes)), *sizes) if low < e < high]
+
+
+def _binned(column: NumberColumn, decimal: str) -> _Encoder:
+    between = edges(column.low, column.high)
+    ends = [column.low, *between, column.high]
+    names = tuple(f"{column.name} from {a:g} to {b:g}" for a, b in itertools.pairwise(ends))
+
+    def placed(value: float) -> list[float]:
+        one = [0.0] * len(names)
+        one[bisect.bisect_right(between, value)] = 1.0
+        return one
+
+    def read(cell: str) -> Sequence[float] | None:
+        value = number_in(cell, decimal)
+        return None if value is None else placed(value)
+
+    empty = None if column.missing is None else tuple(placed(column.missing))
+    return _Encoder(column.name, names, read, empty, *_NO_NUMBER)
+
+
 def _number(column: NumberColumn, decimal: str) -> _Encoder:
+    if column.scale == "bins":
+        return _binned(column, decimal)
     bend = _log if column.scale == "log" else float
     low, high = bend(column.low), bend(column.high)
 

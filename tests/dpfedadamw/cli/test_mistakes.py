@@ -124,7 +124,7 @@ def test_init_asks_for_what_a_table_does_not_say(stays, monkeypatch, capsys):
     assert command(capsys, "init", "s.yaml", "--data", "stays.csv")[0] == 0
     spec = specs.load("s.yaml")
     columns = {one.name: one for one in spec.data.columns}
-    assert (columns["age"].high, columns["crp"].scale) == (110.0, "log")
+    assert (columns["age"].high, columns["crp"].scale) == (110.0, "bins")
     assert (columns["sex"].categories, columns["ward"].buckets) == (("f", "m"), 64)
     assert columns["admitted"].low == "2019-01-01"
     assert spec.privacy.target_epsilon == 2.0
