@@ -185,16 +185,22 @@ class Preparation:
         """
         parts: list[NDArray[np.float64]] = []
         for number, encoder in enumerate(self._encoders()):
-            values = np.zeros((len(rows), len(encoder.features)))
+            # Many rows have the same cell, which is read once.
+            known: dict[str, int] = {}
+            read: list[Sequence[float]] = []
             for row, cells in enumerate(rows):
                 cell = cells[number]
+                if cell in known:
+                    continue
                 empty = is_empty(cell, self.missing_values)
                 found = encoder.empty if empty else encoder.read(cell.strip())
                 if found is None:
                     complaint = self._complaint(encoder, cell, empty)
                     raise DataError(f"{place(row)}: the column {encoder.name} {complaint}")
-                values[row] = found
-            parts.append(values)
+                known[cell] = len(read)
+                read.append(found)
+            table = np.array(read, np.float64).reshape(len(read), len(encoder.features))
+            parts.append(table[np.array([known[cells[number]] for cells in rows], np.intp)])
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def _complaint(self, encoder: _Encoder, cell: str, empty: bool) -> str:
