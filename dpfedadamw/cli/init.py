@@ -120,7 +120,8 @@ def init(
     against the data, as a run would, before it is written. A file that is there already is never
     changed.
     """
-    from dpfedadamw.cli.init_table import FORM, Wanted, describe
+    from dpfedadamw.cli.init_table import Wanted, describe
+    from dpfedadamw.cli.init_words import FORM
 
     if file.exists():
         refuse(f"{file}: exists already; name a new file")
@@ -282,8 +283,11 @@ def _check(mapping: dict[str, Any]) -> str | None:
 
 def _write(file: Path, comments: list[str], mapping: dict[str, Any]) -> None:
     from dpfedadamw.spec import yamlwriter
+    from dpfedadamw.spec.document import one_line
 
-    written = "".join(f"# {line}\n" for line in comments) + yamlwriter.write(mapping)
+    # A path that holds an end of a line must not begin a line of the spec.
+    written = "".join(f"# {one_line(line, 4096)}\n" for line in comments)
+    written += yamlwriter.write(mapping)
     try:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(written)
