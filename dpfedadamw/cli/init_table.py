@@ -122,7 +122,8 @@ def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -
         proposed = _proposals(table, wanted, [label, client], ask)
         items = [one.keys for one in proposed if one.keys is not None]
         if not items:
-            refuse(f"--data {named}: no column is left that a model could be given")
+            why = "; ".join(f"{one.seen.name}: {one.source}" for one in proposed[:5])
+            refuse(f"--data {named}: no column is left that a model could be given ({why})")
         section["columns"] = items
         known = {word for item in items for word in item.get("categories", ())} | {*classes}
         section["missing_values"] = [word for word in MISSING_WORDS if word not in known]

@@ -83,8 +83,8 @@ def warnings(
     if found.labels[""]:
         told_of.append(f"some rows have no {label}; they are left out (data.unlabelled: leave_out)")
     names = [name for name in found.labels if name]
-    if len({name.strip().casefold() for name in names}) < len(names):
-        told_of.append(f"labels of {label} differ in spaces, or in upper and lower case, alone")
+    if len({name.casefold() for name in names}) < len(names):
+        told_of.append(f"some labels of {label} differ in upper and lower case alone")
     given = {one.seen.name for one in proposed if one.keys is not None}
     for name in found.telling:
         if name in given:

@@ -87,8 +87,9 @@ def propose(seen: Seen, known: Known) -> Proposed:
     elif "low" in told:
         kind = "date" if isinstance(told["low"], str) else "number"
     if kind in LEFT_OUT:
-        reason = seen.reason if seen.kind in LEFT_OUT else (public.reason if public else "")
-        return Proposed(seen, None, reason or "the dictionary says so")
+        said = "kind" in known.told.get(seen.name, {})
+        reason = "as you say" if said else (public or seen).reason
+        return Proposed(seen, None, reason)
     keys: dict[str, Any] = {"name": seen.name, "kind": kind}
     found, source = _constants(kind, told, public)
     keys |= found
