@@ -123,7 +123,8 @@ def init(
     against the data, as a run would, before it is written. A file that is there already is never
     changed.
     """
-    from dpfedadamw.cli.init_table import FORM, Wanted, describe
+    from dpfedadamw.cli.init_table import Wanted, describe
+    from dpfedadamw.cli.init_words import FORM
 
     if file.exists():
         refuse(f"{file}: exists already; name a new file")
@@ -178,7 +179,9 @@ def init(
         comments += [line.format(path=named) for line in FORM]
     _write(file, comments, mapping)
     if as_json:
-        told = {} if described is None else {"look_at": described.warnings}
+        told = (
+            {} if described is None else {"table": described.summary, "look_at": described.warnings}
+        )
         print_json({"file": str(file), "spec": mapping, **told})
         return
     out.print(Text(f"wrote {file}"))
@@ -190,6 +193,7 @@ def init(
 
 def _show(described: Described) -> None:
     print_whole(display.grid(("column", "looks like", "in the spec"), described.columns))
+    out.print(Text(described.summary))
     for line in described.warnings:
         out.print(Text(f"look at: {line}", style="yellow"))
 
@@ -218,7 +222,8 @@ def _data(named: str, of_a_table: bool) -> dict[str, Any]:
     if of_a_table:
         refuse(
             "--label, --text, --numbers, --client, --person, --classes, --dictionary, "
-            "--public-sample, --bounds, --categories, --leave-out: name columns of a table; give one as --data"
+            "--public-sample, --bounds, --categories, --leave-out: name columns of a table; "
+            "give one as --data"
         )
     path = Path(named)
     if path.suffix.lower() == ".npz":
@@ -282,8 +287,11 @@ def _check(mapping: dict[str, Any]) -> str | None:
 
 def _write(file: Path, comments: list[str], mapping: dict[str, Any]) -> None:
     from dpfedadamw.spec import yamlwriter
+    from dpfedadamw.spec.document import one_line
 
-    written = "".join(f"# {line}\n" for line in comments) + yamlwriter.write(mapping)
+    # A path that holds an end of a line must not begin a line of the spec.
+    written = "".join(f"# {one_line(line, 4096)}\n" for line in comments)
+    written += yamlwriter.write(mapping)
     try:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(written)

@@ -7,12 +7,13 @@ categories are the user's, a dictionary's or a public sample's, or fit whatever 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.init_words import constants, rows, summary, warnings
 from dpfedadamw.cli.terminal import out, refuse
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import fingerprint
@@ -26,16 +27,9 @@ from dpfedadamw.data.proposal import (
 )
 from dpfedadamw.data.survey import MISSING_WORDS, Survey, Told, survey, told
 
-# Fewer records than these are sampled at a high rate.
-_FEW = 50
 _MOST_CLASSES = 100
 # Clients where no column names them, as the spec has by default.
 _MADE_UP = 10
-FORM = (
-    "Of the rows of {path} init took their form: which kinds its columns are, which have empty",
-    "cells, how numbers are written, how many clients there are. That is public with this spec,",
-    "as are the labels that occur, unless classes are given. No bound and no category was taken.",
-)
 
 
 @dataclass(frozen=True)
@@ -80,12 +74,14 @@ class Described:
     Attributes:
         section: The section `data`.
         smallest: Fewest records of a client, about.
+        summary: How much there is, in a line: sizes are public.
         warnings: What to look at, a line each.
         columns: Name, guess and what becomes of each column.
     """
 
     section: dict[str, Any]
     smallest: int
+    summary: str
     warnings: tuple[str, ...]
     columns: tuple[tuple[str, str, str], ...]
 
@@ -128,10 +124,13 @@ def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -
         proposed = _proposals(table, wanted, [label, client, wanted.person], ask)
         items = [one.keys for one in proposed if one.keys is not None]
         if not items:
-            refuse(f"--data {named}: no column is left that a model could be given")
+            why = "; ".join(f"{one.seen.name}: {one.source}" for one in proposed[:5])
+            refuse(f"--data {named}: no column is left that a model could be given ({why})")
         section["columns"] = items
         known = {word for item in items for word in item.get("categories", ())} | {*classes}
         section["missing_values"] = [word for word in MISSING_WORDS if word not in known]
+    if found.labels[""] and "missing_values" not in section:
+        section["missing_values"] = [word for word in MISSING_WORDS if word not in classes]
     section |= {"decimal": "comma"} if table.decimal == "comma" else {}
     section |= {"classes": classes} if classes else {}
     section |= {"person": wanted.person} if wanted.person is not None else {}
@@ -142,8 +141,9 @@ def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -
     return Described(
         section,
         smallest,
-        tuple(_warnings(table, found, proposed, label, client, wanted.person)),
-        tuple(_rows(table, proposed, section, label, client)),
+        summary(table, records, section["clients"], smallest),
+        tuple(warnings(table, found, proposed, label, client, wanted.person)),
+        tuple(rows(table, proposed, section, label, client)),
     )
 
 
@@ -256,110 +256,10 @@ def _asked(proposed: Proposed, known: Known, ask: Ask | None) -> Proposed:
         words = [word.strip() for word in said.split(",") if word.strip()]
         keys: dict[str, Any] = {"kind": "category", "categories": words} if words else {}
     else:
-        usual = _constants(proposed.keys)
+        usual = constants(proposed.keys)
         said = ask(f"bounds of {name}, LOW:HIGH; Enter for {usual}", "")
         low, _, high = said.partition(":")
         keys = bounds(low, high, f"bounds of {name}") if said else {}
     if not keys:
         return proposed
     return propose(proposed.seen, replace(known, told={name: keys}))
-
-
-def _constants(keys: Mapping[str, Any]) -> str:
-    """The constants of a column in words."""
-    if "low" in keys:
-        low, high = (
-            f"{end:,.10g}" if isinstance(end, float) else end for end in (keys["low"], keys["high"])
-        )
-        scale = ", on a logarithmic scale" if keys.get("scale") == "log" else ""
-        return f"{low} to {high}{scale}"
-    if "buckets" in keys:
-        return f"{keys['buckets']} hash buckets"
-    if "categories" in keys:
-        listed = ", ".join(keys["categories"])
-        shown = listed if len(listed) < 60 else f"{len(keys['categories'])} categories"
-        return f"{shown}{', other' if keys.get('unseen') == 'other' else ''}"
-    return ""
-
-
-def _rows(
-    table: Survey,
-    proposed: Sequence[Proposed],
-    section: Mapping[str, Any],
-    label: str,
-    client: str | None,
-) -> list[tuple[str, str, str]]:
-    said = {one.seen.name: one for one in proposed}
-    rows = []
-    for column in table.columns:
-        found, kind = said.get(column.name), column.kind
-        if column.name == label:
-            become = "what the model is to tell"
-        elif column.name == client:
-            become = "whose a record is"
-        elif column.name == section.get("person"):
-            become = "whom a record is about"
-        elif found is None:
-            read = column.name in (*section.get("text", ()), *section.get("numbers", ()))
-            become = "read as it stands" if read else "not read"
-        elif found.keys is None:
-            become = f"left out: {found.source}"
-        else:
-            words = _constants(found.keys)
-            become = f"{words} ({found.source})" if words else found.source
-            kind = found.keys["kind"]
-        empty = ", some empty" if column.has_empty else ""
-        rows.append((column.name, f"{kind}{empty}", become))
-    return rows
-
-
-def _warnings(
-    table: Survey,
-    found: Told,
-    proposed: Sequence[Proposed],
-    label: str,
-    client: str | None,
-    person: str | None,
-) -> list[str]:
-    """What to look at. Nothing of it is a number that was counted among private cells."""
-    told_of: list[str] = []
-    if found.labels[""]:
-        told_of.append(f"some rows have no {label}; they are left out (data.unlabelled: leave_out)")
-    names = [name for name in found.labels if name]
-    if len({name.strip().casefold() for name in names}) < len(names):
-        told_of.append(f"labels of {label} differ in spaces, or in upper and lower case, alone")
-    given = {one.seen.name for one in proposed if one.keys is not None}
-    for name in found.telling:
-        if name in given:
-            told_of.append(
-                f"{name} alone says the {label} of every row: if it is the label in other words, "
-                f"add --leave-out {name}"
-            )
-    for column in table.columns:
-        about = column.kind == "identifier" and column.repeats and column.name != client
-        if about and person is None:
-            told_of.append(
-                f"{column.name} stands in several rows: ε protects a record, and says less of a "
-                f"person with several; if it says whom a row is about, add --person {column.name}"
-            )
-    unknown = [one.seen.name for one in proposed if one.unknown]
-    if unknown:
-        listed = f"{', '.join(unknown[:8])}{' and more' if len(unknown) > 8 else ''}"
-        told_of.append(
-            f"of {listed} no bounds or categories are known, and the model will tell less by them: "
-            "give --dictionary, --public-sample, --bounds or --categories"
-        )
-    told_of += _about_clients(found, client)
-    return told_of
-
-
-def _about_clients(found: Told, client: str | None) -> list[str]:
-    if client is None:
-        return ["no --client says whose a record is: records are dealt out to made-up clients"]
-    smallest = min(found.clients.values())
-    if smallest >= _FEW:
-        return []
-    return [
-        f"the smallest of {len(found.clients)} clients has {smallest} records: it is sampled at a "
-        "high rate and decides the noise; leave such clients out, or join them"
-    ]

@@ -7,7 +7,9 @@ trained on. The only place where cells are read as numbers, days or categories.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -183,16 +185,22 @@ class Preparation:
         """
         parts: list[NDArray[np.float64]] = []
         for number, encoder in enumerate(self._encoders()):
-            values = np.zeros((len(rows), len(encoder.features)))
+            # Many rows have the same cell, which is read once.
+            known: dict[str, int] = {}
+            read: list[Sequence[float]] = []
             for row, cells in enumerate(rows):
                 cell = cells[number]
+                if cell in known:
+                    continue
                 empty = is_empty(cell, self.missing_values)
                 found = encoder.empty if empty else encoder.read(cell.strip())
                 if found is None:
                     complaint = self._complaint(encoder, cell, empty)
                     raise DataError(f"{place(row)}: the column {encoder.name} {complaint}")
-                values[row] = found
-            parts.append(values)
+                known[cell] = len(read)
+                read.append(found)
+            table = np.array(read, np.float64).reshape(len(read), len(encoder.features))
+            parts.append(table[np.array([known[cells[number]] for cells in rows], np.intp)])
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def _complaint(self, encoder: _Encoder, cell: str, empty: bool) -> str:
@@ -262,7 +270,33 @@ def _log(value: float) -> float:
     return math.copysign(math.log1p(abs(value)), value)
 
 
+def edges(low: float, high: float) -> list[float]:
+    """What bins of numbers lie between: ±1, ±2 and ±5 times powers of ten, from 0.001 on."""
+    sizes = [float(f"{digit}e{power}") for power in range(-3, 31) for digit in (1, 2, 5)]
+    return [e for e in (*(-size for size in reversed(sizes)), *sizes) if low < e < high]
+
+
+def _binned(column: NumberColumn, decimal: str) -> _Encoder:
+    between = edges(column.low, column.high)
+    ends = [column.low, *between, column.high]
+    names = tuple(f"{column.name} from {a:g} to {b:g}" for a, b in itertools.pairwise(ends))
+
+    def placed(value: float) -> list[float]:
+        one = [0.0] * len(names)
+        one[bisect.bisect_right(between, value)] = 1.0
+        return one
+
+    def read(cell: str) -> Sequence[float] | None:
+        value = number_in(cell, decimal)
+        return None if value is None else placed(value)
+
+    empty = None if column.missing is None else tuple(placed(column.missing))
+    return _Encoder(column.name, names, read, empty, *_NO_NUMBER)
+
+
 def _number(column: NumberColumn, decimal: str) -> _Encoder:
+    if column.scale == "bins":
+        return _binned(column, decimal)
     bend = _log if column.scale == "log" else float
     low, high = bend(column.low), bend(column.high)
 

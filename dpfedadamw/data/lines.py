@@ -117,9 +117,10 @@ def _delimiter(first: str, usual: str, wanted: set[str]) -> str:
             found[sign] = next(csv.reader([first], delimiter=sign), [])
         except csv.Error:
             return usual
-    if wanted and wanted <= set(found[usual]):
+    names = {sign: {*cells, *(cell.strip() for cell in cells)} for sign, cells in found.items()}
+    if wanted and wanted <= names[usual]:
         return usual
-    return max(found, key=lambda sign: (wanted <= set(found[sign]), len(found[sign])))
+    return max(found, key=lambda sign: (wanted <= names[sign], len(found[sign])))
 
 
 def close_to(name: str, header: Sequence[str]) -> str:

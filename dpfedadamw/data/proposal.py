@@ -2,7 +2,7 @@
 
 Of the private table only its form is used: names, kinds, which columns have empty cells, the
 decimal sign. Bounds and categories come from a data dictionary, from a public sample, or from the
-user; where there is none of these, the constants fit whatever the column holds: a logarithmic scale
+user; where there is none of these, the constants fit whatever the column holds: bins
 up to a million, 64 hash buckets, two centuries.
 """
 
@@ -21,7 +21,7 @@ from dpfedadamw.data.lines import close_to, rows
 from dpfedadamw.data.survey import DATE_FORMS, LEFT_OUT, Seen, Survey
 
 _UNKNOWN: Mapping[str, Mapping[str, Any]] = {
-    "number": {"low": -1e6, "high": 1e6, "scale": "log"},
+    "number": {"low": -1e6, "high": 1e6, "scale": "bins"},
     "category": {"buckets": 64},
     "boolean": {},
     "date": {"low": "1900-01-01", "high": "2099-12-31"},
@@ -87,8 +87,9 @@ def propose(seen: Seen, known: Known) -> Proposed:
     elif "low" in told:
         kind = "date" if isinstance(told["low"], str) else "number"
     if kind in LEFT_OUT:
-        reason = seen.reason if seen.kind in LEFT_OUT else (public.reason if public else "")
-        return Proposed(seen, None, reason or "the dictionary says so")
+        said = "kind" in known.told.get(seen.name, {})
+        reason = "as you say" if said else (public or seen).reason
+        return Proposed(seen, None, reason)
     keys: dict[str, Any] = {"name": seen.name, "kind": kind}
     found, source = _constants(kind, told, public)
     keys |= found

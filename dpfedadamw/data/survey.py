@@ -144,10 +144,11 @@ def told(path: Path, label: str, client: str | None) -> Told:
     clients: Counter[str] = Counter()
     said: dict[int, dict[str, str]] = {at: {} for at, name in enumerate(header) if name != label}
     for _, row in cells:
-        one = "" if is_empty(row[header.index(label)], MISSING_WORDS) else row[header.index(label)]
+        cell = row[header.index(label)].strip()
+        one = "" if is_empty(cell, MISSING_WORDS) else cell
         labels[one] += 1
         if client is not None:
-            clients[row[header.index(client)]] += 1
+            clients[row[header.index(client)].strip()] += 1
         for at in tuple(said) if one else ():
             if said[at].setdefault(row[at], one) != one or len(said[at]) > _MOST_WORDS:
                 del said[at]
@@ -176,7 +177,7 @@ def whole_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     header = next(every, None)
     if header is None:
         return
-    yield header
+    yield header[0], [name.strip() for name in header[1]]
     for number, cells in every:
         if len(cells) != len(header[1]):
             raise DataError(
@@ -231,6 +232,8 @@ def _seen(name: str, counter: Counter[str], decimal: str) -> Seen:
         days = [day for value in values if (day := day_in(value, forms[0])) is not None]
         low, high = min(days).isoformat(), max(days).isoformat()
         return Seen(name, "date", "", forms[0], empty, low=low, high=high)
+    if sum(len(value.split()) * count for value, count in counts.items()) > 5 * total:
+        return Seen(name, "text", "it holds sentences, which are read alone: --text", "", empty)
     if not repeats and whole and total >= (1000 if all_numbers else 20):
         return Seen(name, "identifier", "no two rows have the same", "", empty, False)
     if all_numbers:
@@ -238,8 +241,6 @@ def _seen(name: str, counter: Counter[str], decimal: str) -> Seen:
     if len(values) > 1000 and len(values) > total / 2:
         why = "nearly every row has a text of its own"
         return Seen(name, "identifier", why, "", empty, repeats)
-    if sum(len(value.split()) * count for value, count in counts.items()) > 5 * total:
-        return Seen(name, "text", "it holds sentences, which are read alone: --text", "", empty)
     return Seen(name, "category", has_empty=empty, values=tuple(sorted(values)))
 
 

@@ -77,7 +77,7 @@ class ColumnSpec(Section, title="Column"):
 
 
 class NumberColumn(ColumnSpec, title="Numbers"):
-    """Numbers, held to bounds and scaled to −1 to 1."""
+    """Numbers, held to bounds and scaled to −1 to 1, or put into bins."""
 
     kind: Literal["number"] = "number"
     low: float = key(
@@ -98,16 +98,18 @@ class NumberColumn(ColumnSpec, title="Numbers"):
         le=1e30,
         examples=(120.0,),
     )
-    scale: Literal["linear", "log"] = key(
+    scale: Literal["linear", "log", "bins"] = key(
         "linear",
-        "linear, or log for a column whose order of magnitude is not known: x is replaced by "
-        "sign(x)·log(1 + |x|), and so are the bounds.",
-        examples=("linear", "log"),
+        "linear; log, by which sign(x)·log(1 + |x|) takes the place of x and of the bounds; or "
+        "bins for a column whose order of magnitude is not known: in place of one number, a 1 "
+        "among zeros says in which bin it lies; their edges are ±1, ±2 and ±5 times powers of ten, "
+        "from 0.001 on, between the bounds.",
+        examples=("linear", "log", "bins"),
     )
     missing: float | None = key(
         None,
         "Number that stands for an empty cell, in the column's unit. Null refuses empty cells, or "
-        "takes the middle of the scale where indicator is true.",
+        "takes the middle of the scale where indicator is true (with bins, none of them).",
         title="Number of an empty cell",
         why=_CONSTANT,
         ge=-1e30,

@@ -241,7 +241,7 @@ def _names(files: Iterable[Path], columns: Columns) -> tuple[str, ...]:
         for number, (label,) in _selected(file, [column]):
             if columns.lacks_label([label], f"{where(file)}: line {number}"):
                 continue
-            found.add(label)
+            found.add(label.strip())
             if len(found) > 10_000:
                 raise DataError(
                     f"{where(file)}: the column {column} holds more than 10000 different "
@@ -288,7 +288,8 @@ def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str
     places: list[int] = []
     for number, cells in rows(path, True, wanted):
         if header is None:
-            header = cells
+            # Where cells are divided by ", ", the space is no part of a name.
+            header = [cell if cell in wanted else cell.strip() for cell in cells]
             for name in wanted:
                 if header.count(name) != 1:
                     raise DataError(f"{where(path)}: {not_once(name, header)}")
@@ -320,9 +321,9 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
         labels.append(_label(told, columns, numbers, place))
         records.append(cells[outputs : outputs + inputs])
         places.append(place)
-        named.append(cells[outputs + inputs :])
+        named.append([cell.strip() for cell in cells[outputs + inputs :]])
         for name, cell in zip(columns.owners, named[-1], strict=True):
-            if not cell.strip():
+            if not cell:
                 what = "say whose record it is"
                 if name == columns.person:
                     what = "name the person, or leave the record out"
@@ -337,8 +338,9 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
 def _label(told: list[str], columns: Columns, numbers: dict[str, int], place: str) -> Any:
     """The number of a class, or the targets in its place."""
     if columns.label is not None:
-        if told[0] in numbers:
-            return numbers[told[0]]
+        number = numbers.get(told[0].strip(), numbers.get(told[0]))
+        if number is not None:
+            return number
         known = ", ".join(list(numbers)[:10])
         raise DataError(f"{place}: its label is not one of data.classes ({known})")
     decimal = columns.preparation.decimal if columns.preparation is not None else "point"

@@ -104,6 +104,16 @@ def test_init_of_a_table_without_labels_in_some_rows_leaves_them_out_and_says_so
     assert specs.load("s.yaml").data.unlabelled == "leave_out"
 
 
+def test_a_path_cannot_add_a_line_to_the_spec(stays, tmp_path, capsys):
+    named = "stays.csv\nseed: 7\n.csv"
+    (tmp_path / "stays.csv").rename(tmp_path / named)
+    flags = ("--data", named, "--label", "outcome", "--client", "hospital")
+    assert command(capsys, "init", "s.yaml", *flags)[0] == 0
+    spec = specs.load("s.yaml")
+    assert (spec.data.path, spec.data.seed) == (named, 0)
+    assert "\nseed" not in (tmp_path / "s.yaml").read_text()
+
+
 def test_init_asks_for_what_a_table_does_not_say(stays, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     answers = {
@@ -124,7 +134,7 @@ def test_init_asks_for_what_a_table_does_not_say(stays, monkeypatch, capsys):
     assert command(capsys, "init", "s.yaml", "--data", "stays.csv")[0] == 0
     spec = specs.load("s.yaml")
     columns = {one.name: one for one in spec.data.columns}
-    assert (columns["age"].high, columns["crp"].scale) == (110.0, "log")
+    assert (columns["age"].high, columns["crp"].scale) == (110.0, "bins")
     assert (columns["sex"].categories, columns["ward"].buckets) == (("f", "m"), 64)
     assert columns["admitted"].low == "2019-01-01"
     assert spec.privacy.target_epsilon == 2.0

@@ -44,6 +44,24 @@ def test_numbers_are_held_to_their_bounds_and_scaled():
     assert one(DOSE, "NA", missing_values=("NA",)) == [-1]
 
 
+def test_bins_have_public_edges_and_every_number_has_one():
+    binned = NumberColumn(name="x", low=-1.0, high=12.0, scale="bins", indicator=True)
+    below = [-(digit * 10.0**-power) for power in (1, 2, 3) for digit in (5, 2, 1)]
+    edges = [*below, *(-edge for edge in reversed(below)), 1.0, 2.0, 5.0, 10.0]
+    for cell in (-99.0, -0.3, 0.0, 0.001, 0.0015, 0.5, 1.0, 9.99, 10.0, 99.0):
+        expected = [0.0] * (len(edges) + 2)
+        expected[sum(cell >= edge for edge in edges)] = 1.0
+        assert one(binned, str(cell)) == expected, cell
+    assert one(binned, "") == [0.0] * (len(edges) + 1) + [1.0]
+    names = Preparation(columns=(binned,)).features
+    assert (names[0], names[-2], names[-1]) == (
+        "x from -1 to -0.5",
+        "x from 10 to 12",
+        "x is empty",
+    )
+    assert one(binned.replace(indicator=False, missing=3.0), "") == one(binned, "3")[:-1]
+
+
 def test_categories_are_one_hot_and_an_unseen_one_is_said_or_refused():
     assert [one(WARD, cell) for cell in ("A", "B", "C", "", " A ")] == [
         [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0],

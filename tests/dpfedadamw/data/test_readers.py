@@ -180,6 +180,17 @@ def test_a_table_whose_columns_are_found_is_divided_as_its_ending_says(tmp_path)
     assert load(data_spec("table", tmp_path / "t.csv", label="sick", numbers=("age",))).classes == 2
 
 
+def test_spaces_around_names_labels_and_clients_are_no_part_of_them(tmp_path):
+    rows = [f"{n}, {('yes', 'no ')[n % 2]}, {' ab'[1 + n % 2]}\n" for n in range(10)]
+    (tmp_path / "t.csv").write_text("age, sick, who\n" + "".join(rows) + "11,yes,a\n")
+    keys = {"label": "sick", "numbers": ("age",), "partition": GivenPartition(column="who")}
+    data = load(data_spec("table", tmp_path / "t.csv", **keys))
+    assert (data.classes, set(data.clients.tolist())) == (2, {0, 1})
+    (tmp_path / "u.csv").write_text("age, sick\n" + "1, yes\n2, no\n" * 4)
+    keys = {"label": " sick", "numbers": ("age",), "classes": (" no", " yes")}
+    assert load(data_spec("table", tmp_path / "u.csv", **keys)).classes == 2
+
+
 def test_records_without_label_are_left_out_where_the_spec_says_so(tmp_path):
     lines = [f"{n},{('yes', 'no', '', 'NA')[n % 4]},{'ab'[n % 2]}\n" for n in range(16)]
     (tmp_path / "t.csv").write_text("age,sick,who\n" + "".join(lines))

@@ -64,7 +64,7 @@ def test_what_the_private_table_holds_is_in_no_proposal(table):
         if keys is not None:
             constants = {"low", "high", "buckets", "scale"} & set(keys)
             assert {name: keys[name] for name in constants} in (
-                {"low": -1e6, "high": 1e6, "scale": "log"},
+                {"low": -1e6, "high": 1e6, "scale": "bins"},
                 {"low": "1900-01-01", "high": "2099-12-31"},
                 {"buckets": 64},
                 {},

@@ -76,6 +76,7 @@ _DATA = ("table.yaml", "table.csv")
 RECIPES: dict[str, tuple[Recipe, ...]] = {
     "init": (
         _r("init new.yaml --data table.csv --label label --numbers a --model mlp --unit record --epsilon 4", "table.csv", writes=("new.yaml",)),
+        _r("init new.yaml --data table.csv --label label --bounds a=0:1 --epsilon 4", "table.csv", writes=("new.yaml",)),
         _r("init new.yaml --data records.npz --model mlp --unit record --epsilon 4", "records.npz", writes=("new.yaml",), carried=("records.npz",)),
     ),
     "run": (
