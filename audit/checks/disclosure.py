@@ -291,7 +291,8 @@ DISCLOSURE = Check(
     "of seconds; a private number copied with at "
     f"least {leaks.DIGITS} digits, of the {leaks.MOST_NUMBERS:,} that are looked for",
     limits="A training loss that is called test_loss is not seen, for the test records are not at "
-    "hand, nor is a mean of private numbers or a rounded one. That tensors of a backbone that is "
+    "hand, nor is a mean of private numbers or a rounded one; that a metric of the user's own "
+    "(test_own) is computed of test records alone is believed. That tensors of a backbone that is "
     "trained in part stayed as they were is for the check weights to say. Running times are "
     "published, in whole seconds, where everybody knows who takes part; they may depend on the "
     "records, and that a whole number is a time is believed. Of reports that are there the "

@@ -306,6 +306,22 @@ def gradient_norm(clients, training):
     return {"gradient_norm": float(torch.cat(everything).median())}
 
 
+def private_test_records():
+    """A run whose test records nobody declared public."""
+    return small_spec(overrides=("evaluation.public_test=false",))
+
+
+def confusion_of_private_records(patch: Patch) -> None:
+    """The confusion matrix is published whatever the spec says of the test records."""
+    evaluate = engine_run.evaluate
+
+    def telling(*some, finished=None, **more):
+        declared = None if finished is None else finished.replace(public_test=True)
+        return evaluate(*some, finished=declared, **more)
+
+    patch.setattr(engine_run, "evaluate", telling)
+
+
 def running_statistics_in_the_model(patch: Patch) -> None:
     """Means of the clients' records travel in the model's file, as batch normalisation has them."""
     write_weights, client_data = engine_run.checkpoints.write_weights, computing.client_data
@@ -522,6 +538,15 @@ GROUP = FaultGroup(
             small_spec,
             publishing(gradient_norm),
             says="gradient_norm",
+        ),
+        Fault(
+            "confusion-matrix-of-private-test-records",
+            "a matrix of the test records is published, though these are people of the clients'",
+            "evaluation scripts that print a classification report",
+            ("disclosure",),
+            private_test_records,
+            confusion_of_private_records,
+            says="holds test_confusion",
         ),
         Fault(
             "batch-norm-statistics-in-the-model",
