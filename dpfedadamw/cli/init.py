@@ -48,7 +48,7 @@ def init(
         str | None, typer.Option(help="An algorithm's name: dpfedadamw list algorithms.")
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(help="What is protected: record, client, or none.")
+        str | None, typer.Option(help="What is protected: record, person, client, or none.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
     delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
@@ -68,7 +68,7 @@ def init(
     asking = sys.stdin.isatty() and not as_json
     data = data or _asked("data: a name, a table, an .npz or a folder of images", "digits", asking)
     model = model or _asked("model: a name, or package.module:Net", "mlp", asking)
-    unit = unit or _asked("what is protected: record, client or none", "record", asking)
+    unit = unit or _asked("what is protected: record, person, client or none", "record", asking)
     usual = {"client": "dp-fedavg", "none": "fedadamw"}.get(unit, "dp-fedadamw")
     algorithm = algorithm or _asked("algorithm", usual, asking)
     if epsilon is None and unit != "none":
@@ -149,4 +149,6 @@ def _privacy(unit: str, epsilon: float | None, delta: float) -> dict[str, Any]:
     found = {"unit": unit, "clipping_norm": 1.0, "target_epsilon": epsilon, "delta": delta}
     if unit == "client":
         return found
+    if unit == "person":
+        found["records_per_person"] = 4
     return {**found, "sampling": {"kind": "poisson", "expected_batch_size": 32}}
