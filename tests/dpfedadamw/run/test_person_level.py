@@ -151,6 +151,21 @@ def test_epsilon_and_calibrate_speak_of_people(table, tmp_path, monkeypatch, cap
     assert 1.9 < solved["epsilon"] <= 2.0
 
 
+def test_both_ways_to_keep_a_person_to_a_target_are_compared(table, tmp_path, capsys):
+    file = tmp_path / "spec.yaml"
+    file.write_text(specs.dump(spec_of(table)))
+    compared = ("--target-epsilon", "2", "--compare-person")
+    assert call("calibrate", str(file), *compared, "--json") == 0
+    people, records = json.loads(capsys.readouterr().out)["ways"]
+    assert all(1.98 < way["epsilon"] <= 2.0 for way in (people, records))
+    assert (people["sampled"], records["sampled"]) == ("people", "records")
+    # Somebody has ten records: the more of them may be drawn together, the more noise it takes.
+    assert records["noise_multiplier"] > 2.0 * people["noise_multiplier"]
+    assert 24.0 < records["batch"] < 3 * 24.0
+    assert call("calibrate", "quickstart", *compared) == 2
+    assert "needs privacy.unit person" in " ".join(capsys.readouterr().err.split())
+
+
 def test_init_writes_a_spec_that_protects_people(table, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     columns = ("--label", "label", "--numbers", "x0", "--person", "patient_id", "--model", "mlp")
@@ -181,3 +196,8 @@ def test_canaries_are_not_planted_among_people(run, table):
     experiment = prepare(spec_of(table), torch.device("cpu"))
     with pytest.raises(RunError, match="of people there are none yet"):
         engine_run.start(experiment, table.parent / "no", canaries=CanaryOrder(10, "gradient"))
+
+
+def test_what_clients_in_other_processes_note_of_people_comes_back(table, tmp_path):
+    findings = judged(spec_of(table, overrides=("federation.workers=2",)), tmp_path)
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
