@@ -21,6 +21,7 @@ from dpfedadamw.data.partition import partition
 from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models import registry as models
+from dpfedadamw.privacy.sampling import People
 from dpfedadamw.profiling import part
 from dpfedadamw.spec import Spec
 from dpfedadamw.tasks import Task
@@ -60,6 +61,12 @@ class Experiment:
     algorithm: Algorithm
     plan: RunPlan
     device: torch.device
+
+    @property
+    def people(self) -> People | None:
+        """Whom the training records are about, where people are protected."""
+        people, most = self.dataset.people_of_train, self.plan.records_per_person
+        return None if people is None or most is None else People(people, most)
 
 
 def pick_device(name: str) -> torch.device:
@@ -213,8 +220,24 @@ def _built(spec: Spec, dataset: Dataset, device: torch.device) -> nn.Module:
         return models.build(spec.model, dataset.input_shape, dataset.classes, seed, dataset.task)
 
 
-def _sizes(spec: Spec, owner: NDArray[np.int64]) -> tuple[int, ...]:
-    """R_i of each client."""
+def _sizes(spec: Spec, owner: NDArray[np.int64], dataset: Dataset) -> tuple[int, ...]:
+    """R_i of each client: its records, or its people where these are protected.
+
+    Raises:
+        RunError: If somebody has records at more clients than the claim is to cover.
+    """
+    if spec.privacy.unit == "person":
+        people, most = dataset.people_of_train, spec.federation.clients_per_person
+        assert people is not None
+        person, owner = np.unique(np.stack([people, owner]), axis=1)
+        at = np.unique(person, return_counts=True)[1]
+        if at.max() > most:
+            over, farthest = int(np.count_nonzero(at > most)), int(at.max())
+            raise RunError(
+                f"federation.clients_per_person: is {most}, but {over:,} of the {len(at):,} people "
+                f"have records at more clients, {farthest} at most; use {farthest}, or a partition "
+                "that deals out people"
+            )
     return tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
 
 
@@ -226,7 +249,7 @@ def _planned(
     sparsification: Sparsification | None,
 ) -> tuple[Spec, RunPlan]:
     """The spec with its noise multiplier solved, and its plan."""
-    records, people = _sizes(spec, owner), dataset.people_of_train
+    records, people = _sizes(spec, owner, dataset), dataset.people_of_train
     spec = solve_noise(spec, records, queries)
     plan = make_plan(spec, records, queries, sparsification)
     if people is not None:

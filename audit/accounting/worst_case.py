@@ -42,12 +42,16 @@ class MostSpent:
         ]
 
     def everything(self, rounds: int) -> list[Steps]:
-        """Composition of the first rounds, which may share a limit on their steps."""
+        """Composition of the first rounds, which may share a limit on their steps.
+
+        Where people are protected it is that of all clients that one may be at.
+        """
         kinds = [replace(item, steps=item.steps * count) for item, count in self.kinds(rounds)]
         adaptation = self.header.course.adaptation
-        if adaptation is None or adaptation.step_limit is None or len(kinds) != 1:
-            return kinds
-        return [replace(kinds[0], steps=min(kinds[0].steps, adaptation.step_limit))]
+        if adaptation is not None and adaptation.step_limit is not None and len(kinds) == 1:
+            kinds = [replace(kinds[0], steps=min(kinds[0].steps, adaptation.step_limit))]
+        times = self.header.clients_per_person
+        return [replace(item, steps=item.steps * times) for item in kinds]
 
     def third_party(self, delta: float, fineness: int = 0) -> Callable[[int], float]:
         """ε towards a third party as a function of the rounds done.
@@ -55,6 +59,16 @@ class MostSpent:
         Rounds may share a limit on their steps; what it allows bounds the mixture as well.
         """
         course, share = self.header.course, participation(self.header)
+        if self.header.clients_per_person > 1:
+            # Which of a person's clients take part, and how often, is not gone into.
+            whole = self.everything(self.header.rounds)
+
+            def of_all(rounds: int) -> float:
+                done = [item.steps for item in self.everything(rounds)] if rounds else []
+                done += [0] * (len(whole) - len(done))
+                return epsilon_curve(whole, [done], delta, fineness)[0]
+
+            return of_all
         mixture = ThirdParty(self.kinds(self.header.rounds), share, delta, fineness)
 
         def epsilon(rounds: int) -> float:

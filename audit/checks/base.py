@@ -13,12 +13,13 @@ from typing import Any
 
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
-from audit.reading.units import CLIENT, NONE, RECORD, Unit
+from audit.reading.units import CLIENT, NONE, PERSON, RECORD, Unit
 from audit.verdict import Finding, Severity, Verdict
 
 _MOST_REASONS = 6
-# A run that claims nothing is looked at as one of single records, whose checks say so.
-AT_RECORD_LEVEL = (RECORD, NONE)
+# A person takes a record's place. A run that claims nothing is looked at as one of single records,
+# whose checks say so.
+AT_RECORD_LEVEL = (RECORD, PERSON, NONE)
 AT_CLIENT_LEVEL = (CLIENT,)
 
 

@@ -8,17 +8,20 @@ hold.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from audit.checks.base import Check, Judgement, conclude, register
 from audit.checks.shared.contents import contents_faults
 from audit.checks.shared.drawn_partition import drawn, names_people, training_rows
+from audit.checks.shared.people import people_faults
 from audit.errors import AuditError, UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
 from audit.reading.record_evidence import Holdings, Records
+from audit.reading.units import PERSON
 from audit.untrusted.arrays import Integers
 from audit.untrusted.fields import FieldError
 
@@ -33,7 +36,7 @@ def _given(holdings: Holdings, header: Header, reasons: list[str]) -> None:
         reasons.append(f"{_FILE}: a record belongs to a client that does not exist")
         return
     counts = np.bincount(owners, minlength=header.clients)
-    for client in np.flatnonzero(counts != np.asarray(header.records)):
+    for client in np.flatnonzero(counts != np.asarray(header.training_records)):
         reasons.append(f"{_FILE}: client {client} was not given the declared number of records")
 
 
@@ -43,7 +46,7 @@ def _held(holdings: Holdings, header: Header, reasons: list[str]) -> dict[str, o
     if len(counts) != header.clients:
         reasons.append(f"{_FILE}: it does not say of {header.clients} clients what they hold")
         return {}
-    for client in np.flatnonzero(counts != np.asarray(header.records)):
+    for client in np.flatnonzero(counts != np.asarray(header.training_records)):
         reasons.append(f"{_FILE}: client {client} does not work on the declared number of records")
     client_of_row = np.repeat(np.arange(header.clients), counts)
     order = np.argsort(holdings.held, kind="stable")
@@ -79,15 +82,22 @@ def _works_on_its_own(
             reasons.append(f"client {client} works on other records than the partition gives it")
 
 
-def _drawn_again(bundle: Bundle, holdings: Holdings, records: Records, reasons: list[str]) -> str:
-    """The spec's seed gives the same division; what a pass then says."""
-    spec = bundle.readable_spec
-    people: Integers | None = None
-    if names_people(spec):
-        people = bundle.people().stored
-        if len(people) != records.records or records.rows.max(initial=-1) >= len(people):
-            reasons.append("evidence/people.npz: it does not speak of the records that were read")
-            return ""
+def _drawn_again(
+    spec: Mapping[str, Any],
+    holdings: Holdings,
+    records: Records,
+    reasons: list[str],
+    people: Integers | None = None,
+) -> str:
+    """The spec's seed gives the same division; what a pass then says.
+
+    Where the spec names people, `people` says whom each record that was read is about.
+    """
+    if people is not None and (
+        len(people) != records.records or records.rows.max(initial=-1) >= len(people)
+    ):
+        reasons.append("evidence/people.npz: it does not speak of the records that were read")
+        return ""
     rows = training_rows(spec, records.records, people)
     if rows is not None and not np.array_equal(rows, records.rows):
         reasons.append("the records held out for testing are not those that the spec's seed draws")
@@ -133,7 +143,12 @@ def _participations(
             yield index, update.clients, update.rows_sha256, None
         return
     for index, evidence in bundle.all_rounds():
-        yield index, evidence.clients, evidence.rows_sha256, evidence.inclusions
+        used = evidence.inclusions
+        if bundle.header.unit is PERSON:
+            if evidence.rows_used is None:
+                raise UnverifiedError(f"round {index}: the records that it used are not recorded")
+            used = evidence.rows_used
+        yield index, evidence.clients, evidence.rows_sha256, used
 
 
 def _rows_digest(salt: bytes, rows: Integers) -> bytes:
@@ -182,26 +197,31 @@ def _judge(bundle: Bundle) -> Judgement:
     unreadable: list[str] = []
     _given(holdings, header, reasons)
     private = _held(holdings, header, reasons)
-    division, participations, same = "", 0, ""
+    division, participations, same, people = "", 0, "", ""
     try:
         records = bundle.records()
         private |= _equal_contents(holdings, records)
         if not reasons:
             _works_on_its_own(holdings, records, header, reasons)
-            division = _drawn_again(bundle, holdings, records, reasons)
+            spec = bundle.readable_spec
+            people_read = bundle.people().stored if names_people(spec) else None
+            division = _drawn_again(spec, holdings, records, reasons, people_read)
             private |= _shared_with_test(bundle, records)
+            if header.unit is PERSON:
+                people = f"; {people_faults(bundle, holdings, records, reasons)}"
             participations = _used(bundle, holdings, reasons)
             same = contents_faults(bundle, holdings, records, reasons)
     except FieldError as error:
         reasons.append(f"spec.yaml: {error}")
     except AuditError as error:
         unreadable.append(str(error))
-    details = {"records": sum(header.records), "clients": header.clients}
+    count = sum(header.training_records)
+    details = {"records": count, "clients": header.clients}
     return conclude(
-        f"{sum(header.records)} training records: each was given to one of {header.clients} "
+        f"{count} training records: each was given to one of {header.clients} "
         "clients, and no client works on a record that it or another one has already; "
         f"{division}; in {participations} participations the rows used are the client's own; "
-        f"{same}",
+        f"{same}{people}",
         reasons,
         unreadable,
         details=details,

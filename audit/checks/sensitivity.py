@@ -23,13 +23,14 @@ from audit.checks.base import (
 )
 from audit.checks.shared.clipping import TOLERANCE, judge_probe, norm_faults
 from audit.errors import UntrustedFileError, UnverifiedError
-from audit.probe.probe_tally import UNEQUAL
+from audit.probe.probe_tally import MANY, UNEQUAL
 from audit.probe.probing import PATH_KINDS
 from audit.probe.update_probing import NONFINITE_KINDS, ROUND_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults, RoundEvidence
 from audit.reading.record_evidence import Seen
 from audit.reading.spends import Spend, last_spends
+from audit.reading.units import PERSON
 from audit.statistics.batches import LAWS, Batches
 from audit.untrusted.arrays import Floats, Integers
 
@@ -158,13 +159,16 @@ def _of_records(bundle: Bundle) -> Judgement:
                 "the probe called the clipped sum alone: what lies between the clients' rows and "
                 "it was not exercised"
             )
+        if bundle.header.unit is PERSON and MANY not in probe.kinds:
+            return "the probe had nobody with several records: their mean was not exercised"
         return _of_one_length(bundle, probe)
 
-    details, pairs, unreadable = _probe(bundle, norms, "record", "record", fault)
+    one = "person" if bundle.header.unit is PERSON else "record"
+    details, pairs, unreadable = _probe(bundle, norms, one, one, fault)
     return conclude(
-        f"norms of every record of {batches.steps} steps before and after clipping: each clipped "
+        f"norms of every {one} of {batches.steps} steps before and after clipping: each clipped "
         f"norm is the lesser of raw norm and C; {LAWS[sampling]}; and {pairs} synthetic "
-        "neighbouring batches, extreme records among them, move the real step's answer, from the "
+        f"neighbouring batches, extreme {one}s among them, move the real step's answer, from the "
         "clients' rows on, by at most C where one is added or removed, by 2C where one is replaced "
         "and not at all where one is not drawn",
         reasons,

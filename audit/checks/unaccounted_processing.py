@@ -21,7 +21,7 @@ from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
 from audit.reading.record_evidence import Moments, Reach
-from audit.reading.units import RECORD
+from audit.reading.units import PERSON, RECORD
 from audit.statistics.intervals import FALSE_ALARM
 from audit.untrusted import fields
 from audit.untrusted.arrays import Integers
@@ -41,7 +41,8 @@ _BY_CHANCE = 0.01
 _SAID = {
     "that hyper-parameters were not tuned on the private records, or that this is accounted "
     "elsewhere": r"hyper-?\s?parameters?.*\b(tuned|tuning|chosen|choice)\b",
-    "whose records or clients are neighbouring": r"neighbouring|each record belongs to one client",
+    "whose records or clients are neighbouring": r"neighbouring|each record belongs to one client"
+    r"|each record is about one person",
 }
 
 
@@ -140,6 +141,7 @@ _SIZES = {
     "whether the sampling rate is a constant or follows from sizes that are public": (
         r"sampling rate.*\bspec states\b|number of records.*\bpublic\b.*sampling rate"
         r"|number of records.*sampling rate.*\bpublic\b"
+        r"|number of people.*\bpublic\b.*sampling rate"
     )
 }
 
@@ -153,7 +155,7 @@ def _statements(claim: Mapping[str, Any] | None, header: Header, reasons: list[s
     except FieldError as error:
         reasons.append(f"claim: {error}")
         return
-    drawn = header.unit is RECORD and header.sampling == "poisson"
+    drawn = header.unit in (RECORD, PERSON) and header.sampling == "poisson"
     for what, pattern in (_SAID | (_SIZES if drawn else {})).items():
         if not any(re.search(pattern, str(one)[:4096], re.IGNORECASE) for one in said):
             reasons.append(f"the claim does not say {what}")

@@ -34,6 +34,8 @@ SILENT = "of a client that is not drawn"
 ELSEWHERE = "other parameters"
 # How a row of that kind is named where the step is asked again, at parameters further away.
 FAR_OFF = "parameters further away"
+# Somebody with several records, where people are protected.
+MANY = "a person with several records"
 UNMOVED = (REPEAT, NOT_DRAWN, ABSENT, SILENT)
 _MOST_STORED_BYTES = 1 << 25
 _PIECE = 1 << 15

@@ -30,6 +30,7 @@ from audit.probe.probe_tally import (
     ALONE,
     ELSEWHERE,
     FAR_OFF,
+    MANY,
     NOT_DRAWN,
     REPEAT,
     REPLACED,
@@ -60,6 +61,9 @@ BESIDE = ("ordinary", "scaled by 1e3")
 # Of records that are stored as grey levels.
 LEVELS = ("all zero", "ordinary", "full scale")
 PATH_KINDS = (ADDED, NOT_DRAWN, ABSENT, ELSEWHERE)
+# What all records of a person are, or one of them beside ordinary ones.
+OF_A_PERSON = ("ordinary", "scaled by 1e3", "one of them")
+_MORE_THAN_USED = 2
 _SEED = 20200229
 # Records of each client that no batch draws: what is computed over all of a client's records, or
 # over all clients', would carry them into the step.
@@ -138,6 +142,36 @@ class FarOffStepProbe(Protocol):
         drawn: NDArray[np.int64],
     ) -> Numbers:
         """What `StepProbe.sum_of_step` tells at such parameters, [d]."""
+        ...
+
+
+@runtime_checkable
+class PeopleStepProbe(Protocol):
+    """A step of a run that protects people.
+
+    Attributes:
+        records_per_person: most records of one person in a batch; None where records are protected.
+    """
+
+    records_per_person: int | None
+
+    def sum_of_step_of_people(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        people: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> Numbers:
+        """What `StepProbe.sum_of_step` tells where `drawn` are people, and whom records are about.
+
+        Args:
+            inputs: as there.
+            labels: as there.
+            clients: as there.
+            people: int64 [n], whom each record is about, in the order of their first records.
+            drawn: int64 [b], which of client 0's people the step draws.
+        """
         ...
 
 
@@ -258,6 +292,8 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
     alone = _large_batch(probe, tally)
     _unequal_lengths(probe, tally, step, alone["ordinary"])
     _each_kind(probe, tally, step, first, alone)
+    if isinstance(probe, PeopleStepProbe) and probe.records_per_person is not None:
+        _people(probe, probe.records_per_person, tally, step, first)
     tally.add(f"{REPEAT}, {name}", REPEAT, BATCH_SIZE, step.of(probe), first)
     return tally.arrays()
 
@@ -265,7 +301,8 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
 def _rows(probe: StepProbe) -> int:
     """How many pairs there will be."""
     each, levels = 5 * len(KINDS) - 2, (2 * len(LEVELS) - 1) * probe.grey_levels
-    return each + 4 + 5 * len(BESIDE) - 1 + levels
+    people = isinstance(probe, PeopleStepProbe) and probe.records_per_person is not None
+    return each + 4 + 5 * len(BESIDE) - 1 + levels + 3 * len(OF_A_PERSON) * people
 
 
 class _Joined:
@@ -419,6 +456,63 @@ def _not_drawn(
             answer = step.beside(where, *records[kind]).of(probe)
         name = f"{kind}, {where}, batch of {LARGE_BATCH}"
         tally.add(name, where, LARGE_BATCH, answer, without)
+
+
+def _people(probe: StepProbe, most: int, tally: ProbeTally, step: _Step, without: Numbers) -> None:
+    """Somebody with more records than a batch uses joins others, is alone, and is not drawn.
+
+    Args:
+        probe: The step.
+        most: Records of one person in a batch.
+        tally: Gets the rows.
+        step: An ordinary step, each of whose records is about somebody else.
+        without: Its sum, [d].
+    """
+    size, own = len(step.labels), most + _MORE_THAN_USED
+    everybody = np.arange(size + 1)
+    for kind in OF_A_PERSON:
+        records = [_record(probe, one, step) for one in _kinds_of(kind, own)]
+        joined = replace(
+            step,
+            inputs=np.concatenate([step.inputs, np.stack([one for one, _ in records])]),
+            labels=np.concatenate([step.labels, [label for _, label in records]]),
+        )
+        name = f"{kind}, {own} records of one person, batch of {size}"
+        # All of the last records in the batch are about one person.
+        ask = functools.partial(_of_people, probe, joined, (size, own))
+        answer, alone = ask(everybody), ask(everybody[-1:])
+        tally.add(name, MANY, size, answer, without)
+        tally.add_parts(f"{name}, {ADDED}", ADDED, size, answer, (without, alone))
+        tally.add(f"{name}, {NOT_DRAWN}", NOT_DRAWN, size, ask(everybody[:-1]), without)
+
+
+def _of_people(
+    probe: StepProbe, step: _Step, group: tuple[int, int], drawn: NDArray[np.int64]
+) -> Numbers:
+    """The answer where a group of records, from one on so many, is about one person, [d]."""
+    assert isinstance(probe, PeopleStepProbe)
+    inputs, labels, clients, _ = step._asked()
+    places, (first, own) = np.arange(len(labels)), group
+    people = places - np.clip(places - first, 0, own - 1)
+
+    def of(
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> object:
+        return probe.sum_of_step_of_people(inputs, labels, clients, people, drawn)
+
+    return _call(probe, of, inputs, labels, clients, drawn)
+
+
+def _kinds_of(kind: str, records: int) -> list[str]:
+    """Of what kinds a person's records are."""
+    return (
+        ["ordinary"] * (records - 1) + ["not a number"]
+        if kind == "one of them"
+        else ([kind] * records)
+    )
 
 
 def _grey_levels(probe: StepProbe, tally: ProbeTally) -> None:

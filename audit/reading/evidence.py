@@ -29,7 +29,7 @@ class Layout:
         beta2: decay of the second moment; None for rules without one.
         sample_coordinates: coordinates at which the noise itself is recorded.
         round_files: how many rounds left a file.
-        unit: whose evidence this is, "record", "client" or "loop".
+        unit: whose evidence this is, "record", "person", "client" or "loop".
         tensors: name and length of each parameter tensor, in the vector's order.
         of_coordinate: block of each coordinate, [d].
     """
@@ -86,6 +86,8 @@ class RoundEvidence:
         rows_sha256: [S, 32] keyed digest of the data set's rows that each client's batches held,
             each row as often as it was in one; None where rows are not told apart.
         seen: one record of each batch, by content; None in older evidence.
+        rows_used: [sum of rows over the clients] in how many batches each record was, where
+            `inclusions` are those of people; None elsewhere.
     """
 
     clients: Integers
@@ -107,6 +109,7 @@ class RoundEvidence:
     noise_largest: Floats | None = None
     rows_sha256: Integers | None = None
     seen: Seen | None = None
+    rows_used: Integers | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def read_layout(source: Any) -> Layout:
         beta2=beta2,
         sample_coordinates=np.asarray(sample, dtype=np.int64),
         round_files=fields.integer(source, "per_round_files"),
-        unit=fields.choice(source, "unit", ("record", "client", "loop")),
+        unit=fields.choice(source, "unit", ("record", "person", "client", "loop")),
         tensors=tensors,
         of_coordinate=of_coordinate,
     )
@@ -227,6 +230,7 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         if "rows_sha256" in arrays
         else None,
         seen=read_seen(arrays),
+        rows_used=integers(arrays, "rows_used", (None,)) if "rows_used" in arrays else None,
     )
 
 

@@ -75,6 +75,7 @@ _HEADER = (
     "noise_added_by", "precision", "randomness", "qualifications", "commitment", "streams",
     "seed", "parameters", "tensors_sha256", "max_epsilon", "sampling_rate", "rate_assumption",
     "selection_sha256", "commitments", "seconds", "frozen_sha256", "contents_sha256",
+    "rows", "records_per_person", "clients_per_person",
 )  # fmt: skip
 
 _SPEND = (
@@ -140,6 +141,8 @@ LEDGER: Mapping[str, Shape] = {
         **_CHAIN,
         **dict.fromkeys(("view_headline", "delta", "adjacency", "assumptions", "profile")),
         "accountant_history": None,
+        # Of a claim on people.
+        **dict.fromkeys(("unit", "clients_per_person")),
         "server": {
             **dict.fromkeys(_VIEW),
             "clients": dict.fromkeys(_CLIENT),

@@ -17,7 +17,7 @@ from audit.reading.adaptation import Adaptation, Course, read_adaptation, steps_
 from audit.reading.claims import read_claim
 from audit.reading.sparsification import Sparsification, read_sparsification
 from audit.reading.spends import RoundSpend, Spend, read_spend
-from audit.reading.units import CLIENT, LOOP, RECORD, UNITS, Unit
+from audit.reading.units import CLIENT, LOOP, PERSON, RECORD, UNITS, Unit
 from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, canonical_json, parse_json
 from audit.untrusted.fields import FieldError
@@ -177,7 +177,10 @@ class Header:
     empty where one process has all; `drop_outs` of them may give no answer in a round. Times in the
     metrics are in `whole_seconds`, unless the run is from before that was promised, as it is where
     nothing says which weights were `initial`. `contents` is what commits (sha256, hex) to the
-    content under each row of the training records; None where nothing does.
+    content under each row of the training records; None where nothing does. Where people are
+    protected, "records" are people; `rows` are then the training records of each client,
+    `records_per_person` the most of one person in a batch, and `clients_per_person` at how many
+    clients one person may be.
     """
 
     run: str
@@ -221,6 +224,14 @@ class Header:
     initial: Initial | None = None
     frozen: str | None = None
     contents: str | None = None
+    rows: tuple[int, ...] | None = None
+    records_per_person: int | None = None
+    clients_per_person: int = 1
+
+    @property
+    def training_records(self) -> tuple[int, ...]:
+        """How many training records each client holds, whatever is protected."""
+        return self.records if self.rows is None else self.rows
 
     @property
     def course(self) -> Course:
@@ -470,6 +481,10 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
     records = fields.integers(entry, "records")
     if len(records) != clients:
         raise FieldError("records does not have one entry a client")
+    people = unit is PERSON
+    rows = fields.integers(entry, "rows") if people else None
+    if rows is not None and len(rows) != clients:
+        raise FieldError("rows does not have one entry a client")
     return Header(
         run=fields.text(entry, "run", pattern=_RUN),
         spec_sha256=fields.text(entry, "spec_sha256", pattern=_HEX),
@@ -533,6 +548,11 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         is not None,
         frozen=_digest(entry, "frozen_sha256"),
         contents=_digest(entry, "contents_sha256"),
+        rows=rows,
+        records_per_person=fields.integer(entry, "records_per_person", least=1) if people else None,
+        clients_per_person=fields.integer(entry, "clients_per_person", least=1, most=clients)
+        if people
+        else 1,
         initial=_optional(entry, "initial", lambda: _initial(fields.mapping(entry, "initial"))),
     )
 

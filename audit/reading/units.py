@@ -79,6 +79,16 @@ RECORD = Unit(
     read_round=read_round,
     private_numbers=_of_records,
 )
+# A person takes a record's place: what the ledger and the evidence count of records, they count of
+# people, and of records by themselves what they say beside it.
+PERSON = Unit(
+    name="person",
+    claims_privacy=True,
+    declared=RECORD.declared | {"rows", "records_per_person", "clients_per_person"},
+    whole_clients=False,
+    read_round=read_round,
+    private_numbers=_of_records,
+)
 # The batches of the local steps play no part in a claim on whole clients.
 CLIENT = Unit(
     name="client",
@@ -105,5 +115,5 @@ LOOP = Unit(
     read_round=read_loop_round,
     private_numbers=_of_loops,
 )
-UNITS = {unit.name: unit for unit in (RECORD, CLIENT, NONE)}
+UNITS = {unit.name: unit for unit in (RECORD, PERSON, CLIENT, NONE)}
 EVERY_UNIT = {**UNITS, LOOP.name: LOOP}

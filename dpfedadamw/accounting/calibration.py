@@ -48,6 +48,7 @@ class PlannedRun:
         view: "server", whose worst case is a client in every round, or "third-party".
         participation: l = S/N, used by the third party's view.
         decay: how the noise may fall; the multiplier is then the first round's.
+        clients_per_person: at how many clients the records of one person may be.
     """
 
     sampling: Sampling
@@ -60,6 +61,7 @@ class PlannedRun:
     view: str = "server"
     participation: float = 1.0
     decay: NoiseDecay | None = None
+    clients_per_person: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what has no ε."""
@@ -82,7 +84,13 @@ class PlannedRun:
         adaptation = None
         if self.decay is not None:
             adaptation = Adaptation(self.local_steps, None, True, self.decay)
-        bound = SpendingBound(self.rounds, self.local_steps, self.noise_multiplier, adaptation)
+        bound = SpendingBound(
+            self.rounds,
+            self.local_steps,
+            self.noise_multiplier,
+            adaptation,
+            self.clients_per_person,
+        )
         if self.view == "server":
             return server_worst_case(bound, per_round, self.delta).value
         view = third_party_view(bound, per_round, self.participation, self.delta)

@@ -19,6 +19,7 @@ from dpfedadamw.accounting.selection import (
     claim_of_selection,
     epsilon_of_all_trials,
 )
+from dpfedadamw.accounting.several_clients import in_words_of_people, together
 from dpfedadamw.accounting.views import (
     DERIVED_RATE,
     NOT_TUNED,
@@ -153,6 +154,7 @@ def claim(
     selection: str = "none",
     trials: Trials | None = None,
     drawn: int | None = None,
+    of_people: bool = False,
 ) -> dict[str, Any]:
     """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
 
@@ -174,6 +176,8 @@ def claim(
         trials: the law of the number of trials, of which this run is one and the published one the
             best; None for a run by itself.
         drawn: how many trials there are; None before it is drawn.
+        of_people: whether people take the place of records; of each, records may be at as many
+            clients as ``bound`` says, whose charges then add up.
 
     Returns:
         The claim line without its chain (kind, previous, digest).
@@ -205,7 +209,11 @@ def claim(
         spent, notes = server.epsilon.value, server.epsilon.assumptions
         entries = [asdict(entry) for entry in server.clients]
         most = [entry.epsilon[accountant.name] for entry in server.clients].index(spent)
-        profile = leads.profile(spends[most].compositions)
+        dearest = spends[most].compositions
+        if bound.clients_per_person > 1:
+            both = together(spends, bound.clients_per_person, delta)
+            spent, dearest = both.epsilon, both.parts
+        profile = leads.profile(dearest)
     shared = mechanism_assumptions(per_round.sampling)
     spelled = {
         **({DERIVED_RATE: STATED_RATE} if rate_is_stated else {}),
@@ -218,6 +226,8 @@ def claim(
         *([LIMITED.format(max_epsilon)] if max_epsilon is not None else []),
         *([ADAPTED] if bound.adaptation and bound.adaptation.follows_releases else []),
     ]
+    if of_people:
+        readings = in_words_of_people(readings, bound.clients_per_person)
     alone = as_claimed({accountant.name: at_most(third_party.epsilon.value)})
     chosen = {}
     if trials is not None:
@@ -231,6 +241,7 @@ def claim(
         "view_headline": "server" if trials is None else "third-party",
         "delta": float(delta),
         "adjacency": per_round.adjacency,
+        **({"unit": "person", "clients_per_person": bound.clients_per_person} if of_people else {}),
         "server": {**as_claimed({accountant.name: spent}), "clients": entries},
         # A run that was interrupted can have charged a client for more rounds than there are.
         "server_worst_case": as_claimed({accountant.name: max(at_most(worst.value), spent)}),

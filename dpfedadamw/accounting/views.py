@@ -38,7 +38,7 @@ STATED_RATE = (
     "all clients and for data sets that differ by one record, whatever a client's number of "
     "records is; the sizes that the ledger lists are assumed to be known to its readers"
 )
-_FIRST = (
+FIRST = (
     "each record belongs to one client and occurs there once",
     "every record's gradient is clipped to the clipping norm over all trainable parameters before "
     "it is summed, and the sum is divided by a fixed public number",
@@ -48,7 +48,7 @@ _FIRST = (
 NOT_TUNED = (
     "hyperparameters were not tuned on the private records, or their tuning is accounted elsewhere"
 )
-_REPLACE_ONE = (
+REPLACE_ONE = (
     "neighbouring data sets differ in the content of one record, which moves a clipped sum by up "
     "to twice the clipping norm; that the record is there at all is not hidden"
 )
@@ -59,11 +59,11 @@ _BATCHES = {
     ),
     "full": ("every batch holds all records of the client, whose number is public metadata",),
     "fixed-size": (
-        _REPLACE_ONE,
+        REPLACE_ONE,
         "each batch is a fresh uniform draw of the stated number of records without replacement",
     ),
     "shuffled": (
-        _REPLACE_ONE,
+        REPLACE_ONE,
         "each participation begins a new epoch in a fresh random order; no amplification is "
         "claimed: each batch that a record can be in counts as a plain Gaussian query",
     ),
@@ -74,6 +74,9 @@ _SERVER = (
 _THIRD_PARTY = (
     "the reader sees only broadcast models, and nothing that tells who took part in which round",
     "the clients of each round are drawn independently of the data and of earlier rounds",
+)
+SEEN_BY_ALL = (
+    "nothing is gained from the reader's not knowing who took part: this is the server's number"
 )
 _CLIENT_DRAWS = {
     "fixed-size": (
@@ -90,7 +93,7 @@ _CLIENT_DRAWS = {
 
 def mechanism_assumptions(sampling: str) -> tuple[str, ...]:
     """Return what must hold for any view, by the event kind of the sampler."""
-    return (*_FIRST, *_BATCHES[sampling], NOT_TUNED)
+    return (*FIRST, *_BATCHES[sampling], NOT_TUNED)
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,7 @@ def server_worst_case(bound: SpendingBound, per_round: Composition, delta: float
         delta: δ.
     """
     note = "the client takes part in every round, the most that can happen"
-    value = leading()[0].epsilon(bound.everything(per_round), delta)
+    value = leading()[0].epsilon(bound.of_person(per_round), delta)
     return _epsilon(value, delta, "server", (_SERVER, note), per_round.sampling)
 
 
@@ -248,6 +251,11 @@ def third_party_view(
         client_sampling: "fixed-size" or "poisson".
     """
     accountant, leads = leading()
+    if bound.clients_per_person > 1:
+        # Which of a person's clients take part is one mixture; all of them in every round bound it.
+        value = accountant.epsilon(bound.of_person(per_round), delta)
+        epsilon = _epsilon(value, delta, "third-party", (SEEN_BY_ALL,), per_round.sampling)
+        return ThirdPartyView(epsilon, bound.rounds, participation)
     value = leads.mixture(bound.each_round(per_round), participation, delta)
     if bound.adaptation is not None and bound.adaptation.step_limit is not None:
         value = min(value, accountant.epsilon(bound.everything(per_round), delta))

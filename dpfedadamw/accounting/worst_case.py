@@ -132,12 +132,15 @@ class SpendingBound:
         local_steps: K; of the first round where steps adapt.
         noise_multiplier: σ; of the first round where noise adapts.
         adaptation: What may change; None for a run that is the same in every round.
+        clients_per_person: At how many clients the records of one person may be; 1 where records
+            are protected, or clients.
     """
 
     rounds: int
     local_steps: int
     noise_multiplier: float
     adaptation: Adaptation | None = None
+    clients_per_person: int = 1
 
     @property
     def most_local_steps(self) -> int:
@@ -183,6 +186,15 @@ class SpendingBound:
             return tuple(replace(part, steps=part.steps * rounds) for part, rounds in kinds)
         ((part, rounds),) = kinds
         return (replace(part, steps=min(part.steps * rounds, limit)),)
+
+    def of_person(self, per_round: Composition) -> tuple[Composition, ...]:
+        """The most that one person can be charged, all of whose clients are in every round.
+
+        Args:
+            per_round: as for `everything`.
+        """
+        times = self.clients_per_person
+        return tuple(replace(part, steps=part.steps * times) for part in self.everything(per_round))
 
     def each_round(self, per_round: Composition) -> tuple[tuple[Composition, int], ...]:
         """The most that one round can spend, and in how many rounds it is that.

@@ -164,6 +164,14 @@ def calibrate(
             "no spec.",
         ),
     ] = False,
+    compare_person: Annotated[
+        bool,
+        typer.Option(
+            "--compare-person",
+            help="Of a spec that protects people: show the noise that keeps a person to ε by "
+            "sampling people and by sampling records, and write no spec.",
+        ),
+    ] = False,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -189,6 +197,14 @@ def calibrate(
         return
     if vary:
         refuse("--vary: is for --frontier")
+    if compare_person:
+        if output is not None or solve is not SolveName.noise or view is not ViewName.server:
+            refuse(
+                "--compare-person: solves for noise towards the server and writes no spec; leave "
+                "out --output, --solve, --view"
+            )
+        _compare_person(specs.load(spec, changes or ()), target_epsilon, as_json)
+        return
 
     loaded = specs.load(spec, changes or ())
     from dpfedadamw.run.calibrate import Solve, View
@@ -218,6 +234,33 @@ def calibrate(
                 ("spec", str(path)),
             ]
         )
+    )
+
+
+def _compare_person(spec: Spec, target_epsilon: float, as_json: bool) -> None:
+    """Show the noise of both ways to keep a person to a target."""
+    from dataclasses import asdict
+
+    from dpfedadamw.run.calibrate import compare_person as compare
+
+    with status("inverting the accountant", quiet=as_json):
+        ways = compare(spec, target_epsilon)
+    if as_json:
+        print_json({"target_epsilon": target_epsilon, "ways": [asdict(way) for way in ways]})
+        return
+    columns = ("batches of", "σ", "B", "noise σC/B", "ε of a person")
+    rows = [
+        (
+            way.sampled,
+            f"{way.noise_multiplier:g}",
+            f"{way.batch:,.4g}",
+            f"{way.noise:.4g}",
+            f"{way.epsilon:.4f}",
+        )
+        for way in ways
+    ]
+    out.print(
+        display.grid(columns, rows, title=f"a person, with all records, at ε = {target_epsilon:g}")
     )
 
 

@@ -230,7 +230,7 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
             f"{epsilon_text(claimed(third))}  (sees models, not who took part)",
         ),
         ("δ", f"{claim['delta']:g}"),
-        ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; {_composed_by(server)}"),
+        ("protects", f"{_neighbours(claim)}; {_composed_by(server)}"),
         *_of_a_person(claim),
         *_dp_accounting(claim),
         *_early_end(claim),
@@ -244,6 +244,16 @@ def _of_a_person(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     epsilon = told.get("epsilon")
     text = "not computed" if epsilon is None else f"ε = {epsilon_text(epsilon)} if in every round"
     return [(f"a person with {told['records']:,}", f"{text}: the most records that one has")]
+
+
+def _neighbours(claim: Mapping[str, Any]) -> str:
+    """What neighbouring data sets differ by."""
+    if claim.get("unit") != "person":
+        return _NEIGHBOURS[claim["adjacency"]]
+    clients = claim["clients_per_person"]
+    at = "one client" if clients == 1 else f"up to {clients} clients"
+    changed = {"add-remove": "added or removed", "replace-one": "replaced by any others"}
+    return f"one person, with all of their records, at {at}, {changed[claim['adjacency']]}"
 
 
 _NEIGHBOURS = {
@@ -262,7 +272,7 @@ def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]
             f"{epsilon_text(claimed(claim['server_worst_case']))} for each trial, all of which it "
             "sees"
         )
-        protected = _NEIGHBOURS[claim["adjacency"]]
+        protected = _neighbours(claim)
     else:
         server = _towards_server_of_clients(claim, "each trial")
         protected = _ONE_CLIENT

@@ -105,7 +105,7 @@ def init(
         str | None, typer.Option(help="An algorithm's name: dpfedadamw list algorithms.")
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(help="What is protected: record, client, or none.")
+        str | None, typer.Option(help="What is protected: record, person, client, or none.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
     delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
@@ -145,7 +145,7 @@ def init(
     else:
         held = _data(named, wanted.given()) | {"clients": 10 if clients is None else clients}
     model = model or _asked("model: a name, or package.module:Net", "mlp", asking)
-    unit = unit or _asked("what is protected: record, client or none", "record", asking)
+    unit = unit or _asked("what is protected: record, person, client or none", "record", asking)
     usual = {"client": "dp-fedavg", "none": "fedadamw"}.get(unit, "dp-fedadamw")
     algorithm = algorithm or _asked("algorithm", usual, asking)
     if described is None and unit == "record":
@@ -260,6 +260,8 @@ def _privacy(
     found = {"unit": unit, "clipping_norm": 1.0, "target_epsilon": epsilon, "delta": delta}
     if unit == "client":
         return found
+    if unit == "person":
+        found["records_per_person"] = 4
     # A batch of a client with few records is a small one, or its rate would be high.
     batch = _BATCH if smallest is None else max(1, min(128, smallest // 4))
     return {**found, "sampling": {"kind": "poisson", "expected_batch_size": batch}}

@@ -8,7 +8,7 @@ Once the factors c_j are known, Î£_j c_j g_j is one weighted product a layer, Gá
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,7 @@ from dpfedadamw.clipping import chain
 from dpfedadamw.clipping.chain import Chain
 from dpfedadamw.clipping.forms import sum_of
 from dpfedadamw.clipping.low_rank import pair_of
+from dpfedadamw.clipping.people import Groups
 from dpfedadamw.clipping.sites import BookKeepingError, Pass, Site, sites_of, views_of
 from dpfedadamw.clipping.small_chain import SmallChain
 from dpfedadamw.clipping.structure import Structure
@@ -144,10 +145,32 @@ class BookKeepingEngine:
             if found is not None:
                 self.layers = known.small.methods
                 return found
-        empty = empty_sum(parameters)
         if known.chain is not None and followed:
-            return self._written_out(known.chain, inputs, targets, empty.total, parameters)
-        done = self._backward(known, inputs, targets)
+            total = empty_sum(parameters).total
+            return self._written_out(known.chain, inputs, targets, total, parameters)
+        return self._kept(known, inputs, targets, None)
+
+    def of_people(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> ClippedSum:
+        """The clipped sum of people's mean gradients: see `clipped_sum.PeopleEngine`.
+
+        Raises:
+            ClippingError: As for records.
+        """
+        known = self._looked_through()
+        if not len(targets):
+            return empty_sum(known.parameters)
+        people = Groups(sizes, inputs.device)
+        if known.chain is not None and known.chain.follows(inputs):
+            total = empty_sum(known.parameters).total
+            return self._written_out(known.chain, inputs, targets, total, known.parameters, people)
+        return self._kept(known, inputs, targets, people)
+
+    def _kept(
+        self, known: _Known, inputs: Tensor, targets: Tensor, people: Groups | None
+    ) -> ClippedSum:
+        """The clipped sum of what each layer keeps of both passes."""
+        parameters, empty = known.parameters, empty_sum(known.parameters)
+        done = self._backward(known, inputs, targets, people)
         squared_norms = _squared_norms(done, empty.total.device)
         self.layers = {record.site.name: record.method for record in done.records}
         weights = self._clipping.weights(squared_norms, empty.total.dtype)
@@ -160,23 +183,31 @@ class BookKeepingEngine:
         targets: Tensor,
         total: Tensor,
         parameters: Mapping[str, Tensor],
+        people: Groups | None = None,
     ) -> ClippedSum:
         """The clipped sum of linear layers one after another, in a total [d] of zeros."""
         used = layers.backward(inputs, targets, self._loss)
         self.layers = layers.methods
-        weights = self._clipping.weights(chain.squared_norms(used), total.dtype)
-        factors, rows = _weighed(weights, total.dtype)
+        squared = chain.squared_norms(used) if people is None else people.squared_norms(used)
+        weights = self._clipping.weights(squared, total.dtype)
+        # A person's factor is shared by all of their records, so that one product adds all up.
+        each = weights if people is None else people.of_records(weights)
+        factors, rows = _weighed(each, total.dtype)
         if len(factors):
             chain.weighted_sum(used, factors, rows, views_of(total, parameters))
         return weights.summed(total)
 
-    def _backward(self, known: _Known, inputs: Tensor, targets: Tensor) -> Pass:
+    def _backward(
+        self, known: _Known, inputs: Tensor, targets: Tensor, people: Groups | None
+    ) -> Pass:
         """Run both passes; every trainable parameter must have handed over its gradients."""
-        done, parameters = Pass(len(targets)), known.parameters
+        done, parameters = Pass(len(targets), people=people), known.parameters
         with torch.enable_grad(), done.watching(known.sites):
             with computing_in(self._precision, inputs.device):
                 outputs = self._model(inputs)
             losses = record_losses(self._loss, wide(outputs), targets)
+            if people is not None:
+                losses = people.averaged(losses)
             if not losses.requires_grad:
                 return done
             left = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
@@ -193,7 +224,7 @@ def _squared_norms(done: Pass, device: torch.device) -> Tensor:
     parts = [record.finish() for record in done.records]
     of_short = done.short.squared_norms()
     if of_short is None:
-        of_short = torch.zeros(done.batch, dtype=torch.float64, device=device)
+        of_short = torch.zeros(done.gradients, dtype=torch.float64, device=device)
     result = sum_of([of_short, *(part for part in parts if part is not None)])
     forms = [record.form for record in done.records if record.form is not None]
     finite = torch.isfinite(result)

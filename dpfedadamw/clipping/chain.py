@@ -24,7 +24,7 @@ METHOD = "in closed form"
 
 
 @dataclass(frozen=True)
-class _Used:
+class Used:
     """A linear layer's part in one batch.
 
     Attributes:
@@ -91,7 +91,7 @@ class Chain:
         """Whether records of any shape are vectors once they come to it."""
         return any(isinstance(layer, nn.Flatten) for _, layer in self.layers[: self._first])
 
-    def backward(self, inputs: Tensor, targets: Tensor, loss: Loss) -> list[_Used]:
+    def backward(self, inputs: Tensor, targets: Tensor, loss: Loss) -> list[Used]:
         """Both passes over a batch: what each linear layer got, and the gradients of its outputs.
 
         Args:
@@ -115,11 +115,11 @@ class Chain:
             (gradients,) = torch.autograd.grad(losses.sum(), outputs)
         else:
             gradients = torch.zeros_like(outputs)
-        used: list[_Used] = []
+        used: list[Used] = []
         for place in reversed(range(self._first, len(self.layers))):
             name, layer = self.layers[place]
             if isinstance(layer, nn.Linear):
-                used.append(_Used(layer, name, values[place], gradients))
+                used.append(Used(layer, name, values[place], gradients))
                 if place > self._first:
                     gradients = torch.mm(gradients, layer.weight.detach())
             elif isinstance(layer, nn.ReLU):
@@ -128,7 +128,7 @@ class Chain:
         return used
 
 
-def squared_norms(used: list[_Used]) -> Tensor:
+def squared_norms(used: list[Used]) -> Tensor:
     """‖g_j‖² over all layers, float64 [b]; not finite where a gradient is not."""
     parts = []
     for one in used:
@@ -140,7 +140,7 @@ def squared_norms(used: list[_Used]) -> Tensor:
 
 
 def weighted_sum(
-    used: list[_Used], factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]
+    used: list[Used], factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]
 ) -> None:
     """Write Σ_j c_j g_j over records whose gradient is finite.
 

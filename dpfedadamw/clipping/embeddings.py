@@ -67,6 +67,16 @@ class TableRows:
         """No short gradients, and itself."""
         return {}, self
 
+    def of_groups(self, group: Tensor, groups: int) -> TableRows:
+        """The sums over groups of records.
+
+        Args:
+            group: The group of each record, int64 [b].
+            groups: How many there are.
+        """
+        keys = group[self.records] * self.rows + self.table_rows
+        return _added(keys, self.gradients, groups, self.rows)
+
 
 def form_of_lookup(
     indices: Tensor, outputs: Tensor, rows: int, padding_index: int | None
@@ -86,6 +96,11 @@ def form_of_lookup(
     if padding_index is not None:
         trained = flat.flatten() != padding_index
         keys, gradients = keys[trained], gradients[trained]
+    return _added(keys, gradients, batch, rows)
+
+
+def _added(keys: Tensor, gradients: Tensor, batch: int, rows: int) -> TableRows:
+    """Gradients [m, width] of a record's table row, whose key is record · rows + table row."""
     unique, position = torch.unique(keys, return_inverse=True)
     summed = gradients.new_zeros(len(unique), gradients.shape[1]).index_add_(0, position, gradients)
     return TableRows(summed, unique // rows, unique % rows, batch, rows)

@@ -6,7 +6,7 @@ engine answers changes the time that it takes, never the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from dpfedadamw.privacy.clipped_sum import (
     Loss,
     flat_clip,
     refuse_mixing,
+    summed,
     trainable_parameters,
 )
 from dpfedadamw.privacy.plain_form import LoopEngine
@@ -53,6 +54,7 @@ def choose(
     clip: ClipRule = flat_clip,
     precision: str = FLOAT32,
     batch: int = 1,
+    people: bool = False,
 ) -> ClippedSumEngine:
     """An engine that forms clipped sums of a model's per-record gradients.
 
@@ -67,6 +69,7 @@ def choose(
         clip: Norms and C to one factor a record.
         precision: "float32" or "bfloat16": what layers multiply in.
         batch: How many records all batches hold in bfloat16; a public number.
+        people: Whether people's mean gradients are clipped, and not those of records.
 
     Raises:
         ClippingError: If a name is unknown, C is not positive, nothing is trainable, a layer mixes
@@ -87,6 +90,11 @@ def choose(
             return VmapEngine(model, loss, clipping, precision)
         return _Rehearsed(model, loss, clipping, precision, engine)
 
+    if people and precision != FLOAT32:
+        raise ClippingError(
+            f"compute.precision: {precision}, but privacy.unit is person, whose gradients are "
+            "formed in float32 alone; use float32"
+        )
     # The loop always has batches of one size: of one record.
     if precision == FLOAT32 or engine == "loop":
         return make(loss)
@@ -130,20 +138,27 @@ class _Rehearsed:
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
         """The clipped sum of records [b, …] with targets [b, …]; b may be 0."""
+        return self._summed(inputs, targets, None)
+
+    def of_people(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> ClippedSum:
+        """The clipped sum of people's mean gradients: see `clipped_sum.PeopleEngine`."""
+        return self._summed(inputs, targets, sizes)
+
+    def _summed(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int] | None) -> ClippedSum:
         while isinstance(self._engine, BookKeepingEngine | GradSampleEngine) and len(targets):
             try:
                 if not self._tried:
                     refuse_mixing(self._model)
-                    self._rehearse(self._engine.name, inputs, targets)
+                    self._rehearse(self._engine.name, inputs, targets, sizes is not None)
                     self._tried = True
-                return self._engine(inputs, targets)
+                return summed(self._engine, inputs, targets, sizes)
             except (BookKeepingError, GradSampleError) as error:
                 self._refused(self._engine.name, error)
                 self._engine = self._next()
         if isinstance(self._engine, VmapEngine) and not self._tried and len(targets):
             self._tried = True
             self._engine = self._vmap_or_loop(inputs, targets)
-        return self._engine(inputs, targets)
+        return summed(self._engine, inputs, targets, sizes)
 
     def _next(self) -> ClippedSumEngine:
         """The next engine that can be made for the model."""
@@ -156,14 +171,14 @@ class _Rehearsed:
                 self._refused(name, error)
         return VmapEngine(self._model, self._loss, self._clipping, self._precision)
 
-    def _rehearse(self, name: str, inputs: Tensor, targets: Tensor) -> None:
+    def _rehearse(self, name: str, inputs: Tensor, targets: Tensor, people: bool) -> None:
         def make(model: nn.Module, clipping: Clipping) -> ClippedSumEngine:
             if name == GradSampleEngine.name:
                 return GradSampleEngine(model, self._loss, clipping)
             pairs = self._precision == FLOAT32
             return BookKeepingEngine(model, self._loss, clipping, pairs=pairs)
 
-        rehearse(self._model, self._loss, inputs, targets, make, name)
+        rehearse(self._model, self._loss, inputs, targets, make, name, people)
 
     def _refused(self, name: str, error: ClippingError) -> None:
         if self._wanted != "auto":

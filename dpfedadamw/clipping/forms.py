@@ -31,7 +31,7 @@ _CHUNK_ENTRIES = 2**22
 # underflows is too small to matter.
 _TRUSTED_TRACE = 2.0**64
 # Rounding error of a Gram form in units of eps · (Σ_t ‖a_t‖‖g_t‖)², bounded generously.
-_GRAM_ROUNDING = 8
+GRAM_ROUNDING = 8
 
 
 class GradientForm(Protocol):
@@ -267,7 +267,7 @@ class Factored:
         if input_norms.shape[-1] > 1:
             both = input_norms.clamp(min=0) * output_norms.clamp(min=0)
             hidden = both.sqrt().sum((1, 2)).square()
-            product += _GRAM_ROUNDING * torch.finfo(inputs.dtype).eps * hidden
+            product += GRAM_ROUNDING * torch.finfo(inputs.dtype).eps * hidden
         largest = torch.maximum(input_norms.sum((1, 2)), output_norms.sum((1, 2)))
         return torch.where(largest < _TRUSTED_TRACE, product.clamp(min=0), torch.nan)
 

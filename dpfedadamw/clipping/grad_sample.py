@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from dpfedadamw.clipping.people import cut, means
 from dpfedadamw.clipping.structure import Structure
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
@@ -95,6 +96,15 @@ class GradSampleEngine:
             ClippingError: If a layer mixes records, or the loss is not one value a record.
             GradSampleError: If a parameter has no gradient by record.
         """
+        return self._summed(inputs, targets, [1] * len(targets), people=False)
+
+    def of_people(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> ClippedSum:
+        """The clipped sum of people's mean gradients: see `clipped_sum.PeopleEngine`."""
+        return self._summed(inputs, targets, sizes, people=True)
+
+    def _summed(
+        self, inputs: Tensor, targets: Tensor, sizes: Sequence[int], people: bool
+    ) -> ClippedSum:
         if not self._twin.structure.unchanged():
             self._twin = _twin_of(self._model)
         refuse_mixing(self._model)
@@ -105,9 +115,10 @@ class GradSampleEngine:
         total = empty.total
         chunk = max(1, _CHUNK_ENTRIES // len(total))
         squared_norms = []
-        for start in range(0, len(targets), chunk):
-            part = slice(start, start + chunk)
+        for part, own in cut(sizes, chunk):
             flat = self._gradients(parameters, inputs[part], targets[part])
+            if people:
+                flat = means(flat, own)
             squared_norms.append(torch.stack([row.double().square().sum() for row in flat]))
             weights = self._clipping.weights(squared_norms[-1], total.dtype)
             # 0 · NaN is NaN: a record that is not finite is left out, not multiplied by zero.

@@ -27,6 +27,7 @@ from dpfedadamw.privacy.clipped_sum import (
     ClippedSumEngine,
     ClippingError,
     Loss,
+    joined,
 )
 
 # What rounding in float32 leaves between sums of the same gradients, as a share of C.
@@ -94,15 +95,7 @@ class EvenBatches:
             self._filled(inputs[start : start + self._size], targets[start : start + self._size])
             for start in range(0, len(targets), self._size)
         ]
-        total = sums[0].total
-        for one in sums[1:]:
-            total += one.total
-        return ClippedSum(
-            total,
-            torch.cat([one.raw_norms for one in sums]),
-            torch.cat([one.clipped_norms for one in sums]),
-            sum(one.nonfinite for one in sums),
-        )
+        return joined(sums)
 
     def _filled(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
         count, absent = len(targets), self._size - len(targets)

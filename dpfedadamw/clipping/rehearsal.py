@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from dpfedadamw.privacy.clipped_sum import (
     ClippedSumEngine,
     Clipping,
     Loss,
+    summed,
     trainable_parameters,
 )
 from dpfedadamw.privacy.plain_form import LoopEngine
@@ -43,7 +44,13 @@ Make = Callable[[nn.Module, Clipping], ClippedSumEngine]
 
 
 def rehearse(
-    model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, make: Make, name: str
+    model: nn.Module,
+    loss: Loss,
+    inputs: Tensor,
+    targets: Tensor,
+    make: Make,
+    name: str,
+    people: bool = False,
 ) -> None:
     """Compare an engine with the loop on made-up records of a batch's shape.
 
@@ -57,6 +64,7 @@ def rehearse(
         targets: Its targets.
         make: Makes the engine for a copy of the model.
         name: What messages call it.
+        people: Whether people's mean gradients are clipped: then the last two records are of one.
 
     Raises:
         BookKeepingError: If the two disagree, or if the engine fails.
@@ -72,12 +80,13 @@ def rehearse(
         _shake(parameter, generator)
     for size in _BATCH_SIZES:
         batch = _made_up(inputs, size, generator), targets[torch.arange(size) % len(targets)]
-        expected = _by_the_loop(rehearsed, loss, *batch)
+        sizes = [*[1] * (size - 2), 2] if people else None
+        expected = _by_the_loop(rehearsed, loss, *batch, sizes or [1] * size)
         try:
             with warnings.catch_warnings():
                 # That something is slow here is said by what is chosen.
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-                found = make(rehearsed, Clipping(1.0, _unequal))(*batch)
+                found = summed(make(rehearsed, Clipping(1.0, _unequal)), *batch, sizes)
         except (BookKeepingError, GradSampleError):
             raise
         except Exception as error:
@@ -86,14 +95,16 @@ def rehearse(
         _compare(trainable_parameters(rehearsed), expected, found)
 
 
-def _by_the_loop(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> ClippedSum:
+def _by_the_loop(
+    model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, sizes: Sequence[int]
+) -> ClippedSum:
     """What an engine should find with factors `_unequal`."""
     engine = LoopEngine(model, loss, Clipping(math.inf))
     total: Tensor | None = None
-    norms = []
-    for record in range(len(targets)):
-        part = slice(record, record + 1)
-        one = engine(inputs[part], targets[part])
+    norms, start = [], 0
+    for record, size in enumerate(sizes):
+        part, start = slice(start, start + size), start + size
+        one = engine.of_people(inputs[part], targets[part], [size])
         norms.append(one.raw_norms)
         # In place and an exact factor, as `_unequal` gives: vectors may be long.
         scaled = one.total.div_(1.0 + record)

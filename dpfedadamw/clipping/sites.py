@@ -23,6 +23,7 @@ from dpfedadamw.clipping import low_rank
 from dpfedadamw.clipping.forms import GradientForm
 from dpfedadamw.clipping.layers import Receiver
 from dpfedadamw.clipping.low_rank import LowRankPair
+from dpfedadamw.clipping.people import Groups
 from dpfedadamw.clipping.short import ShortGradients
 from dpfedadamw.privacy.clipped_sum import ClippingError
 
@@ -146,6 +147,7 @@ class Record:
         form: Its other per-record gradients, once a backward pass has come by; None for none.
         squared_norms: Their squared norms, float64 [b].
         method: How the norms were found.
+        people: Whose each record is, where people take the place of records.
     """
 
     site: Site
@@ -155,9 +157,12 @@ class Record:
     form: GradientForm | None = None
     squared_norms: Tensor | None = None
     method: str = "no gradient"
+    people: Groups | None = None
 
     def receive(self, form: GradientForm) -> None:
         """Take the gradients of one use."""
+        if self.people is not None:
+            form = self.people.of(form)
         if self.uses == 1:
             # While its inputs and output gradients are still in the processor's cache.
             self._measure(form)
@@ -204,11 +209,18 @@ class Pass:
         batch: Number of records b.
         records: What each site has left behind.
         short: The short gradients of all of them.
+        people: Whose each record is, where people take the place of records.
     """
 
     batch: int
     records: list[Record] = field(default_factory=list)
     short: ShortGradients = field(default_factory=ShortGradients)
+    people: Groups | None = None
+
+    @property
+    def gradients(self) -> int:
+        """How many gradients are clipped: one a record, or one a person."""
+        return self.batch if self.people is None else len(self.people)
 
     @contextlib.contextmanager
     def watching(self, sites: Sequence[Site]) -> Iterator[None]:
@@ -239,7 +251,7 @@ class Pass:
         undo.callback(parameters.__setitem__, key, original)
 
     def _new(self, site: Site, key: str = "") -> Record:
-        record = Record(site, self.short, key)
+        record = Record(site, self.short, key, people=self.people)
         self.records.append(record)
         return record
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from dpfedadamw.clipping.people import cut, means
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     Clipping,
@@ -50,6 +51,15 @@ class VmapEngine:
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
         """The clipped sum of records [b, …] with targets [b, …]; b may be 0."""
+        return self._summed(inputs, targets, [1] * len(targets), people=False)
+
+    def of_people(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> ClippedSum:
+        """The clipped sum of people's mean gradients: see `clipped_sum.PeopleEngine`."""
+        return self._summed(inputs, targets, sizes, people=True)
+
+    def _summed(
+        self, inputs: Tensor, targets: Tensor, sizes: Sequence[int], people: bool
+    ) -> ClippedSum:
         refuse_mixing(self._model)
         parameters = {name: p.detach() for name, p in trainable_parameters(self._model).items()}
         empty = empty_sum(parameters)
@@ -65,10 +75,11 @@ class VmapEngine:
         gradients_of = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
         chunk = max(1, _CHUNK_ENTRIES // len(total))
         squared_norms = []
-        for start in range(0, len(targets), chunk):
-            part = slice(start, start + chunk)
+        for part, own in cut(sizes, chunk):
             gradients = gradients_of(parameters, inputs[part], targets[part])
             flat = torch.cat([gradients[name].detach().flatten(1) for name in parameters], dim=1)
+            if people:
+                flat = means(flat, own)
             squared_norms.append(torch.stack([row.double().square().sum() for row in flat]))
             weights = self._clipping.weights(squared_norms[-1], total.dtype)
             # 0 · NaN is NaN: a record that is not finite is left out, not multiplied by zero.

@@ -61,6 +61,7 @@ class ClientEvidence:
         gathering: Gathers the clipped sums of a short model; None where each is looked at at once.
         upload_sha256: Of what was sent, 32 bytes; empty before.
         seen: What a witness saw of its batches; empty without one.
+        rows_used: In how many batches each of the client's records was, where people are drawn.
     """
 
     blocks: Blocks
@@ -86,6 +87,7 @@ class ClientEvidence:
     upload_sha256: bytes = b""
     rows: list[NDArray[np.int64] | None] = field(default_factory=list)
     seen: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    rows_used: NDArray[np.int64] | None = None
     _records: int = 0
     _batches: list[NDArray[np.int64]] = field(default_factory=list)
     _norms: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -108,6 +110,18 @@ class ClientEvidence:
         self._records = records
         self._batches.append(indices)
         self.commitment.batch(indices)
+
+    def of_people(self, rows: NDArray[np.int64], records: int) -> None:
+        """Take note of which of the client's records stand for the people of a step's batch.
+
+        Args:
+            rows: Their places among the client's, [k].
+            records: How many it has.
+        """
+        if self.rows_used is None:
+            self.rows_used = np.zeros(records, np.int64)
+        np.add.at(self.rows_used, rows, 1)
+        self.commitment.batch(rows)
 
     def norms(self) -> list[NDArray[np.float32]]:
         """Norms before clipping, [b] for each query."""
@@ -241,6 +255,7 @@ class EvidenceWriter:
         rounds: T.
         per_round: Clients of a round.
         commitments: How participations are hashed, as the ledger's header says.
+        unit: What is protected, "record" or "person".
     """
 
     def __init__(
@@ -255,6 +270,7 @@ class EvidenceWriter:
         rounds: int,
         per_round: int,
         commitments: str,
+        unit: str = "record",
     ) -> None:
         self._directory = directory
         self._commitments = commitments
@@ -285,7 +301,7 @@ class EvidenceWriter:
             self.servers = ServerRecorder(
                 directory, blocks.parameters, rounds=rounds, per_round=per_round
             )
-        write_layout(directory, blocks, beta2=beta2, sample=chosen, rounds=rounds, unit="record")
+        write_layout(directory, blocks, beta2=beta2, sample=chosen, rounds=rounds, unit=unit)
 
     def client(self) -> ClientEvidence:
         """A collector for one client's round."""
@@ -356,7 +372,8 @@ class EvidenceWriter:
             "record_offsets": np.cumsum([0, *norms], dtype=np.int64),
             "raw_norms": _join([one for client in collected for one in client.raw_norms]),
             "clipped_norms": _join([one for client in collected for one in client.clipped_norms]),
-            "inclusions": _inclusions(collected),
+            "inclusions": _counts([one.inclusions for one in collected]),
+            **_rows_used(collected),
             "nonfinite": _array([one.nonfinite for one in collected], size, np.int64),
             "divisor": _array([one.divisors for one in collected], size),
             "noise_sum_squares": _array(
@@ -467,9 +484,15 @@ def _array(
     return np.asarray(rows, dtype=kind).reshape(shape)
 
 
-def _inclusions(collected: Sequence[ClientEvidence]) -> NDArray[Any]:
-    """How many batches each record of the round's clients was in, client after client."""
-    counts = np.concatenate([np.zeros(0, np.int64), *(one.inclusions for one in collected)])
+def _rows_used(collected: Sequence[ClientEvidence]) -> dict[str, NDArray[Any]]:
+    """How many batches each record was in, client after client; nothing where records are drawn."""
+    used = [one.rows_used for one in collected if one.rows_used is not None]
+    return {"rows_used": _counts(used)} if used else {}
+
+
+def _counts(parts: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
+    """How many batches each record, or person, of the round's clients was in, one by one."""
+    counts = np.concatenate([np.zeros(0, np.int64), *parts])
     return counts.astype(np.uint16 if counts.max(initial=0) < 2**16 else np.uint32)
 
 

@@ -16,6 +16,7 @@ from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.oracle import Inputs
+from dpfedadamw.privacy.sampling import People
 from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.units.plan import RunPlan
 
@@ -27,10 +28,12 @@ class ClientData:
     Attributes:
         inputs: R_i records, in memory or on disk.
         labels: int64 [R_i].
+        people: Whom they are about, where people are protected.
     """
 
     inputs: Tensor | StoredRecords
     labels: Tensor
+    people: People | None = None
 
     def seen_with(self, views: Stream) -> Inputs:
         """The records, whose random views are drawn from a stream where there are any."""

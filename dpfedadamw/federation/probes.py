@@ -29,7 +29,7 @@ from dpfedadamw.models.registry import synthetic_records
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness, Stream
 from dpfedadamw.privacy.oracle import Batch, Inputs
-from dpfedadamw.privacy.sampling import Indices
+from dpfedadamw.privacy.sampling import Indices, People
 from dpfedadamw.vectors.flat import in_pieces
 from dpfedadamw.vectors.sparsification import Sparsification
 
@@ -37,7 +37,9 @@ from dpfedadamw.vectors.sparsification import Sparsification
 _MOST_STEPS = 2
 _SEED = 0
 
-Divide = Callable[[Experiment, Records, NDArray[np.int64], int], Sequence[ClientData]]
+Divide = Callable[
+    [Experiment, Records, NDArray[np.int64], int, People | None], Sequence[ClientData]
+]
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,16 @@ class ProbedRun:
         return self.experiment.dataset.train.inputs.values.dtype == np.uint8
 
     def clients(
-        self, inputs: NDArray[Any], labels: NDArray[np.int64], clients: NDArray[np.int64]
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        people: NDArray[np.int64] | None = None,
     ) -> Sequence[ClientData]:
-        """Synthetic records [n, …] in the place of the data set's, divided among the clients."""
+        """Synthetic records [n, …] in the place of the data set's, divided among the clients.
+
+        Where people are protected, ``people`` says whom each is about; None for one each.
+        """
         stored = self.experiment.dataset.train.inputs
         values: NDArray[Any] = inputs
         if values.dtype != np.uint8:
@@ -78,7 +87,11 @@ class ProbedRun:
         # The auditor tells targets apart by numbers; what they are, the task says.
         targets = self.experiment.dataset.made_up(labels)
         records = Records(replace(stored, values=values, rows=None), targets)
-        return self.divide(self.experiment, records, clients, int(clients.max(initial=0)) + 1)
+        most, about = self.experiment.plan.records_per_person, None
+        if most is not None:
+            about = People(np.arange(len(labels)) if people is None else people, most)
+        number = int(clients.max(initial=0)) + 1
+        return self.divide(self.experiment, records, clients, number, about)
 
     def parameters(self, elsewhere: bool) -> Tensor:
         """θ [d], the model's own, which is nobody's to change, or others."""
@@ -184,10 +197,13 @@ class StepProbe:
         input_shape: Shape of one record as it is stored.
         classes: Number of different targets that records may have.
         grey_levels: Whether records are stored as whole numbers from 0 to 255.
+        records_per_person: Most records of one person that a step uses, where people are protected;
+            None elsewhere.
     """
 
     def __init__(self, run: ProbedRun) -> None:
         self.clipping_norm = run.experiment.plan.clipping_norm
+        self.records_per_person = run.experiment.plan.records_per_person
         self.parameters = run.worker.flat.layout.size
         self.input_shape = run.input_shape
         self.classes = run.experiment.dataset.kinds_made_up
@@ -214,6 +230,26 @@ class StepProbe:
         client = self._run.clients(inputs, labels, clients)[0]
         return self._sum(client, drawn, self._run.parameters(elsewhere))
 
+    def sum_of_step_of_people(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        people: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> NDArray[np.float32] | NDArray[np.float64]:
+        """B times the answer of client 0's step where people are protected, [d].
+
+        Args:
+            inputs: Records [n, …] of all clients.
+            labels: [n].
+            clients: Whose each record is, [n].
+            people: Whom it is about, [n].
+            drawn: Which of client 0's people the step draws, by their order among them, [b].
+        """
+        client = self._run.clients(inputs, labels, clients, people)[0]
+        return self._sum(client, drawn, self._run.parameters(elsewhere=False))
+
     def sum_of_step_far_off(
         self,
         inputs: NDArray[Any],
@@ -239,7 +275,7 @@ class StepProbe:
         """
         client = self._run.clients(inputs, labels, clients)[0]
         with self._run.worker.flat.in_float64():
-            wide = _InFloat64(client.inputs, client.labels)
+            wide = _InFloat64(client.inputs, client.labels, client.people)
             told = self._sum(wide, drawn, self._run.parameters(elsewhere=False).double())
         return told.astype(np.float64)
 

@@ -69,6 +69,7 @@ class RecordLevel(Unprotected):
             rounds=plan.rounds,
             per_round=plan.clients_per_round,
             commitments=setup.commitments,
+            unit=plan.unit.name,
         )
         evidence.restore(setup.completed)
         return cls(evidence=evidence)
@@ -92,6 +93,7 @@ class RecordLevel(Unprotected):
             engine=performance.engine,
             precision=performance.precision,
             batch=batch,
+            people=plan.unit.of_people,
         )
 
     def spot_check(self, model: nn.Module, plan: PrivacyPlan, precision: str) -> SpotCheck | None:

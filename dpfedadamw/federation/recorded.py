@@ -110,6 +110,8 @@ def _noted(evidence: ClientEvidence) -> Arrays:
         "inclusions": evidence.inclusions,
         "participation": _bytes(evidence.commitment.digest()),
     }
+    if evidence.rows_used is not None:
+        arrays["rows_used"] = evidence.rows_used
     known = [one for one in rows if one is not None]
     if len(known) == len(rows):
         arrays["batch_rows"] = np.concatenate([np.zeros(0, np.int64), *known])
@@ -134,6 +136,7 @@ def _filled(evidence: ClientEvidence, arrays: Mapping[str, NDArray[Any]]) -> Cli
     evidence.raw_norms.append(arrays["raw_norms"])
     evidence.clipped_norms.append(arrays["clipped_norms"])
     evidence.inclusions = arrays["inclusions"]
+    evidence.rows_used = arrays.get("rows_used")
     evidence.commitment = SealedCommitment(arrays["participation"].tobytes())
     evidence.rows.append(arrays.get("batch_rows"))
     if "moment" in arrays:

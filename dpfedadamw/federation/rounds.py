@@ -36,6 +36,7 @@ from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.key_tree import SERVER
+from dpfedadamw.privacy.sampling import People
 from dpfedadamw.profiling import part, within
 from dpfedadamw.spec import Spec
 from dpfedadamw.units.plan import RunPlan
@@ -365,12 +366,28 @@ def published(plan: RunPlan, state: ServerState) -> torch.Tensor:
 
 @part("data")
 def client_data(
-    records: Records, owner: NDArray[np.int64], clients: int, device: torch.device
+    records: Records,
+    owner: NDArray[np.int64],
+    clients: int,
+    device: torch.device,
+    people: People | None = None,
 ) -> list[ClientData]:
-    """Divide n training records by their owners [n] among the clients; none is copied."""
+    """Divide n training records by their owners [n] among the clients; none is copied.
+
+    Args:
+        records: The records.
+        owner: The client of each, [n].
+        clients: How many there are.
+        device: Where tensors live.
+        people: Whom they are about, where people are protected; each client has numbers of its own.
+    """
     inputs, order = records.inputs.to(device), np.argsort(owner, kind="stable")
     ends = np.cumsum(np.bincount(owner, minlength=clients))
     return [
-        ClientData(inputs.select(rows), torch.from_numpy(records.labels[rows]).to(device))
+        ClientData(
+            inputs.select(rows),
+            torch.from_numpy(records.labels[rows]).to(device),
+            None if people is None else people.among(rows),
+        )
         for rows in np.split(order, ends[:-1])
     ]

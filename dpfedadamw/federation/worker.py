@@ -134,6 +134,7 @@ class Worker:
             noise=stream("noise"),
             evidence=evidence,
             physical_batch_size=self.performance.physical_batch_size,
+            people=None if data.people is None else (data.people, stream("records")),
         )
 
     def _check(self, plan: PrivacyPlan) -> SpotCheck | None:

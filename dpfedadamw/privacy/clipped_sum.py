@@ -7,9 +7,9 @@ can clip differently from another.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -80,6 +80,38 @@ class ClippedSumEngine(Protocol):
     def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
         """The clipped sum of records [b, …] with targets [b, …]; b may be 0."""
         ...
+
+
+@runtime_checkable
+class PeopleEngine(ClippedSumEngine, Protocol):
+    """An engine that also clips the mean gradients of people: one person, one mean, one factor."""
+
+    def of_people(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> ClippedSum:
+        """Σ_p u_p · min(1, C/‖u_p‖₂), u_p the mean of the gradients of person p's records.
+
+        Args:
+            inputs: Records [b, …], those of one person after those of another.
+            targets: Theirs, [b, …].
+            sizes: How many of them each person has, at least 1 each, b in all.
+        """
+        ...
+
+
+def summed(
+    engine: ClippedSumEngine, inputs: Tensor, targets: Tensor, sizes: Sequence[int] | None
+) -> ClippedSum:
+    """The clipped sum of records, or of people with these numbers of them.
+
+    Raises:
+        ClippingError: If the engine cannot clip the mean gradients of people.
+    """
+    if sizes is None:
+        return engine(inputs, targets)
+    if not isinstance(engine, PeopleEngine):
+        raise ClippingError(
+            f"the clipping engine {engine.name} clips single records, and people are protected"
+        )
+    return engine.of_people(inputs, targets, sizes)
 
 
 @dataclass(frozen=True)
@@ -186,6 +218,21 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     if not trainable:
         raise ClippingError("the model has no trainable parameter; unfreeze at least its head")
     return trainable
+
+
+def joined(sums: Sequence[ClippedSum]) -> ClippedSum:
+    """The clipped sum of a batch from those of its parts, one or more, in their order."""
+    if len(sums) == 1:
+        return sums[0]
+    total = sums[0].total
+    for one in sums[1:]:
+        total += one.total
+    return ClippedSum(
+        total,
+        torch.cat([one.raw_norms for one in sums]),
+        torch.cat([one.clipped_norms for one in sums]),
+        sum(one.nonfinite for one in sums),
+    )
 
 
 def empty_sum(parameters: Mapping[str, Tensor]) -> ClippedSum:

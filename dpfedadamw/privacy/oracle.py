@@ -7,8 +7,8 @@ values, and no more passes than the ledger has been charged for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,10 +18,11 @@ from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy import spot_check
-from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine
+from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, joined, summed
 from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.sampling import People
 from dpfedadamw.privacy.spot_check import SpotCheck
 from dpfedadamw.profiling import part
 from dpfedadamw.vectors.flat import FlatParameters, in_pieces, is_short
@@ -61,7 +62,7 @@ class Query:
     """One answered gradient query, before and after noise: private, for the auditor alone.
 
     Attributes:
-        batch_size: Realised number of records.
+        batch_size: Realised number of records, or of people where these take their place, as below.
         raw_norms: Per-record gradient norms before clipping, [b].
         clipped_norms: Per-record norms after clipping, [b].
         nonfinite: Records whose gradient was not finite.
@@ -88,6 +89,10 @@ class QueryObserver(Protocol):
         """Note which of the client's records a step's batch holds."""
         ...
 
+    def of_people(self, rows: NDArray[np.int64], records: int, /) -> None:
+        """Note which of the client's records stand in a batch for the people that it holds."""
+        ...
+
     def query(self, query: Query, /) -> None:
         """Note an answered query."""
         ...
@@ -100,6 +105,7 @@ def clipped_sum(
     parameters: Tensor,
     batch: tuple[Batch, Tensor],
     physical_batch_size: int,
+    sizes: Sequence[int] | None = None,
 ) -> ClippedSum:
     """The clipped sum of one step: Σ_j g_j · min(1, C/‖g_j‖₂) over a batch, before noise.
 
@@ -112,10 +118,20 @@ def clipped_sum(
         batch: Inputs of b records and labels [b]. A Poisson batch may be of any size and is never
             truncated: a larger one is cut up and its parts' sums are added.
         physical_batch_size: Most records whose gradients are formed at once.
+        sizes: How many of them each person has, one after another, where people take the place of
+            records; None where each stands for itself.
     """
     flat.hold(parameters)
     inputs, labels = batch
     size = len(labels)
+    if sizes:
+        # One person's mean is formed at once, so that a batch is cut between people alone.
+        return joined(
+            [
+                summed(engine, records, labels[part], own)
+                for part, own, records in _people(inputs[:], sizes, physical_batch_size)
+            ]
+        )
     groups: Callable[[Tensor], Sequence[Tensor]] | None = getattr(flat.module, "groups", None)
     if not size or (size <= physical_batch_size and groups is None):
         return engine(inputs[:], labels)
@@ -130,18 +146,29 @@ def clipped_sum(
             whole = len(rows) == len(targets)
             sums.append(engine(records if whole else records[rows], targets[rows]))
             places.append(start + rows)
-    if len(sums) == 1:
-        return sums[0]
-    total = sums[0].total
-    for one in sums[1:]:
-        total += one.total
-    raw_norms = torch.cat([one.raw_norms for one in sums])
-    clipped_norms = torch.cat([one.clipped_norms for one in sums])
+    total = joined(sums)
     # Without privacy nothing is measured.
-    if len(raw_norms):
-        order = torch.cat(places).argsort()
-        raw_norms, clipped_norms = raw_norms[order], clipped_norms[order]
-    return ClippedSum(total, raw_norms, clipped_norms, sum(one.nonfinite for one in sums))
+    if len(sums) == 1 or not len(total.raw_norms):
+        return total
+    order = torch.cat(places).argsort()
+    return replace(
+        total, raw_norms=total.raw_norms[order], clipped_norms=total.clipped_norms[order]
+    )
+
+
+def _people(
+    inputs: Tensor, sizes: Sequence[int], together: int
+) -> Iterator[tuple[slice, Sequence[int], Tensor]]:
+    """Parts of a batch of people with at most so many records each, or those of one person."""
+    starts = np.cumsum([0, *sizes]).tolist()
+    first = 0
+    while first < len(sizes):
+        last = first + 1
+        while last < len(sizes) and starts[last + 1] - starts[first] <= together:
+            last += 1
+        part = slice(starts[first], starts[last])
+        yield part, sizes[first:last], inputs[part]
+        first = last
 
 
 class PrivateOracle:
@@ -168,6 +195,7 @@ class PrivateOracle:
         noise: Stream,
         evidence: QueryObserver | None,
         physical_batch_size: int,
+        people: tuple[People, Stream] | None = None,
     ) -> None:
         self.noise_variance = plan.noise_variance(client)
         self.steps = 0
@@ -175,7 +203,10 @@ class PrivateOracle:
         self._plan = plan
         self._standard_deviation = plan.noise_standard_deviation
         self._divisor = plan.fixed_divisor(client)
-        self._draws = plan.sampling.batches(len(labels), batches)
+        # Whom batches are drawn of where people are protected, and what draws of their records.
+        self._people = people
+        self._units = len(labels) if people is None else len(people[0])
+        self._draws = plan.sampling.batches(self._units, batches)
         self._charge = charge
         self._engine = engine
         self._check = check
@@ -189,6 +220,7 @@ class PrivateOracle:
         if self._standard_deviation > 0.0 and is_short(size):
             noise.expect(size, charge.steps * charge.queries_per_step)
         self._batch: tuple[Batch, Tensor] | None = None
+        self._sizes: list[int] | None = None
         self._asked = 0
 
     @property
@@ -212,14 +244,21 @@ class PrivateOracle:
         self.steps += 1
         self._asked = 0
         indices: NDArray[Any] = next(self._draws)
-        chosen = torch.from_numpy(indices)
+        drawn = indices
+        if self._people is not None:
+            of_each = self._people[0].records_of(indices, self._people[1])
+            drawn = np.concatenate([indices[:0], *of_each])
+            self._sizes = [len(one) for one in of_each]
+        chosen = torch.from_numpy(drawn)
         # Records lie in this machine's memory: numbers of rows that come back from an accelerator
         # would wait for all that it has to do.
         selection = self._inputs[chosen]
         if self._evidence is not None:
             # What is in the batch, and not what was meant to be.
             rows: NDArray[np.int64] | None = getattr(selection, "rows", None)
-            self._evidence.batch(indices, len(self._labels), rows)
+            self._evidence.batch(indices, self._units, rows)
+            if self._people is not None:
+                self._evidence.of_people(drawn, len(self._labels))
         self._batch = (selection, self._labels[chosen.to(self._labels.device)])
 
     def gradient(self, parameters: Tensor) -> Tensor:
@@ -238,12 +277,17 @@ class PrivateOracle:
             )
         self._asked += 1
         self.queries += 1
-        size = len(self._batch[1])
+        size = len(self._batch[1]) if self._sizes is None else len(self._sizes)
         divisor = self._divisor if self._divisor is not None else float(max(1, size))
         ahead = self._draw_ahead(parameters)
         began = time.perf_counter()
         clipped = clipped_sum(
-            self._engine, self._flat, parameters, self._batch, self._physical_batch_size
+            self._engine,
+            self._flat,
+            parameters,
+            self._batch,
+            self._physical_batch_size,
+            self._sizes,
         )
         if self._check is not None and size and self._check.due(time.perf_counter() - began):
             self._check_one(self._check, self._batch, clipped)
@@ -274,10 +318,19 @@ class PrivateOracle:
     def _check_one(
         self, check: SpotCheck, batch: tuple[Batch, Tensor], clipped: ClippedSum
     ) -> None:
-        places = spot_check.drawn(len(batch[1]))
-        inputs = torch.cat([batch[0][place : place + 1] for place in places])
-        chosen = torch.tensor(places, device=batch[1].device)
-        check(self._engine, inputs, batch[1][chosen], clipped.raw_norms[chosen])
+        rows = places = spot_check.drawn(len(clipped.raw_norms))
+        sizes = None
+        if self._sizes is not None:
+            sizes, ends = [self._sizes[place] for place in places], np.cumsum(self._sizes).tolist()
+            rows = [
+                row
+                for place in places
+                for row in range(ends[place] - self._sizes[place], ends[place])
+            ]
+        inputs = torch.cat([batch[0][row : row + 1] for row in rows])
+        labels = batch[1][torch.tensor(rows, device=batch[1].device)]
+        norms = clipped.raw_norms[torch.tensor(places, device=clipped.raw_norms.device)]
+        check(self._engine, inputs, labels, norms, sizes)
 
     def _draw_ahead(self, parameters: Tensor) -> NoiseAhead | None:
         if self._plan.gaussian_sampler == "on-device":

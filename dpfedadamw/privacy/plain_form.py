@@ -1,12 +1,15 @@
 """The plain form defines a clipped sum: one record, one gradient, one norm, one factor.
 
+Where people are protected, a person with all records that were drawn stands in a record's place,
+and the gradient is that of the mean of their losses.
+
 This is the definition. Whatever computes clipped sums faster is compared with it before its first
 batch, and again in every participation (`spot_check`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +52,10 @@ class LoopEngine:
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
         """The clipped sum of records [b, …] with targets [b, …]; b may be 0."""
+        return self.of_people(inputs, targets, [1] * len(targets))
+
+    def of_people(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> ClippedSum:
+        """The clipped sum of people's mean gradients: see `clipped_sum.PeopleEngine`."""
         refuse_mixing(self._model)
         parameters = trainable_parameters(self._model)
         empty = empty_sum(parameters)
@@ -56,8 +63,9 @@ class LoopEngine:
             return empty
         total = empty.total
         squared_norms = []
-        for record in range(len(targets)):
-            part = slice(record, record + 1)
+        start = 0
+        for size in sizes:
+            part, start = slice(start, start + size), start + size
             gradient = self._gradient(list(parameters.values()), inputs[part], targets[part])
             squared_norms.append(exact_squared_norms(gradient[None])[0])
             weights = self._clipping.weights(squared_norms[-1].reshape(1), total.dtype)
@@ -65,14 +73,14 @@ class LoopEngine:
                 total += gradient * weights.factors.to(gradient.dtype)
         return self._clipping.weights(torch.stack(squared_norms), total.dtype).summed(total)
 
-    def _gradient(self, parameters: list[nn.Parameter], record: Tensor, target: Tensor) -> Tensor:
+    def _gradient(self, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
         with torch.enable_grad():
-            with computing_in(self._precision, record.device):
-                outputs = self._model(record)
-            losses = record_losses(self._loss, wide(outputs), target)
+            with computing_in(self._precision, inputs.device):
+                outputs = self._model(inputs)
+            losses = record_losses(self._loss, wide(outputs), targets)
         if not losses.requires_grad:
             return torch.cat([torch.zeros_like(p).reshape(-1) for p in parameters]).detach()
-        gradients = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
+        gradients = torch.autograd.grad(losses.mean(), parameters, allow_unused=True)
         return torch.cat(
             [
                 (torch.zeros_like(p) if g is None else g).detach().reshape(-1)

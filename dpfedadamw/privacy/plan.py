@@ -27,16 +27,19 @@ class ProtectedUnit:
     """What a run protects: which sums are noised, and on which grid what is released lies.
 
     Attributes:
-        name: The spec's word, "record", "client" or "none".
+        name: The spec's word, "record", "person", "client" or "none".
         noises_gradients: Whether clipped sums of gradients get noise.
         noises_updates: Whether clipped sums of updates do.
         grid: On which uploads and published weights lie; None where nothing is private.
+        of_people: Whether people take the place of records: they are drawn, and each has one mean
+            gradient, which is clipped.
     """
 
     name: ClassVar[str]
     noises_gradients: ClassVar[bool] = False
     noises_updates: ClassVar[bool] = False
     grid: ClassVar[Grid | None] = None
+    of_people: ClassVar[bool] = False
 
     @property
     def private(self) -> bool:
@@ -51,13 +54,14 @@ class PrivacyPlan:
     Attributes:
         unit: What is protected.
         adjacency: Neighbouring data sets, "add-remove" or "replace-one".
-        clipping_norm: C > 0, L2 norm to which one record's gradient, or one client's update, is
-            clipped; infinite without privacy.
+        clipping_norm: C > 0, L2 norm to which one record's gradient, one person's mean gradient, or
+            one client's update, is clipped; infinite without privacy.
         noise_multiplier: σ; the clipped sum gets noise of standard deviation σC. 0 without privacy.
             For the unit "client" the sum is that of the round's updates, and gradients are plain.
         delta: δ in (0, 1); None without privacy.
         sampling: How the records of a step are drawn.
-        records: R_i, number of training records of each client. Public metadata.
+        records: R_i, number of training records of each client, or of people where these take the
+            place of records. Public metadata.
         rounds: T.
         local_steps: K.
         clients_per_round: S.
@@ -66,6 +70,9 @@ class PrivacyPlan:
         noise_added_by: "server" or "clients" for the unit "client", else None.
         gaussian_sampler: How normal numbers are drawn, as `noise.add_gaussian_noise` has it.
         sparsification: Which coordinates of a client's update survive; None for all.
+        records_per_person: m, most records of a drawn person in a batch; None where records are
+            drawn themselves.
+        clients_per_person: s, at how many clients one person's records may be, at least 1.
     """
 
     unit: ProtectedUnit
@@ -83,6 +90,8 @@ class PrivacyPlan:
     noise_added_by: str | None = None
     gaussian_sampler: Method = "box-muller"
     sparsification: Sparsification | None = None
+    records_per_person: int | None = None
+    clients_per_person: int = 1
 
     @property
     def private(self) -> bool:

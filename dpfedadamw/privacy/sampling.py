@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = [
     "FixedClients",
     "FixedSizeSampling",
     "FullBatch",
+    "People",
     "PoissonClients",
     "PoissonSampling",
     "Sampling",
@@ -140,6 +142,44 @@ class PoissonSampling(_IndependentDraws):
         record's presence depend on the others and void the accounting.
         """
         return np.flatnonzero(stream.bernoulli(self.rate(records), records)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class People:
+    """Whom a client's records are about: batches are drawn of people, then of each one's records.
+
+    Attributes:
+        persons: Person of each record, [n]: 0, 1, 2, …, each of whom has one or more.
+        most: m, most records of a drawn person that a batch holds, at least 1.
+    """
+
+    persons: Indices
+    most: int
+
+    @cached_property
+    def _records(self) -> list[Indices]:
+        ends = np.cumsum(np.bincount(self.persons))
+        return np.split(np.argsort(self.persons, kind="stable"), ends[:-1])
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def among(self, rows: Indices) -> People:
+        """The people of some of the records, in their order, numbered as they are met."""
+        own = self.persons[rows]
+        first, inverse = np.unique(own, return_index=True, return_inverse=True)[1:]
+        return People(np.argsort(np.argsort(first))[inverse.ravel()], self.most)
+
+    def records_of(self, drawn: Indices, stream: Stream) -> list[Indices]:
+        """Draw records of each of some people: all that a person has, or m of them, uniformly.
+
+        How many are drawn depends on the person's own records alone, and changes no sensitivity:
+        whatever a person brings, it is one mean, clipped to C.
+        """
+        own = [self._records[person] for person in drawn]
+        return [
+            one if len(one) <= self.most else one[stream.choice(len(one), self.most)] for one in own
+        ]
 
 
 @dataclass(frozen=True)

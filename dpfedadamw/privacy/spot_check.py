@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, Clipping, Loss
+from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, Clipping, Loss, summed
 from dpfedadamw.privacy.plain_form import LoopEngine
 from dpfedadamw.vectors.precision import FLOAT32
 
@@ -78,7 +78,12 @@ class SpotCheck:
         return self._credit >= 0.0 and (self.made == 0 or secrets.randbelow(_ONE_IN) == 0)
 
     def __call__(
-        self, engine: ClippedSumEngine, inputs: Tensor, targets: Tensor, norms: Tensor
+        self,
+        engine: ClippedSumEngine,
+        inputs: Tensor,
+        targets: Tensor,
+        norms: Tensor,
+        sizes: Sequence[int] | None = None,
     ) -> None:
         """Compare the engine's answer on a batch with the plain form of one of its records.
 
@@ -87,20 +92,28 @@ class SpotCheck:
             inputs: Two records of the batch, or one where it has no more, [n, …]; drawn at random.
             targets: Theirs, [n].
             norms: Their norms before clipping as the engine found them in the batch, [n].
+            sizes: How many of the records each of n people has, who take their place; None where
+                records stand for themselves.
 
         Raises:
             SpotCheckError: If they differ by more than rounding. No number of the records is told.
         """
         began = time.perf_counter()
-        self._compare(engine, inputs, targets, norms)
+        self._compare(engine, inputs, targets, norms, sizes)
         self.made += 1
         self._credit -= time.perf_counter() - began
 
     def _compare(
-        self, engine: ClippedSumEngine, inputs: Tensor, targets: Tensor, norms: Tensor
+        self,
+        engine: ClippedSumEngine,
+        inputs: Tensor,
+        targets: Tensor,
+        norms: Tensor,
+        sizes: Sequence[int] | None,
     ) -> None:
         before = _random_state(inputs.device)
-        right = self._plain(inputs[:1], targets[:1])
+        one = 1 if sizes is None else sizes[0]
+        right = self._plain.of_people(inputs[:one], targets[:one], [one])
         chancy = not torch.equal(before, _random_state(inputs.device))
         if chancy:
             # Dropout: the batch's own draw cannot be repeated, so that it is left out here.
@@ -108,17 +121,26 @@ class SpotCheck:
         else:
             self._compare_norms(engine, norms[:1], right.raw_norms)
         with _without_dropout(self._model) if chancy else _as_it_is():
-            self._compare_sums(engine, inputs, targets, None if chancy else right)
+            self._compare_sums(engine, inputs, targets, sizes, None if chancy else right)
 
     def _compare_sums(
-        self, engine: ClippedSumEngine, inputs: Tensor, targets: Tensor, first: ClippedSum | None
+        self,
+        engine: ClippedSumEngine,
+        inputs: Tensor,
+        targets: Tensor,
+        sizes: Sequence[int] | None,
+        first: ClippedSum | None,
     ) -> None:
-        together = engine(inputs, targets)
-        total = (first or self._plain(inputs[:1], targets[:1])).total.double()
-        if len(targets) > 1:
-            total += self._plain(inputs[1:], targets[1:]).total
+        together = summed(engine, inputs, targets, sizes)
+        each = [1] * len(targets) if sizes is None else sizes
+        one = each[0]
+        total = (
+            first or self._plain.of_people(inputs[:one], targets[:one], each[:1])
+        ).total.double()
+        if len(each) > 1:
+            total += self._plain.of_people(inputs[one:], targets[one:], each[1:]).total
         error = float((together.total.double() - total).norm())
-        if not error <= self._share * len(targets) * self._clipping.norm:
+        if not error <= self._share * len(each) * self._clipping.norm:
             self._refuse(engine)
 
     def _compare_norms(self, engine: ClippedSumEngine, found: Tensor, right: Tensor) -> None:

@@ -8,7 +8,9 @@ by how much its rounding moves each record's gradient, which is what `float_boun
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -91,12 +93,15 @@ class PlainModel:
         return self
 
     def gradient(self, record: Tensor, label: Tensor) -> Tensor:
-        """The gradient [d] of the loss of one record [1, …] with its label [1]."""
+        """The gradient [d] of the loss of one record [1, …] with its label [1].
+
+        Of several records it is that of their mean loss: of one person's, who stand for one.
+        """
         given = record.to(self._kind) if record.is_floating_point() else record
         with torch.enable_grad():
             with computing_in(self._precision, given.device):
                 outputs = self._model(given)
-            loss = self._loss(outputs.to(self._kind), label).sum()
+            loss = self._loss(outputs.to(self._kind), label).mean()
         if not loss.requires_grad:
             return torch.zeros_like(self._flat.vector)
         gradients = torch.autograd.grad(loss, self._trainable, allow_unused=True)
@@ -120,7 +125,13 @@ class PlainGradients:
         self.narrow = PlainModel(experiment, torch.float32)
 
     def clipped_sum(
-        self, point: Tensor, records: Tensor, labels: Tensor, clipping_norm: float, taken: Singles
+        self,
+        point: Tensor,
+        records: Tensor,
+        labels: Tensor,
+        clipping_norm: float,
+        taken: Singles,
+        sizes: Sequence[int] | None = None,
     ) -> PlainSum:
         """Σ_j g_j · min(1, C(1 − 2⁻²²)/n_j), and how far rounding can move it.
 
@@ -135,16 +146,18 @@ class PlainGradients:
             labels: int64 [b].
             clipping_norm: C > 0.
             taken: Norms as the engine has them, float32 [b].
+            sizes: How many of the records each of b people has; None where each stands for itself.
         """
-        found = self._both(point, records, labels, clipping_norm, taken)
+        parts = _parts(len(labels), sizes)
+        found = self._both(point, records, labels, clipping_norm, taken, parts)
         squares = [found.off**2]
         # The error of one record is mostly one number, which may be small by luck: where there are
         # few records, more is measured, at points beside this one.
-        for number in range(_FEWEST_MEASURED // max(1, len(labels)) if len(labels) else 0):
+        for number in range(_FEWEST_MEASURED // max(1, len(parts)) if parts else 0):
             near = beside(point, 2.0 * _UNIT, number).to(point.dtype)
-            squares.append(self._both(near, records, labels, clipping_norm, taken).off ** 2)
+            squares.append(self._both(near, records, labels, clipping_norm, taken, parts).off ** 2)
         measured = math.sqrt(sum(squares) / len(squares))
-        bound = float_bound(measured, found.norms * found.factors)
+        bound = float_bound(measured, found.norms * found.factors, len(labels))
         return PlainSum(found.total, bound, found.norms, _DEVIATIONS * found.errors)
 
     def _both(
@@ -154,14 +167,14 @@ class PlainGradients:
         labels: Tensor,
         clipping_norm: float,
         taken: Singles,
+        parts: Sequence[slice],
     ) -> _TwoSums:
         """A clipped sum in float64, and how far the same in the run's precision lies from it."""
         wide, narrow = self.wide.at(point), self.narrow.at(point)
         total = torch.zeros(len(point), dtype=torch.float64, device=point.device)
         other = torch.zeros_like(total, dtype=torch.float32)
-        norms, errors, factors = np.zeros(len(labels)), np.zeros(len(labels)), np.zeros(len(labels))
-        for row in range(len(labels)):
-            part = slice(row, row + 1)
+        norms, errors, factors = np.zeros((3, len(parts)))
+        for row, part in enumerate(parts):
             gradient = wide.gradient(records[part], labels[part])
             rounded = narrow.gradient(records[part], labels[part])
             norm = float(torch.linalg.vector_norm(gradient))
@@ -179,7 +192,9 @@ class PlainGradients:
         off = float(torch.linalg.vector_norm(other.double() - total))
         return _TwoSums(total.cpu().numpy(), off, norms, errors, factors)
 
-    def moved(self, point: Tensor, records: Tensor, labels: Tensor) -> Floats:
+    def moved(
+        self, point: Tensor, records: Tensor, labels: Tensor, sizes: Sequence[int] | None = None
+    ) -> Floats:
         """How far the gradient of each record moves beside a point, float64 [b].
 
         ReLU and maximum pooling have kinks, where a gradient jumps. Of a record that lies within
@@ -191,10 +206,11 @@ class PlainGradients:
             point: θ, [d].
             records: Inputs [b, …].
             labels: int64 [b].
+            sizes: As of `clipped_sum`.
         """
-        found = np.zeros(len(labels))
-        for row in range(len(labels)):
-            part = slice(row, row + 1)
+        parts = _parts(len(labels), sizes)
+        found = np.zeros(len(parts))
+        for row, part in enumerate(parts):
             gradient = self.wide.at(point).gradient(records[part], labels[part])
             for number in range(MOVES):
                 near = self.wide.at(beside(point, KINKS, number))
@@ -212,7 +228,13 @@ class PlainGradients:
         return total / divisor
 
 
-def float_bound(measured: float, clipped_norms: Floats) -> float:
+def _parts(records: int, sizes: Sequence[int] | None) -> list[slice]:
+    """The records that stand for one: each for itself, or all of a person's together."""
+    starts = np.cumsum([0, *([1] * records if sizes is None else sizes)]).tolist()
+    return [slice(start, stop) for start, stop in pairwise(starts)]
+
+
+def float_bound(measured: float, clipped_norms: Floats, at_once: int | None = None) -> float:
     """How far a clipped sum in the run's precision can lie from the one in float64, in L2.
 
     The engine's sum is Σ_j ĉ_j ĝ_j, rounded at each step: in every operation of the forward and
@@ -232,8 +254,9 @@ def float_bound(measured: float, clipped_norms: Floats) -> float:
     Args:
         measured: As said.
         clipped_norms: c_j‖g_j‖, [b].
+        at_once: How many records a layer sums over; b by default.
     """
-    longer = math.sqrt(max(1, len(clipped_norms)))
+    longer = math.sqrt(max(1, len(clipped_norms) if at_once is None else at_once))
     return _DEVIATIONS * longer * (measured + _UNIT * float(np.linalg.norm(clipped_norms)))
 
 

@@ -100,11 +100,17 @@ class Second:
 
     def __init__(self, part: Participation, data: ClientData, source: RandomSource) -> None:
         self._part, self._data = part, data
-        plan = part.current.plan
-        draws = plan.sampling.batches(len(data.labels), self._stream(source, "batches"))
+        plan, people = part.current.plan, data.people
+        self._units = len(data.labels) if people is None else len(people)
+        draws = plan.sampling.batches(self._units, self._stream(source, "batches"))
         self._batches: list[Integers] = [
             np.asarray(next(draws), dtype=np.int64) for _ in range(plan.local_steps)
         ]
+        # Which records stand for the people of each batch.
+        self._of_each: list[list[Integers]] | None = None
+        if people is not None:
+            stream = self._stream(source, "records")
+            self._of_each = [people.records_of(batch, stream) for batch in self._batches]
         self._views = self._stream(source, "views")
         self._noise = self._stream(source, "noise")
 
@@ -121,18 +127,21 @@ class Second:
         return ParticipationAgain(
             client=self._part.client,
             batches=self._batches,
-            records=len(self._data.labels),
+            records=self._units,
             upload=answer.message,
             queries=queries,
             update=update,
         )
 
     def inputs(self) -> Iterator[tuple[Integers, Tensor, Tensor]]:
-        """Each step's records: rows, inputs and labels."""
+        """Each step's records: what was drawn, inputs and labels."""
         held = self._data.seen_with(self._views)
-        for rows in self._batches:
+        for number, drawn in enumerate(self._batches):
+            rows = drawn
+            if self._of_each is not None:
+                rows = np.concatenate([drawn[:0], *self._of_each[number]])
             chosen = torch.from_numpy(rows).to(self._data.labels.device)
-            yield rows, held[chosen][:], self._data.labels[chosen]
+            yield drawn, held[chosen][:], self._data.labels[chosen]
 
     def queries(
         self,
@@ -150,10 +159,15 @@ class Second:
         plan, client = self._part.current.plan, self._part.client
         deviation = plan.noise_standard_deviation
         every = iter(zip(asked, norms, strict=True))
-        for rows, records, labels in self.inputs():
+        for number, (rows, records, labels) in enumerate(self.inputs()):
+            sizes = None
+            if self._of_each is not None:
+                sizes = [len(one) for one in self._of_each[number]]
             for _ in range(plan.queries_per_step):
                 (point, answer), taken = next(every)
-                found = gradients.clipped_sum(point, records, labels, plan.clipping_norm, taken)
+                found = gradients.clipped_sum(
+                    point, records, labels, plan.clipping_norm, taken, sizes
+                )
                 noise = normal_numbers(self._noise, len(point), plan.gaussian_sampler)
                 yield QueryAgain(
                     records=rows,
@@ -166,5 +180,5 @@ class Second:
                     norms=taken,
                     raw_norms=found.raw_norms,
                     norm_errors=found.norm_errors,
-                    moved=partial(gradients.moved, point, records, labels),
+                    moved=partial(gradients.moved, point, records, labels, sizes),
                 )

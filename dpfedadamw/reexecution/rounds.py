@@ -124,7 +124,8 @@ class Rerun:
         self._initial = self._flat.vector.clone()
         dataset = self.experiment.dataset
         clients = len(self.experiment.plan.records)
-        self._clients = client_data(dataset.train, self.experiment.owner, clients, device)
+        owner, people = self.experiment.owner, self.experiment.people
+        self._clients = client_data(dataset.train, owner, clients, device, people)
 
     @cached_property
     def _gradients(self) -> PlainGradients:

@@ -6,16 +6,23 @@ written: what is reported is that second answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import numpy as np
 
 from dpfedadamw import spec as specs
 from dpfedadamw.accounting import calibration
+from dpfedadamw.accounting.search import round_up, solve_number
+from dpfedadamw.accounting.several_records import epsilon_of_records
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.experiment import foresee
+from dpfedadamw.experiment import divide, foresee
 from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.spec import Spec
 from dpfedadamw.units.registry import UNITS, without_limit
+
+# Noise multipliers that a spec may have.
+_NOISE = (0.001, 1_000_000.0)
 
 
 class Solve(StrEnum):
@@ -108,6 +115,87 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             "nothing was written"
         )
     return Calibration(changed, key, value, epsilon)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to keep a person to a target ε.
+
+    Attributes:
+        sampled: What batches are drawn of, "people" or "records".
+        noise_multiplier: σ.
+        batch: B, the divisor of a noisy sum, in people or records.
+        noise: σC/B, standard deviation of the noise on the mean gradient of a step.
+        epsilon: ε of the person with most records, recomputed forwards.
+    """
+
+    sampled: str
+    noise_multiplier: float
+    batch: float
+    noise: float
+    epsilon: float
+
+
+def compare_person(spec: Spec, target_epsilon: float) -> tuple[Way, Way]:
+    """Find the noise by which a person keeps to a target, sampling people or sampling records.
+
+    Both look at as many records in a step on average. Sampling records, it is the person with most
+    records who is kept to the target, by the mixture over how many of them are drawn
+    (`accounting.several_records`).
+
+    Args:
+        spec: A spec that protects people by Poisson sampling.
+        target_epsilon: ε > 0 towards the server, every client being in every round.
+
+    Raises:
+        PrivacyError: If it protects no people, or nothing fits.
+    """
+    sampling = spec.privacy.sampling
+    if spec.privacy.unit != "person" or sampling.kind != "poisson":
+        raise PrivacyError(
+            "--compare-person: compares ways to protect people; the spec needs privacy.unit person "
+            "and sampling.kind poisson"
+        )
+    people = calibrate(spec, target_epsilon, View.server, Solve.noise)
+    expected, norm = sampling.expected_batch_size, spec.privacy.clipping_norm
+    assert expected is not None
+    assert norm is not None
+    sigma = people.value
+    by_people = Way("people", sigma, expected, sigma * norm / expected, people.epsilon)
+    batch = expected * _records_of_a_person(spec)
+    changes = {
+        "unit": "record",
+        "clipping_norm": norm,
+        "noise_multiplier": 1.0,
+        "delta": spec.privacy.delta,
+        "sampling": {"kind": "poisson", "expected_batch_size": batch},
+    }
+    mapping = spec.to_mapping() | {"privacy": changes}
+    mapping["federation"] = {**mapping["federation"], "clients_per_person": 1}
+    plan = foresee(specs.from_mapping(mapping))
+    most = plan.most_records
+    assert most is not None
+
+    def spent(noise_multiplier: float) -> float:
+        changed = replace(plan, noise_multiplier=noise_multiplier)
+        one = changed.composition(changed.smallest_client)
+        everything = changed.spending_bound.everything(one)
+        return epsilon_of_records(everything, most, changed.claimed_delta)
+
+    sigma = solve_number(
+        spent, 2.0 * sigma, 2.0, _NOISE, target_epsilon, round_up, "noise multiplier"
+    )
+    return by_people, Way("records", sigma, batch, sigma * norm / batch, spent(sigma))
+
+
+def _records_of_a_person(spec: Spec) -> float:
+    """How many records a drawn person has in a batch on average, over all clients."""
+    dataset, owner = divide(spec)
+    people, most = dataset.people_of_train, spec.privacy.records_per_person
+    assert people is not None
+    assert most is not None
+    each = np.unique(np.stack([people, owner]), axis=1, return_counts=True)[1]
+    return float(np.minimum(each, most).mean())
 
 
 def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibration:

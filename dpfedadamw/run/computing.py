@@ -19,12 +19,17 @@ from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import client_data
 from dpfedadamw.models.networks.dropout import drops
+from dpfedadamw.privacy.sampling import People
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.spec import Spec
 
 
 def divided(
-    experiment: Experiment, records: Records, owner: NDArray[np.int64], clients: int
+    experiment: Experiment,
+    records: Records,
+    owner: NDArray[np.int64],
+    clients: int,
+    people: People | None = None,
 ) -> list[ClientData]:
     """Records [n] divided by their owners [n] among the clients: those of a run, or of its probe.
 
@@ -33,8 +38,10 @@ def divided(
         records: The data set's training records, or the auditor's.
         owner: The client of each, [n].
         clients: How many there are.
+        people: Whom they are about, where people are protected.
     """
-    return client_data(records, owner, clients, experiment.device)
+    more = () if people is None else (people,)
+    return client_data(records, owner, clients, experiment.device, *more)
 
 
 def performance_of(experiment: Experiment, engine: str) -> PerformanceOptions:

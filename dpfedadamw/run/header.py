@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from dpfedadamw import __version__
@@ -97,6 +98,7 @@ def header(
         "clients_per_round": plan.clients_per_round,
         "client_sampling": plan.client_sampling,
         "records": list(plan.records),
+        **people_of(experiment),
         "sampling": plan.sampling.event_kind,
         "expected_batch_size": plan.fixed_divisor(0),
         **({"sampling_rate": plan.stated_rate} if plan.stated_rate is not None else {}),
@@ -131,6 +133,18 @@ def header(
         "tensors_sha256": tensors_digest(experiment.model),
         # What every round computes with and none may move.
         **({"frozen_sha256": frozen} if frozen is not None else {}),
+    }
+
+
+def people_of(experiment: Experiment) -> dict[str, Any]:
+    """What the header says of records where "records" are people: each client's rows, m and s."""
+    plan = experiment.plan
+    if not plan.unit.of_people:
+        return {}
+    return {
+        "rows": np.bincount(experiment.owner, minlength=len(plan.records)).tolist(),
+        "records_per_person": plan.records_per_person,
+        "clients_per_person": plan.clients_per_person,
     }
 
 

@@ -11,6 +11,7 @@ from dpfedadamw.accounting.dp_accounting_check import Composed, checked
 from dpfedadamw.accounting.epsilon_limit import rounds_that_fit
 from dpfedadamw.accounting.record_level import spends_from_ledger
 from dpfedadamw.accounting.registry import claimed, leading
+from dpfedadamw.accounting.several_clients import together
 from dpfedadamw.accounting.several_records import epsilon_of_records
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition, covers
@@ -72,10 +73,10 @@ def epsilon_by_records(
     Raises:
         PrivacyError: If the plan protects no records, or no accountant covers several.
     """
-    if not plan.unit.noises_gradients:
+    if not plan.unit.noises_gradients or plan.unit.of_people:
         raise PrivacyError(
             "records of a person are counted where the unit is the record: of whole clients all "
-            "records are one, and a spec without privacy has no epsilon"
+            "records are one, of people too, and a spec without privacy has no epsilon"
         )
     if plan.trials is not None:
         raise PrivacyError(
@@ -116,7 +117,7 @@ def with_people(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) 
 def _most(plan: RunPlan) -> tuple[Composition, ...]:
     """The most that a client can spend in all the rounds that its limit on ε leaves room for."""
     part = plan.composition(plan.smallest_client)
-    return replace(plan.spending_bound, rounds=_rounds(plan, part)).everything(part)
+    return replace(plan.spending_bound, rounds=_rounds(plan, part)).of_person(part)
 
 
 def _all_rounds(plan: RunPlan) -> Composition:
@@ -146,6 +147,9 @@ def _beyond_the_plan(
     if claimed(claim["server"]) < claimed(claim["server_worst_case"]):
         return ()
     spends, by = spends_from_ledger(plan.spending_bound.accounted(entries)), leading()[0].name
+    if plan.clients_per_person > 1:
+        parts = together(spends, plan.clients_per_person, plan.claimed_delta).parts
+        return () if covers(_most(plan), parts) else parts
     # Spends and the claim's clients are those that were charged, by number.
     pairs = zip(spends, claim["server"]["clients"], strict=True)
     dearest = max(pairs, key=lambda pair: float(pair[1]["epsilon"][by]), default=None)

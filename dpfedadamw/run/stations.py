@@ -105,7 +105,8 @@ def open_station(opening: Opening, scratch: Path) -> tuple[Station, Spec]:
         performance=performance,
     )
     clients = len(experiment.plan.records)
-    held = divided(experiment, experiment.dataset.train, experiment.owner, clients)
+    train, people = experiment.dataset.train, experiment.people
+    held = divided(experiment, train, experiment.owner, clients, people)
     return Station(plan=experiment.plan, worker=worker, clients=held), experiment.spec
 
 

@@ -560,7 +560,9 @@ def _training(
     apart: Apart | None = None,
 ) -> Training:
     plan, dataset, algorithm = experiment.plan, experiment.dataset, experiment.algorithm
-    clients = divided(experiment, dataset.train, experiment.owner, len(plan.records))
+    clients = divided(
+        experiment, dataset.train, experiment.owner, len(plan.records), experiment.people
+    )
     if apart is not None:
         write_environment(run, completed, experiment, performance.engine, randomness.commitment)
     elif plan.private:
@@ -645,7 +647,10 @@ def _elsewhere(
 def _draw(experiment: Experiment, order: CanaryOrder, randomness: RandomSource) -> CanarySetup:
     canaries = unit_of(experiment.plan).canaries
     if canaries is None:
-        raise RunError("--canaries: this spec claims no privacy, so there is nothing to contradict")
+        why = "this spec claims no privacy, so there is nothing to contradict"
+        if experiment.plan.private:
+            why = "of people there are none yet; use privacy.unit record or client"
+        raise RunError(f"--canaries: {why}")
     return canaries.draw(experiment, order, randomness.stream("canary coins", -1, -1))
 
 

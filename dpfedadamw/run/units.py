@@ -14,7 +14,7 @@ from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.units.client import WholeClients
 from dpfedadamw.units.none import Nothing
 from dpfedadamw.units.plan import RunPlan
-from dpfedadamw.units.record import SingleRecords
+from dpfedadamw.units.record import SingleRecords, WholePeople
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ def unit_of(plan: RunPlan) -> Unit:
     """All of the unit that a plan protects."""
     units = {
         SingleRecords: Unit(RecordLevel, RecordCanaries, StepProbe),
+        WholePeople: Unit(RecordLevel, None, StepProbe),
         WholeClients: Unit(ClientLevel, ClientCanaries, UpdateProbe),
         Nothing: Unit(Unprotected, None, None),
     }

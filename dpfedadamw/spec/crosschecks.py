@@ -12,6 +12,7 @@ from dpfedadamw.spec.algorithm_section import RegisteredAlgorithm, algorithms
 from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.document import KeyPath
 from dpfedadamw.spec.model_section import models
+from dpfedadamw.spec.section import keys_of
 from dpfedadamw.spec.task_section import CLASSIFICATION, REGRESSION
 from dpfedadamw.spec.values import Contradictions, Values
 
@@ -41,13 +42,50 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     yield from _averaging(get)
     yield from _spending(get)
     yield from _tuning(get)
-    if get("privacy", "unit") in ("record", "client"):
+    yield from _people(get)
+    if get("privacy", "unit") in ("record", "person", "client"):
         if get("evaluation", "training"):
             message = "training records are private; leave it out, or use privacy.unit none"
             yield ("evaluation", "training"), message
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
             yield (noise, "missing; give noise_multiplier, or target_epsilon to have it solved for")
+
+
+def _people(get: Values) -> Contradictions:
+    """People that are protected are named by the data; what else goes with that."""
+    of_people, path = get("privacy", "unit") == "person", ("federation", "clients_per_person")
+    at, dataset, clients = get(*path), get("data", "dataset"), get("data", "clients")
+    if not of_people:
+        if at is not None and at > 1:
+            message = f"{get.found(*path)}, which counts with privacy.unit person alone"
+            yield path, f"{message}; leave it out"
+        return
+    if get("data", "person") is None and ("data", "person") not in get.bad:
+        named = dataset in datasets() and "person" in keys_of(datasets()[dataset].keys)
+        instead = "name the column that says whom each record is about"
+        if not named:
+            have = [one for one, entry in datasets().items() if "person" in keys_of(entry.keys)]
+            instead = f"{dataset} names no people; use dataset {', '.join(have)}"
+        yield ("data", "person"), f"missing with privacy.unit person; {instead}"
+    if at is not None and clients is not None and at > clients:
+        yield path, f"{get.found(*path)}, but {get.shown('data', 'clients')}; use at most {clients}"
+    if get("compute", "precision") not in (None, "float32"):
+        message = "found bfloat16, but people's gradients are formed in float32 alone"
+        yield ("compute", "precision"), f"{message}; use float32"
+    if get("budget", "file") is not None:
+        message = "a budget for all runs counts records or clients, and no people yet; leave it out"
+        yield ("budget", "file"), message
+    entry = _algorithm(get)
+    several = at is not None and at > 1
+    for part, given, what in (
+        (("federation", "max_epsilon"), get("federation", "max_epsilon"), "a limit on epsilon"),
+        (("tune", "selection"), get("tune", "selection") == "private", "a private selection"),
+        (("algorithm", "name"), entry is not None and entry.budgeted, "a budget of local steps"),
+    ):
+        if several and given:
+            message = f"{what} is held for each client by itself, and a person is at {at}"
+            yield part, f"{message}; use federation.clients_per_person 1, or leave it out"
 
 
 def _drop_outs(get: Values) -> Contradictions:
@@ -239,7 +277,7 @@ def _algorithm(get: Values) -> RegisteredAlgorithm[Any] | None:
 
 def _unit(get: Values) -> Contradictions:
     """What an algorithm runs under, and what would do the same under the unit that is asked for."""
-    name, unit, entry = get("algorithm", "name"), get("privacy", "unit"), _algorithm(get)
+    name, unit, entry = get("algorithm", "name"), _unit_of_rules(get), _algorithm(get)
     if entry is None or unit is None or unit in entry.units:
         return
     made_for = entry.units[0]
@@ -269,8 +307,14 @@ def _unit(get: Values) -> Contradictions:
     yield ("algorithm", "name"), f"{found}; use {', or '.join(choices)}"
 
 
-def _sampling(get: Values) -> Contradictions:
+def _unit_of_rules(get: Values) -> Any:
+    """The unit as algorithms and samplers see it: people are to them what records are."""
     unit = get("privacy", "unit")
+    return "record" if unit == "person" else unit
+
+
+def _sampling(get: Values) -> Contradictions:
+    unit = _unit_of_rules(get)
     if unit == "record":
         path = ("privacy", "adjacency")
         kind, adjacency = get("privacy", "sampling", "kind"), get(*path)
@@ -308,7 +352,7 @@ def _rate(get: Values) -> Contradictions:
 def _adaptive(get: Values) -> Contradictions:
     """What no rule that adapts from round to round is accounted with, whoever brings it."""
     name, entry = get("algorithm", "name"), _algorithm(get)
-    if get("privacy", "unit") != "record" or entry is None or not entry.adaptive:
+    if _unit_of_rules(get) != "record" or entry is None or not entry.adaptive:
         return
     path: KeyPath = ("privacy", "sampling", "kind")
     if entry.budgeted and get(*path) == "shuffled":

@@ -169,8 +169,9 @@ class PrivacySpec(Section, title="Privacy"):
 
     unit: str = key(
         ...,
-        "What the guarantee protects: record (each single record), client (a whole client "
-        "with all its records) or none (no privacy claim at all).",
+        "What the guarantee protects: record (each single record), person (a person with all "
+        "records that are about them), client (a whole client with all its records) or none (no "
+        "privacy claim at all).",
         title="Privacy unit",
     )
     adjacency: AbsentText = None
@@ -178,6 +179,7 @@ class PrivacySpec(Section, title="Privacy"):
     noise_multiplier: AbsentNumber = None
     target_epsilon: AbsentNumber = None
     delta: AbsentNumber = None
+    records_per_person: AbsentInteger = None
     noise_added_by: AbsentText = None
     sampling: SamplingSpec
     gaussian_sampler: AbsentText = None
@@ -207,6 +209,45 @@ class RecordPrivacy(PrivacySpec, title="Record-level privacy"):
     delta: float = _delta("n", "record", example=1e-05)
     sampling: _SampledRecords = key(
         ..., "How the records of a step are drawn; sampler and adjacency are accounted together."
+    )
+    gaussian_sampler: _GaussianSampler = "box-muller"
+
+
+class PersonPrivacy(PrivacySpec, title="Person-level privacy"):
+    """Each person's mean gradient is clipped, and Gaussian noise is added to each sum.
+
+    Batches are drawn of the people that data.person names, and of each of them up to
+    records_per_person records, drawn again each time: what a person brings is one mean, whatever
+    the number of records. Keys of sampling that count records count people. Give noise_multiplier,
+    or target_epsilon to have it solved for.
+    """
+
+    unit: Literal["person"] = "person"
+    adjacency: Literal["add-remove", "replace-one"] = key(
+        "add-remove",
+        "What neighbouring data sets differ by: one person, with all records at all clients, added "
+        "or removed (with sampling poisson), or replaced (with sampling fixed or shuffled), which "
+        "moves a sum by up to twice the clipping norm.",
+        examples=("add-remove", "replace-one"),
+    )
+    clipping_norm: float = _clipping_norm("the mean of the gradients of one person's records")
+    noise_multiplier: float | None = _noise_multiplier("a clipped sum")
+    target_epsilon: float | None = _target_epsilon(
+        "The ε towards the server, at delta, that noise_multiplier is solved for, or that the "
+        "local steps of ali-dpfl are fitted to"
+    )
+    delta: float = _delta("n", "person", example=1e-05)
+    records_per_person: int = key(
+        ...,
+        "Most records m of a drawn person that a batch holds, drawn again each time. More cost "
+        "time and no privacy.",
+        unit="records",
+        ge=1,
+        le=100_000,
+        examples=(4,),
+    )
+    sampling: _SampledRecords = key(
+        ..., "How the people of a step are drawn; sampler and adjacency are accounted together."
     )
     gaussian_sampler: _GaussianSampler = "box-muller"
 

@@ -16,6 +16,7 @@ from dpfedadamw.spec.model_section import MODEL, ModelSpec
 from dpfedadamw.spec.privacy_section import (
     ClientPrivacy,
     NoPrivacy,
+    PersonPrivacy,
     PrivacySpec,
     RandomnessSpec,
     RecordPrivacy,
@@ -54,6 +55,16 @@ class FederationSpec(Section, title="Federation"):
         le=100_000,
         examples=(10, 5),
     )
+    clients_per_person: int = key(
+        1,
+        "At how many clients s the records of one person may be, with privacy.unit person: towards "
+        "the server the s clients that spend most are counted together. Data in which somebody is "
+        "at more are refused.",
+        unit="clients",
+        ge=1,
+        le=1000,
+        examples=(1, 2),
+    )
     client_sampling: Literal["fixed", "poisson"] = key(
         "fixed",
         "How the clients of a round are drawn: fixed (exactly S of the N, every such set "
@@ -73,9 +84,9 @@ class FederationSpec(Section, title="Federation"):
     max_epsilon: float | None = key(
         None,
         "ε at which the run ends, with fewer rounds than asked for: no round begins that could "
-        "exceed it, towards the server with privacy.unit record, towards a third party with "
-        "client. Where clients are drawn by poisson the end is that of a run with every client in "
-        "every round. Null for no limit.",
+        "exceed it, towards the server with privacy.unit record or person, towards a third party "
+        "with client. Where clients are drawn by poisson the end is that of a run with every "
+        "client in every round. Null for no limit.",
         gt=0,
         le=1000,
         examples=(None, 8),
@@ -323,7 +334,9 @@ class Spec(Section, title="Experiment"):
     )
     algorithm: Annotated[AlgorithmSpec, ALGORITHM]
     federation: FederationSpec = FederationSpec()
-    privacy: Annotated[PrivacySpec, one_of("unit", RecordPrivacy, ClientPrivacy, NoPrivacy)]
+    privacy: Annotated[
+        PrivacySpec, one_of("unit", RecordPrivacy, PersonPrivacy, ClientPrivacy, NoPrivacy)
+    ]
     randomness: Annotated[
         RandomnessSpec,
         one_of("mode", ReleaseRandomnessSpec, ReproducibleRandomnessSpec, short_form=True),

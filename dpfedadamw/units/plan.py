@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from dpfedadamw.accounting.calibration import PlannedRun
 from dpfedadamw.accounting.epsilon_limit import Watch, repeated
 from dpfedadamw.accounting.selection import Trials
+from dpfedadamw.accounting.several_clients import PEOPLE_DERIVED_RATE, PEOPLE_STATED_RATE
 from dpfedadamw.accounting.views import DERIVED_RATE, STATED_RATE
 from dpfedadamw.accounting.worst_case import Adaptation, SpendingBound
 from dpfedadamw.errors import PrivacyError
@@ -48,7 +49,13 @@ class RunPlan(PrivacyPlan):
     @property
     def spending_bound(self) -> SpendingBound:
         """The most that the run can spend."""
-        return SpendingBound(self.rounds, self.local_steps, self.noise_multiplier, self.adaptation)
+        return SpendingBound(
+            self.rounds,
+            self.local_steps,
+            self.noise_multiplier,
+            self.adaptation,
+            self.clients_per_person,
+        )
 
     @property
     def watch(self) -> Watch | None:
@@ -87,6 +94,8 @@ class RunPlan(PrivacyPlan):
         """What a claim says of sizes and sampling rates; None where no rate amplifies."""
         if not self.unit.noises_gradients or not isinstance(self.sampling, PoissonSampling):
             return None
+        if self.unit.of_people:
+            return PEOPLE_DERIVED_RATE if self.stated_rate is None else PEOPLE_STATED_RATE
         return DERIVED_RATE if self.stated_rate is None else STATED_RATE
 
     def composition(self, client: int, rounds: int = 1) -> Composition:
@@ -156,7 +165,7 @@ class RunPlan(PrivacyPlan):
             entries: The ledger so far.
             completed: Rounds completed by then; one that is to be run again is not.
         """
-        if self.participants_hidden and self.unit.name == "record":
+        if self.participants_hidden and self.unit.noises_gradients:
             return repeated(entries)
         spends = [entry for entry in entries if entry["kind"] == "spend"]
         begun = {(entry["round"], entry["attempt"]) for entry in spends}
@@ -290,6 +299,8 @@ def private_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) 
         "delta": privacy.delta,
         "max_epsilon": spec.federation.max_epsilon,
         "tune": spec.tune,
+        "records_per_person": privacy.records_per_person,
+        "clients_per_person": spec.federation.clients_per_person,
         "gaussian_sampler": privacy.gaussian_sampler,
         **common_fields(spec, records, queries_per_step),
     }

@@ -32,18 +32,25 @@ from dpfedadamw.units.plan import PrivacyUnit, RunPlan, private_fields
 from dpfedadamw.vectors.sparsification import Sparsification
 
 _BATCHES = {
-    "poisson": "each record by itself (Poisson)",
+    "poisson": "each {one} by itself (Poisson)",
     "fixed-size": "of fixed size, without replacement",
     "shuffled": "shuffled epochs",
 }
 
 
 class SingleRecords(PrivacyUnit):
-    """Protects one record of one client: its gradient is clipped, the sum of gradients noised."""
+    """Protects one record of one client: its gradient is clipped, the sum of gradients noised.
+
+    Attributes:
+        one: What is protected, in a word.
+        many: Several of them.
+    """
 
     name: ClassVar[str] = "record"
     noises_gradients: ClassVar[bool] = True
     grid: ClassVar[Grid | None] = Grid(update=12)
+    one: ClassVar[str] = "record"
+    many: ClassVar[str] = "records"
 
     def plan(
         self,
@@ -63,15 +70,15 @@ class SingleRecords(PrivacyUnit):
             why = ", whose sampling rate would exceed 1" if poisson else ""
             instead = ", or state privacy.sampling.rate" if poisson else ""
             raise PrivacyError(
-                f"privacy.sampling.{key}: {size:g} exceeds the {smallest} records of client "
+                f"privacy.sampling.{key}: {size:g} exceeds the {smallest} {self.many} of client "
                 f"{records.index(smallest)}{why}; use at most {smallest}, or raise "
                 f"data.partition.minimum_records{instead}"
             )
         if delta * largest >= 1.0:
             raise PrivacyError(
-                f"privacy.delta: {delta:g} times the {largest} records of the largest client is "
-                f"{delta * largest:.3g}; a mechanism that publishes one record in the clear would "
-                f"pass. Use a delta below {1.0 / largest:.2g}"
+                f"privacy.delta: {delta:g} times the {largest} {self.many} of the largest client "
+                f"is {delta * largest:.3g}; a mechanism that publishes one {self.one} in the clear "
+                f"would pass. Use a delta below {1.0 / largest:.2g}"
             )
         # Refuses what no accountant covers.
         plan.composition(plan.smallest_client)
@@ -115,7 +122,7 @@ class SingleRecords(PrivacyUnit):
 
     def check_cost(self, plan: RunPlan) -> None:
         """Refuse a plan whose ε towards the server, which bounds all others, is no guarantee."""
-        everything = _most_rounds(plan).everything(plan.composition(plan.smallest_client))
+        everything = _most_rounds(plan).of_person(plan.composition(plan.smallest_client))
         check_epsilon(leading()[0].epsilon(everything, plan.claimed_delta), "the server")
 
     def planned_run(self, plan: RunPlan, view: str) -> PlannedRun:
@@ -131,18 +138,20 @@ class SingleRecords(PrivacyUnit):
             view=view,
             participation=plan.participation,
             decay=plan.adaptation.decay if plan.adaptation else None,
+            clients_per_person=plan.clients_per_person,
         )
 
     def epsilon_after(self, plan: RunPlan, rounds: int) -> float:
         """ε towards the server of a client that is in each of so many rounds."""
         bound = replace(plan.spending_bound, rounds=rounds)
-        everything = bound.everything(plan.composition(plan.smallest_client))
+        everything = bound.of_person(plan.composition(plan.smallest_client))
         return leading()[0].epsilon(everything, plan.claimed_delta)
 
     def charged(self, plan: RunPlan) -> Hashable:
         """What a run is charged: its steps in each round, and how clients are drawn."""
         part = plan.composition(plan.smallest_client)
-        return (plan.spending_bound.each_round(part), plan.participation, plan.client_sampling)
+        each = plan.spending_bound.each_round(part)
+        return (each, plan.participation, plan.client_sampling, plan.clients_per_person)
 
     def check_target(self, view: str, solve: str) -> None:
         """Any number of the spec may be solved for, towards anybody."""
@@ -158,24 +167,47 @@ class SingleRecords(PrivacyUnit):
         kind = plan.sampling.event_kind
         amplified, span = (
             "sampling rate q",
-            f"{min(rates):.4f} … {max(rates):.4f} of a client's records in each step, "
+            f"{min(rates):.4f} … {max(rates):.4f} of a client's {self.many} in each step, "
             "B over its size, which is assumed to be public",
         )
         if plan.stated_rate is not None:
-            span = f"{plan.stated_rate:.4f} of a client's records in each step, as the spec states"
+            span = (
+                f"{plan.stated_rate:.4f} of a client's {self.many} in each step, as the spec states"
+            )
         elif kind != "poisson":
             span = span.partition(", B over")[0]
         if kind == "shuffled":
             uses = plan.composition(plan.smallest_client, plan.rounds).steps
             amplified = "amplification"
-            span = f"none claimed; a record is in at most {uses} batches of the run"
+            span = f"none claimed; a {self.one} is in at most {uses} batches of the run"
         deviation = plan.noise_variance(0) ** 0.5
         return [
             ("noise on one gradient", f"standard deviation σC/B = {deviation:.4g}"),
-            ("batches", _BATCHES[kind]),
+            ("batches", _BATCHES[kind].format(one=self.one)),
             (amplified, span),
             ("steps per client", _steps(plan)),
-            ("records per client", f"{min(plan.records)} … {max(plan.records)}"),
+            (f"{self.many} per client", f"{min(plan.records)} … {max(plan.records)}"),
+        ]
+
+
+class WholePeople(SingleRecords):
+    """Protects one person with all records that are about them, at all clients that have some.
+
+    A person takes a record's place: people are drawn, and what each brings is one mean gradient.
+    """
+
+    name: ClassVar[str] = "person"
+    of_people: ClassVar[bool] = True
+    one: ClassVar[str] = "person"
+    many: ClassVar[str] = "people"
+
+    def cost(self, plan: RunPlan) -> list[tuple[str, str]]:
+        """Rows for a reader: what the plan's mechanism is."""
+        at = "client" if plan.clients_per_person == 1 else "clients"
+        return [
+            *super().cost(plan),
+            ("records of a person", f"at most {plan.records_per_person} in a batch"),
+            ("clients of a person", f"at most {plan.clients_per_person} {at}"),
         ]
 
 
@@ -196,6 +228,7 @@ def _claim(
         selection=plan.tune.selection,
         trials=plan.trials,
         drawn=drawn,
+        of_people=plan.unit.of_people,
     )
 
 

@@ -9,11 +9,11 @@ from dpfedadamw.spec import Spec, replace_noise_multiplier
 from dpfedadamw.units.client import WholeClients
 from dpfedadamw.units.none import Nothing
 from dpfedadamw.units.plan import PrivacyUnit, RunPlan
-from dpfedadamw.units.record import SingleRecords
+from dpfedadamw.units.record import SingleRecords, WholePeople
 from dpfedadamw.vectors.sparsification import Sparsification
 
 UNITS: dict[str, PrivacyUnit] = {
-    unit.name: unit for unit in (SingleRecords(), WholeClients(), Nothing())
+    unit.name: unit for unit in (SingleRecords(), WholePeople(), WholeClients(), Nothing())
 }
 
 

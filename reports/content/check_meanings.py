@@ -18,7 +18,7 @@ def of_unit(unit: str) -> Mapping[str, str]:
     """Return the sentences by the name of the check.
 
     Args:
-        unit: "record", "client", "none", or "loop" for a recorded loop.
+        unit: "record", "person", "client", "none", or "loop" for a recorded loop.
     """
     text = resources.files("reports.content").joinpath("check_meanings.json").read_text("utf-8")
     meanings: dict[str, dict[str, str]] = json.loads(text)

@@ -65,6 +65,7 @@ _SOURCES: Final = (
 )
 _THEIRS: Final = {
     "client": "a user’s day or a device, here it is a client with all its records",
+    "person": "a user’s day or a device, here it is a person with all of their records",
 }
 _THEIRS_ELSE: Final = "all that a user’s day or a device contributes, this run one record"
 _WORDS: Final[dict[Band, str]] = {
@@ -84,7 +85,7 @@ def place(epsilon: float | None, unit: str) -> Scale:
 
     Args:
         epsilon: ε ≥ 0; None where there is no finite one.
-        unit: What is protected: "record" or "client".
+        unit: What is protected: "record", "person" or "client".
     """
     band = _band(epsilon)
     weak = epsilon is None or is_weak(epsilon)

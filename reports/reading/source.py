@@ -141,8 +141,19 @@ class RunSource:
 
     @property
     def records(self) -> list[float]:
-        """Training records of each client, in client order (public metadata by assumption)."""
-        values = [number(value) for value in sequence(self.header.get("records"))]
+        """Training records of each client, in client order (public metadata by assumption).
+
+        Where people are protected it is people that the header counts.
+        """
+        return self._counts("records")
+
+    @property
+    def training_records(self) -> list[float]:
+        """Training records of each client, whatever is protected."""
+        return self._counts("rows") or self.records
+
+    def _counts(self, name: str) -> list[float]:
+        values = [number(value) for value in sequence(self.header.get(name))]
         return [value for value in values if value is not None]
 
 

@@ -63,7 +63,7 @@ class Clients(Part):
 )
 def clients(source: RunSource, audience: str) -> Clients:
     """Return the clients' sizes and, for the internal audience, the loss of each."""
-    sizes, count = source.records, source.clients
+    sizes, count = source.training_records, source.clients
     if source.recorded:
         # A loop has one data set and no clients; of recorded rounds the clients are counted.
         whole = source.protects_clients

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from audit.checks import checks_of
-from audit.reading.units import CLIENT, LOOP, NONE, RECORD
+from audit.reading.units import CLIENT, LOOP, NONE, PERSON, RECORD
 
 PATH = Path(__file__).parents[2] / "reports/content/check_meanings.json"
 
@@ -18,7 +18,7 @@ def text() -> str:
     """Return the file as it should be."""
     meanings = {
         unit.name: {check.name: check.meaning for check in checks_of(unit)}
-        for unit in (RECORD, CLIENT, NONE, LOOP)
+        for unit in (RECORD, PERSON, CLIENT, NONE, LOOP)
     }
     return json.dumps(meanings, indent=2, ensure_ascii=False) + "\n"
 

@@ -132,6 +132,8 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     federation["drop_outs"] = min(federation["drop_outs"], most)
     _make_task_coherent(mapping)
     _make_data_coherent(mapping["data"])
+    _make_people_coherent(mapping)
+    privacy = mapping["privacy"]
     if model["name"] == "vit":
         model["width"] = model["heads"] * max(1, min(model["width"] // model["heads"], 65536))
         if mapping["data"]["dataset"] == "digits":
@@ -154,7 +156,7 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if privacy["unit"] == "none" or None in shared.values():
         mapping["budget"] = dict.fromkeys(shared)
     tune = mapping["tune"]
-    if tune["selection"] == "private" and privacy["unit"] != "record":
+    if tune["selection"] == "private" and privacy["unit"] not in ("record", "person"):
         tune = mapping["tune"] = {"selection": "none"}
     if tune["selection"] == "private" or str(tune.get("score")).startswith("validation_"):
         mapping["data"]["validation"]["fraction"] = 0.5
@@ -162,7 +164,7 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         mapping["budget"] = dict.fromkeys(mapping["budget"])
         privacy["target_epsilon"], federation["max_epsilon"] = None, None
         privacy["noise_multiplier"] = privacy["noise_multiplier"] or 1.0
-    if privacy["unit"] == "record":
+    if privacy["unit"] in ("record", "person"):
         privacy["adjacency"] = crosschecks._PAIRINGS[privacy["sampling"]["kind"]][0]
         _make_sampling_coherent(privacy["sampling"])
     if privacy["unit"] == "client":
@@ -197,6 +199,31 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         if second["aggregation"] == "none":
             second["counter"] = "global"
     return mapping
+
+
+def _make_people_coherent(mapping: dict[str, Any]) -> None:
+    """People who are protected are named by the data, and what is counted by client is left out."""
+    data, federation, privacy = mapping["data"], mapping["federation"], mapping["privacy"]
+    if privacy["unit"] == "person" and "person" not in data:
+        privacy = mapping["privacy"] = {**privacy, "unit": "record"}
+        del privacy["records_per_person"]
+    read = (data.get("label"), *data.get("targets", ()), *data.get("text", ()))
+    if "person" in data and data["dataset"] != "visits" and data["person"] in read:
+        data["person"] = None
+    if data["dataset"] == "visits":
+        data["person"] = data["person"] and "patient_id"
+        if data["partition"]["kind"] == "column":
+            data["partition"]["column"], data["partition"]["file"] = "hospital", None
+    if privacy["unit"] != "person":
+        federation["clients_per_person"] = 1
+        return
+    data["person"] = "patient_id"
+    federation["clients_per_person"] = min(federation["clients_per_person"], data["clients"])
+    mapping["budget"] = dict.fromkeys(mapping["budget"])
+    mapping["compute"]["precision"] = "float32"
+    federation["max_epsilon"] = None
+    if mapping["tune"]["selection"] == "private" or "local_iterations" in mapping["algorithm"]:
+        federation["clients_per_person"] = 1
 
 
 def _make_task_coherent(mapping: dict[str, Any]) -> None:
@@ -267,6 +294,7 @@ def _columns_made_coherent(columns: list[dict[str, Any]]) -> list[dict[str, Any]
 def _fitting(name: str, unit: str) -> str:
     """The algorithm itself, or one that runs under this privacy unit."""
     entry = ALGORITHMS[name]
+    unit = "record" if unit == "person" else unit
     if unit in entry.units:
         return name
     return "dp-fedavg" if unit == "client" else entry.relatives[unit]
@@ -461,7 +489,7 @@ def _contradiction(draw: st.DrawFn) -> Broken:
         assume(privacy["unit"] != "none")
         privacy["noise_multiplier"] = privacy["target_epsilon"] = None
     elif kind == "pairing":
-        assume(privacy["unit"] == "record")
+        assume(privacy["unit"] in ("record", "person"))
         other = {"add-remove": "replace-one", "replace-one": "add-remove"}
         privacy["adjacency"] = other[privacy["adjacency"]]
     elif kind == "cohort":

@@ -23,8 +23,9 @@ from audit.accounting.budget import (
     methods,
     rdp_estimate,
 )
-from audit.accounting.comparison import Comparison, profile_fault
+from audit.accounting.comparison import AtFineness, Comparison, profile_fault
 from audit.accounting.sampling import cost_of
+from audit.accounting.together import together
 from audit.accounting.worst_case import most_spent
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.shared.compared import judgement_on
@@ -78,6 +79,7 @@ def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
         key=lambda event: event[0],
     )
     stages: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+    server = [0.0] * len(points)
     position = 0
     for index, point in enumerate(points):
         while position < len(events) and events[position][0] < point:
@@ -87,8 +89,17 @@ def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
             position += 1
         # The quick Rényi value only picks the client; its ε is then computed tightly.
         leader = max(done, key=lambda client: _estimate(final[client], done[client], delta))
+        if header.clients_per_person > 1:
+            # Of a person at several clients, the dearest of whom the quick value picks as well.
+            ranked = sorted(done, key=lambda one: -_estimate(final[one], done[one], delta))
+            both = [
+                replace(item, steps=count)
+                for one in ranked[: header.clients_per_person]
+                for item, count in zip(final[one], done[one], strict=True)
+            ]
+            server[index] = budget(both, delta).headline
+            continue
         stages.setdefault(leader, []).append((index, tuple(done[leader])))
-    server = [0.0] * len(points)
     for client, wanted in stages.items():
         curve = epsilon_curve(final[client], [counts for _, counts in wanted], delta)
         for (index, _), epsilon in zip(wanted, curve, strict=True):
@@ -157,7 +168,14 @@ def _judge(bundle: Bundle) -> Judgement:
     comparison = Comparison()
     reasons = comparison.reasons
     rows: list[dict[str, Any]] = []
-    largest = dearest(spent.values(), 0)
+    several = header.clients_per_person
+    leader = max(spent, key=lambda client: spent[client].headline)
+    leads = past[leader]
+    at: AtFineness = partial(dearest, spent.values())
+    if several > 1:
+        leads = together(list(past.values()), several, delta)
+        at = budget(leads, delta).at
+    largest = at(0)
     try:
         server = fields.mapping(ledger.claim, "server")
         claimed: dict[int, float] = {}
@@ -172,11 +190,10 @@ def _judge(bundle: Bundle) -> Judgement:
         missing = [client for client in spent if client not in claimed]
         if missing:
             reasons.append(f"the claim leaves out client {missing[0]}, who took part")
-        headline = comparison.headline("headline epsilon", server, partial(dearest, spent.values()))
+        headline = comparison.headline("headline epsilon", server, at)
         if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
             reasons.append("the headline epsilon is not the largest of the clients'")
-        leader = max(spent, key=lambda client: spent[client].headline)
-        fault = profile_fault(ledger.claim, past[leader], delta)
+        fault = profile_fault(ledger.claim, leads, delta)
         if fault:
             reasons.append(fault)
     except FieldError as error:
@@ -191,6 +208,7 @@ def _judge(bundle: Bundle) -> Judgement:
                 "claimed": claimed.get(client),
             }
         )
+    of = f" of the {several} dearest clients together" if several > 1 else ""
     details = {
         "delta": delta,
         "epsilon": largest,
@@ -200,7 +218,7 @@ def _judge(bundle: Bundle) -> Judgement:
     return judgement_on(
         comparison,
         f"epsilon of {len(spent)} clients recomputed from {len(ledger.spends)} charges by "
-        f"{methods()}: nothing understated, headline {largest:.4g} at delta = {delta:g}",
+        f"{methods()}: nothing understated, headline {largest:.4g}{of} at delta = {delta:g}",
         details,
     )
 

@@ -29,6 +29,7 @@ from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
 from audit.reading.spends import last_spends
+from audit.reading.units import PERSON
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
@@ -75,10 +76,42 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
         ),
     )
     word_faults(words, reasons)
+    if header.unit is PERSON:
+        _people(privacy, federation, header, reasons)
     if ADJACENCY.get(header.sampling or "") != header.adjacency:
         reasons.append(f"{header.sampling} batches have no accounting under {header.adjacency}")
     if header.sampling != "poisson" and header.declared("expected_batch_size") % 1.0:
         reasons.append("expected_batch_size: batches of an exact size need a whole number")
+
+
+def _people(
+    privacy: Mapping[str, Any], federation: Mapping[str, Any], header: Header, reasons: list[str]
+) -> None:
+    """How many records stand for a person, and at how many clients one may be."""
+    for name, section, noted in (
+        ("records_per_person", privacy, header.records_per_person),
+        ("clients_per_person", federation, header.clients_per_person),
+    ):
+        promised = fields.integer(section, name, least=1)
+        if promised != noted:
+            reasons.append(f"{name}: the spec says {promised}, the ledger {noted}")
+    for client, (people, rows) in enumerate(
+        zip(header.records, header.training_records, strict=True)
+    ):
+        if people > rows:
+            reasons.append(f"client {client} has more people than records")
+
+
+def _said(claim: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
+    """The claim says of whom it holds: it reads as one on records else."""
+    if header.unit is not PERSON:
+        if "unit" in claim or "clients_per_person" in claim:
+            reasons.append("the claim is on people, and the run protects none")
+        return
+    if claim.get("unit") != "person" or claim.get("clients_per_person") != (
+        header.clients_per_person
+    ):
+        reasons.append("the claim does not say that it is on people, or at how many clients")
 
 
 def _rate(sampling: Mapping[str, Any], batch: float, header: Header, reasons: list[str]) -> None:
@@ -170,6 +203,7 @@ def _judge(bundle: Bundle) -> Judgement:
                 adaptive.turns(spec, ledger, header, reasons)
                 adaptive.affordable(spec, ledger, header, reasons)
             _delta(ledger, header, reasons)
+            _said(ledger.claim or {}, header, reasons)
             target_fault(spec, ledger, "server", reasons)
             past = histories(ledger, header)
             limit_faults(spec, ledger, "server", past, reasons)

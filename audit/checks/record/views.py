@@ -20,6 +20,7 @@ from audit.accounting.pld import composer
 from audit.accounting.registry import Range
 from audit.accounting.sampling import largest_share
 from audit.accounting.selection import selection_cost
+from audit.accounting.together import together
 from audit.accounting.worst_case import MostSpent, most_spent, participation
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import histories
@@ -35,6 +36,7 @@ from audit.checks.shared.tuning import claimed_selection, law_of
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
+from audit.reading.units import RECORD
 from audit.statistics.intervals import relative_difference
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
@@ -167,9 +169,12 @@ def _person(
             repeated after a crash.
         comparison: gets what is wrong.
     """
-    if not names_people(bundle.readable_spec) or law_of(bundle.readable_spec) is not None:
+    of_records = bundle.header.unit is RECORD and law_of(bundle.readable_spec) is None
+    if not names_people(bundle.readable_spec) or not of_records:
         if "person" in claim:
-            comparison.reasons.append("the claim speaks of people, and the spec names none")
+            comparison.reasons.append(
+                "the claim speaks of a person's records, which are not what it counts"
+            )
         return ""
     rows, people = bundle.records().rows, bundle.people().stored
     if not len(rows) or rows.max() >= len(people):
@@ -247,6 +252,8 @@ def _judge(bundle: Bundle) -> Judgement:
     everything = most.everything(rounds)
     past = list(histories(ledger, header).values())
     dearest = max(past, key=lambda history: budget(history, delta).headline)
+    if header.clients_per_person > 1:
+        dearest = together(past, header.clients_per_person, delta)
     server = budget(dearest, delta)
     # A run that was cut off can have charged a client for more rounds than there are.
     most_allowed = header.max_epsilon or float("inf")

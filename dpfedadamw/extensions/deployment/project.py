@@ -88,6 +88,11 @@ def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Pr
             "privacy.unit: none: clients on machines of their own would send what their records "
             "give in the clear; use record or client"
         )
+    if spec.data.person is not None:
+        raise DeploymentError(
+            "data.person: people are told apart where one process holds all records, and here none "
+            "does; leave it out, with privacy.unit record or client"
+        )
     if spec.budget.file is not None or spec.tune.selection == "private":
         raise DeploymentError(
             "budget and tune: count what is spent on one machine's data; leave them out"

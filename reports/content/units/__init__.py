@@ -1,10 +1,11 @@
-"""The two units of protection, records and clients, and recorded loops: what each says of a run."""
+"""The units of protection, records, people and clients, and recorded loops: each says its own."""
 
 from __future__ import annotations
 
 from reports.content.units.base import ClientLoss, Reader, Unit, View
 from reports.content.units.client import CLIENT
 from reports.content.units.loop import EXCHANGED_ROUNDS, LOOP, ROUNDS
+from reports.content.units.person import PERSON, PERSON_BY_SAMPLER
 from reports.content.units.record import BY_SAMPLER, RECORD
 from reports.reading.source import RunSource
 
@@ -20,4 +21,6 @@ def unit_of(source: RunSource) -> Unit:
         return LOOP
     if source.protects_clients:
         return CLIENT
+    if source.header.get("unit") == "person":
+        return PERSON_BY_SAMPLER.get(str(source.header.get("sampling")), PERSON)
     return BY_SAMPLER.get(str(source.header.get("sampling")), RECORD)

@@ -322,6 +322,37 @@ PROMISE = (
         "détiennent le dossier de l’exécution ou la machine d’un client.",
     ),
     Text(
+        "For each person, with all of their records, at {clients}, neither the server, which sees "
+        "every upload, nor anybody who sees less can shift the odds that their records were used "
+        "for training {limit}; nothing is promised against those who hold the run’s directory or a "
+        "client’s machine.",
+        "Für jede Person mit allen ihren Datensätzen bei {clients} kann weder der Server, der jeden "
+        "Beitrag sieht, noch jemand, der weniger sieht, die Chancen, dass ihre Datensätze zum "
+        "Training dienten, {limit}; gegen Inhaber des Laufverzeichnisses oder des Rechners eines "
+        "Klienten wird nichts zugesagt.",
+        "Pour chaque personne, avec tous ses enregistrements, chez {clients}, ni le serveur, qui "
+        "voit chaque envoi, ni quiconque voit moins ne peut déplacer les chances que ses "
+        "enregistrements aient servi à l’entraînement {limit} ; rien n’est promis contre ceux qui "
+        "détiennent le dossier de l’exécution ou la machine d’un client.",
+    ),
+    Text(
+        "For each person, with all of their records, at {clients}, nobody who sees only {seen} and "
+        "does not learn who took part can shift the odds that their records were used for training "
+        "{limit}; against the server the limit below holds, and nothing is promised against those "
+        "who hold the run’s directory or a client’s machine.",
+        "Für jede Person mit allen ihren Datensätzen bei {clients} kann niemand, der nur {seen} "
+        "sieht und nicht erfährt, wer teilnahm, die Chancen, dass ihre Datensätze zum Training "
+        "dienten, {limit}; gegen den Server gilt die Grenze weiter unten, und gegen Inhaber des "
+        "Laufverzeichnisses oder des Rechners eines Klienten wird nichts zugesagt.",
+        "Pour chaque personne, avec tous ses enregistrements, chez {clients}, personne qui ne voie "
+        "que {seen} et n’apprenne pas qui a participé ne peut déplacer les chances que ses "
+        "enregistrements aient servi à l’entraînement {limit} ; contre le serveur vaut la limite "
+        "indiquée plus bas, et rien n’est promis contre ceux qui détiennent le dossier de "
+        "l’exécution ou la machine d’un client.",
+    ),
+    Text("one client", "einem Klienten", "un client"),
+    Text("up to {count} clients", "bis zu {count} Klienten", "{count} clients au plus"),
+    Text(
         "For each client with all its records, nobody who sees only {seen} and does not learn who "
         "took part can shift the odds that it was among those who trained {limit}; the server, "
         "which adds the noise, must be trusted, and nothing is promised against those who hold the "
@@ -429,6 +460,7 @@ PROMISE = (
     ),
     Text("unit of protection", "was geschützt wird", "unité protégée"),
     Text("record", "Datensatz", "enregistrement"),
+    Text("person", "Person", "personne"),
     Text("client", "Klient", "client"),
 )
 

@@ -116,7 +116,7 @@ class Header:
 
     def __init__(self, clients: int, records: tuple[int, ...]) -> None:
         self.clients = clients
-        self.records = records
+        self.records = self.training_records = records
 
 
 def test_counts_are_those_declared_and_nobody_else_has_any() -> None:
@@ -196,7 +196,7 @@ def test_contents_that_do_not_speak_of_all_records_are_not_counted() -> None:
     found = _equal_contents(holdings, replace(records, contents=twice))
     assert found["records_with_an_equal"] == 2
     assert found["most_equal_records_of_one_client"] == 1
-    assert "protected 2-fold less" in str(found["group_privacy"])
+    assert "protected less than one with a single one" in str(found["group_privacy"])
 
 
 def test_contents_of_two_clients_are_never_taken_for_those_of_one() -> None:

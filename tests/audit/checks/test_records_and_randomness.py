@@ -104,7 +104,7 @@ def test_equal_records_are_counted_over_all_and_in_one_client(run: Bundle) -> No
     assert private["records_with_an_equal"] == 7
     assert private["most_equal_records"] == 5
     assert private["most_equal_records_of_one_client"] == 3
-    assert "protected 5-fold less" in str(private["group_privacy"])
+    assert "with 5 equal records is protected less" in str(private["group_privacy"])
     # Of records that are not told apart nothing is said.
     untold = judged(changed(run, files={"records": replace(records, contents=None)}), "partition")
     assert untold.verdict.value == "PASS"

@@ -133,16 +133,18 @@ def test_which_units_share_a_check():
     shared = {
         check.name: " ".join(sorted(one.name for one in check.units)) for check in checks_of(RECORD)
     }
-    both = {name for name, units in shared.items() if units == "client none record"}
-    all_three = {name for name, units in shared.items() if units == "client loop none record"}
+    both = {name for name, units in shared.items() if units == "client none person record"}
+    all_three = {
+        name for name, units in shared.items() if units == "client loop none person record"
+    }
     assert both == {
         "initial-weights", "partition", "reexecution", "publication", "randomness",
         "outside-budget",
     }  # fmt: skip
     assert all_three == {"weights", "disclosure"}
-    assert shared["noise-scale"] == "loop none record"
+    assert shared["noise-scale"] == "loop none person record"
     rest = shared.keys() - both - all_three - {"noise-scale"}
-    assert {shared[name] for name in rest} == {"none record"}
+    assert {shared[name] for name in rest} == {"none person record"}
 
 
 def test_an_audit_run_is_asked_of_its_canaries_and_not_to_be_computed_again():

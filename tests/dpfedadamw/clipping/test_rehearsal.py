@@ -67,7 +67,7 @@ def test_every_record_has_a_factor_of_its_own():
 def test_the_loop_weighs_each_record_by_that_factor():
     model = nn.Linear(2, 1, bias=False).double()
     inputs, targets = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).double(), torch.arange(2)
-    found = rehearsal._by_the_loop(model, weighted_squares, inputs, targets)
+    found = rehearsal._by_the_loop(model, weighted_squares, inputs, targets, [1] * len(targets))
     one, two = (
         LoopEngine(model, weighted_squares, rehearsal.Clipping(math.inf))(inputs[[k]], targets[[k]])
         for k in (0, 1)

@@ -25,7 +25,7 @@ def test_each_field_is_listed_once_for_each_choice():
 
 
 def test_a_row_says_type_default_range_and_unit():
-    row = rows()["privacy.noise_multiplier", "privacy.unit is record"]
+    row = rows()["privacy.noise_multiplier", "privacy.unit is record or person"]
     assert (row.type, row.default, row.range, row.unit) == (
         "number or null",
         "null",

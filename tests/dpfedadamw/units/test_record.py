@@ -199,6 +199,7 @@ def usual(plan: RunPlan) -> dict[str, object]:
         "selection": "none",
         "trials": None,
         "drawn": None,
+        "of_people": False,
     }
 
 
@@ -327,9 +328,9 @@ def test_the_solvers_take_the_plan_as_it_is():
 
 def test_a_run_is_charged_its_rounds_participation_and_drawing():
     unit, one = plan_of().unit, Composition(3.0, 0.1, 3)
-    assert unit.charged(plan_of()) == (((one, 6),), 0.5, "fixed-size")
+    assert unit.charged(plan_of()) == (((one, 6),), 0.5, "fixed-size", 1)
     hidden = plan_of("federation.client_sampling=poisson", "federation.clients_per_round=1")
-    assert unit.charged(hidden) == (((one, 6),), 0.25, "poisson")
+    assert unit.charged(hidden) == (((one, 6),), 0.25, "poisson", 1)
 
 
 def test_any_number_is_solved_for_towards_anybody_and_told_in_its_view():

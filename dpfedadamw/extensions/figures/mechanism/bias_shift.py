@@ -41,10 +41,10 @@ class BiasShift:
 
 
 def _measure(run: FinishedRun, _settings: Settings) -> BiasShift:
-    if run.spec.privacy.unit != "record":
+    if run.spec.privacy.unit not in ("record", "person"):
         raise FigureError(
             "no noise is added to its gradients, so none is in its second moment; the figure is "
-            "for runs with privacy.unit: record"
+            "for runs with privacy.unit: record or person"
         )
     beta2, sizes = run.measures.beta2, run.measures.sizes
     if beta2 is None:

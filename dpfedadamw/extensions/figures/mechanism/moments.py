@@ -172,7 +172,7 @@ def _measure(run: FinishedRun, _settings: Settings) -> MomentsObserver:
             f"the model has {size:,} trained parameters; the figure keeps the moments of "
             f"{MOST_NUMBERS:,} at most"
         )
-    return MomentsObserver(rule, noised=run.spec.privacy.unit == "record")
+    return MomentsObserver(rule, noised=run.spec.privacy.unit in ("record", "person"))
 
 
 def _compose(runs: Sequence[Measured[Moments]]) -> Drawing:

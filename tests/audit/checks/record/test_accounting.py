@@ -35,7 +35,9 @@ class Item:
 
 
 def header_of(**fields: Any) -> Any:
-    return SimpleNamespace(**{"delta": 1e-5, "clients": 6, "records": (8,) * 6, **fields})
+    return SimpleNamespace(
+        **{"delta": 1e-5, "clients": 6, "records": (8,) * 6, "clients_per_person": 1, **fields}
+    )
 
 
 # What is composed.

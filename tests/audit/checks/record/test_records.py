@@ -100,7 +100,7 @@ def test_equal_records_are_counted_and_what_they_mean_is_said_in_private(run: Pa
     said = audit_run(run).named("partition")
     assert said.verdict is Verdict.PASS
     assert said.private["most_equal_records"] == said.private["records_with_an_equal"] == 3
-    assert "protected 3-fold less" in str(said.private["group_privacy"])
+    assert "with 3 equal records is protected less" in str(said.private["group_privacy"])
     assert "3" not in said.limits + str(said.details.get("group_privacy", ""))
 
 

@@ -1,0 +1,134 @@
+"""Mean gradients of people from the gradients of their records, before anything is clipped.
+
+Engines form gradients, or what they follow from, record by record. Where people are protected, the
+losses of a person's records are divided by how many there are, and what belongs to one person is
+added up here; from then on a person is what a record is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from dpfedadamw.clipping.chain import Used
+from dpfedadamw.clipping.embeddings import TableRows
+from dpfedadamw.clipping.forms import (
+    GRAM_ROUNDING,
+    Factored,
+    GradientForm,
+    Kept,
+    form_of_product,
+)
+from dpfedadamw.clipping.products import LinearProducts
+from dpfedadamw.privacy.clipped_sum import Weights
+
+
+def cut(sizes: Sequence[int], together: int) -> Iterator[tuple[slice, Sequence[int]]]:
+    """Parts of a batch of people with at most so many records each, or those of one person.
+
+    Args:
+        sizes: How many records each person has, one after another.
+        together: The most.
+    """
+    start, first = 0, 0
+    while first < len(sizes):
+        last, stop = first + 1, start + sizes[first]
+        while last < len(sizes) and stop + sizes[last] - start <= together:
+            stop, last = stop + sizes[last], last + 1
+        yield slice(start, stop), sizes[first:last]
+        start, first = stop, last
+
+
+def means(gradients: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The mean over each person's records of gradients [b, d], [people, d]."""
+    groups = Groups(sizes, gradients.device)
+    return groups.added(gradients) / torch.tensor(sizes, device=gradients.device)[:, None]
+
+
+class Groups:
+    """Whose each of b records is.
+
+    Args:
+        sizes: How many records each person has, one after another.
+        device: Where tensors live.
+    """
+
+    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
+        self._sizes = torch.tensor(sizes, device=device)
+        self._person = torch.repeat_interleave(self._sizes)
+        ends = torch.cumsum(self._sizes, 0)
+        places = torch.arange(len(self._person), device=device)
+        self._place = places - (ends - self._sizes)[self._person]
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def averaged(self, losses: Tensor) -> Tensor:
+        """Losses [b], each divided by how many records its person has."""
+        return losses / self._sizes[self._person]
+
+    def added(self, gradients: Tensor) -> Tensor:
+        """The sum over each person's records of gradients [b, …], [people, …]."""
+        total = gradients.new_zeros(len(self), *gradients.shape[1:])
+        return total.index_add_(0, self._person, gradients)
+
+    def side_by_side(self, values: Tensor) -> Tensor:
+        """Values [b, …, n] of each person's records as places of one: [people, most · T, n].
+
+        Where a person has fewer records than others, zeros fill up, which add nothing to a product.
+        """
+        places = values.reshape(len(values), -1, values.shape[-1])
+        most = int(self._sizes.max())
+        whole = values.new_zeros(len(self), most, *places.shape[1:])
+        whole[self._person, self._place] = places
+        return whole.flatten(1, 2)
+
+    def squared_norms(self, used: Sequence[Used]) -> Tensor:
+        """Squared norms of people's mean gradients over linear layers, float64 [people].
+
+        By Gram matrices in float64. The sum over records is then taken in the gradients' own
+        precision, where they may cancel to far less than what rounding leaves of them: as in
+        `forms`, what it may leave is added, so that a norm is overestimated by a little and never
+        underestimated.
+        """
+        total = torch.zeros(len(self), dtype=torch.float64, device=self._sizes.device)
+        for one in used:
+            inputs, gradients = (
+                self.side_by_side(values.double()) for values in (one.inputs, one.gradients)
+            )
+            of_inputs = torch.bmm(inputs, inputs.transpose(1, 2))
+            if one.layer.bias is not None:
+                of_inputs += 1.0
+            products = of_inputs * torch.bmm(gradients, gradients.transpose(1, 2))
+            total += products.sum((1, 2)).clamp_(min=0.0)
+            if products.shape[1] > 1:
+                norms = products.diagonal(dim1=1, dim2=2).clamp(min=0.0).sqrt().sum(1)
+                total += GRAM_ROUNDING * torch.finfo(one.gradients.dtype).eps * norms.square()
+        return total / self._sizes.double().square()
+
+    def of_records(self, weights: Weights) -> Weights:
+        """What each record's gradient is multiplied by: its person's factor, over their number."""
+        factors = weights.factors / self._sizes
+        return replace(weights, factors=factors[self._person], finite=weights.finite[self._person])
+
+    def of(self, form: GradientForm) -> GradientForm:
+        """The form of people's gradients, where that of their records' is given.
+
+        Of a linear layer's inputs and output gradients a person has as many places as all records
+        together, so that the norm is that of one longer sequence.
+        """
+        if isinstance(form, Factored) and isinstance(form.layer, LinearProducts):
+            return form_of_product(
+                form.layer,
+                self.side_by_side(form.inputs),
+                self.side_by_side(form.outputs),
+                weight=True,
+                bias=form.bias is not None,
+            )
+        if isinstance(form, TableRows):
+            return form.of_groups(self._person, len(self))
+        kept = form.kept()
+        return Kept({name: self.added(one) for name, one in kept.gradients.items()}, kept.method)

@@ -1,0 +1,203 @@
+"""Runs that protect people: drawn, clipped, charged and judged as people, by every algorithm."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.canaries.engine import CanaryOrder
+from dpfedadamw.experiment import RunError, foresee, prepare
+from dpfedadamw.filing import after_training as filing
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.journal import Journal
+from tests.people import BY_HOSPITAL, people_spec, write_people
+from tests.runs import begin, call, failing, judged, train
+
+RECORD_LEVEL = [name for name, entry in ALGORITHMS.items() if "record" in entry.units]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A table whose people have names that nothing else has."""
+    return write_people(tmp_path_factory.mktemp("people") / "visits.csv", "Zoe-7f3a-")
+
+
+def spec_of(table, *given, **more):
+    return people_spec(*given, table=table, **more)
+
+
+@pytest.mark.parametrize("name", RECORD_LEVEL)
+def test_every_record_level_algorithm_protects_people_and_passes_the_audit(name, table, tmp_path):
+    more = ", target_epsilon: 3" if name == "ali-dpfl" else ""
+    findings = judged(spec_of(table, name, more=more), tmp_path)
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
+
+
+@pytest.fixture(scope="module")
+def run(table):
+    """A finished run of people at up to three hospitals, and its training."""
+    spec = spec_of(table, "dp-fedsam", BY_HOSPITAL, clients=8, s=3)
+    training, _ = train(spec, table.parent / "runs")
+    filing.attest_training(training.run, filing.load_signers(None, None))
+    return training
+
+
+def test_people_are_counted_in_the_ledger_and_rows_beside_them(run):
+    header, plan = Journal(run.run).header, run.experiment.plan
+    people, owner = run.experiment.dataset.people_of_train, run.experiment.owner
+    for client in range(8):
+        assert header["records"][client] == len(np.unique(people[owner == client]))
+        assert header["rows"][client] == np.count_nonzero(owner == client)
+    assert header["unit"] == "person"
+    assert plan.records == tuple(header["records"])
+    assert plan.divisor(0) == 24.0
+
+
+def test_a_batch_holds_people_with_at_most_so_many_of_their_records(run):
+    for index in range(4):
+        file = np.load(run.run.evidence / f"round-{index:05d}.npz")
+        assert file["batch_size"].sum() == 2 * file["inclusions"].sum()
+        assert file["inclusions"].sum() <= file["rows_used"].sum() <= 3 * file["inclusions"].sum()
+        assert len(file["raw_norms"]) == file["batch_size"].sum()
+        assert file["clipped_norms"].max() <= 1.0
+
+
+def test_the_claim_composes_the_dearest_clients_of_a_person(run):
+    claim = Journal(run.run).claim
+    clients = sorted(one["epsilon"]["pld"] for one in claim["server"]["clients"])
+    assert (claim["unit"], claim["clients_per_person"]) == ("person", 3)
+    assert claim["server"]["epsilon"]["pld"] > clients[-1] * 1.3
+    assert claim["server"]["epsilon"]["pld"] <= claim["server_worst_case"]["epsilon"]["pld"]
+    assert claim["third_party"]["epsilon"] == claim["server_worst_case"]["epsilon"]
+    assert claim["assumptions"][0].startswith("no person has records at more than 3 clients")
+
+
+def test_participations_computed_again_are_the_same(run, capsys):
+    assert call("audit", str(run.run.path), "--replay", "6", "--json") == 0
+    checks = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["reexecution"]["verdict"] == "PASS"
+    assert "nobody has records at more than 3 of the clients" in checks["partition"]["measurement"]
+
+
+def test_a_run_that_is_cut_off_goes_on_to_the_same_end(table, tmp_path):
+    spec = spec_of(table)
+    whole = begin(spec, tmp_path / "whole")
+    engine_run.train(whole)
+    cut = begin(spec, tmp_path / "cut")
+
+    def stop(result, _):
+        if result.completed == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine_run.train(cut, on_round=stop)
+    again = engine_run.resume(cut.run, torch.device("cpu"))
+    engine_run.train(again)
+    ends = [json.loads(t.run.ledger.read_text().splitlines()[-2])["parameters_sha256"]
+            for t in (whole, again)]  # fmt: skip
+    assert ends[0] == ends[1]
+
+
+def test_people_at_more_clients_than_the_claim_counts_are_refused_with_their_number(table):
+    with pytest.raises(RunError, match=r"is 1, but \d+ of the \d+ people have records at more"):
+        foresee(spec_of(table, partition=BY_HOSPITAL, clients=8))
+    assert foresee(spec_of(table, partition=BY_HOSPITAL, clients=8, s=3)).clients_per_person == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (("data.person=null",), "data.person: missing with privacy.unit person"),
+        (("federation.clients_per_person=4",), "found 4, but data.clients is 3"),
+        (("federation.clients_per_person=2", "federation.max_epsilon=3"), "a limit on epsilon is"),
+        (("compute.precision=bfloat16",), "formed in float32 alone"),
+        (("budget={file: b.db, epsilon: 1, delta: 1.0e-4}",), "counts records or clients"),
+        (("privacy.adjacency=replace-one",), "use adjacency add-remove"),
+    ],
+)
+def test_what_does_not_go_with_people_is_refused_in_one_line(
+    table, tmp_path, changes, said, capsys
+):
+    file = tmp_path / "spec.yaml"
+    file.write_text(specs.dump(spec_of(table)))
+    sets = [part for change in changes for part in ("--set", change)]
+    assert call("spec", "validate", str(file), *sets) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_digits_name_no_people(capsys):
+    privacy = (
+        "{unit: person, records_per_person: 2, clipping_norm: 1, noise_multiplier: 2, "
+        "delta: 1.0e-5, sampling: {kind: poisson, expected_batch_size: 20}}"
+    )
+    assert call("spec", "validate", "quickstart", "--set", f"privacy={privacy}") == 2
+    assert "digits names no people; use dataset" in " ".join(capsys.readouterr().err.split())
+
+
+def test_epsilon_and_calibrate_speak_of_people(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "spec.yaml"
+    file.write_text(specs.dump(spec_of(table, partition=BY_HOSPITAL, clients=8, s=3)))
+    assert call("epsilon", str(file)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "one person, with all of their records, at up to 3 clients, added or removed" in told
+    assert call("calibrate", str(file), "--target-epsilon", "2", "--json") == 0
+    solved = json.loads(capsys.readouterr().out)
+    assert 1.9 < solved["epsilon"] <= 2.0
+
+
+def test_both_ways_to_keep_a_person_to_a_target_are_compared(table, tmp_path, capsys):
+    file = tmp_path / "spec.yaml"
+    file.write_text(specs.dump(spec_of(table)))
+    compared = ("--target-epsilon", "2", "--compare-person")
+    assert call("calibrate", str(file), *compared, "--json") == 0
+    people, records = json.loads(capsys.readouterr().out)["ways"]
+    assert all(1.98 < way["epsilon"] <= 2.0 for way in (people, records))
+    assert (people["sampled"], records["sampled"]) == ("people", "records")
+    # Somebody has ten records: the more of them may be drawn together, the more noise it takes.
+    assert records["noise_multiplier"] > 2.0 * people["noise_multiplier"]
+    assert 24.0 < records["batch"] < 3 * 24.0
+    assert call("calibrate", "quickstart", *compared) == 2
+    assert "needs privacy.unit person" in " ".join(capsys.readouterr().err.split())
+
+
+def test_init_writes_a_spec_that_protects_people(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    columns = ("--label", "label", "--numbers", "x0", "--person", "patient_id", "--model", "mlp")
+    assert call("init", "new.yaml", "--data", str(table), "--unit", "person", *columns) == 0
+    spec = specs.load("new.yaml")
+    assert (spec.privacy.unit, spec.data.person) == ("person", "patient_id")
+    assert spec.privacy.records_per_person == 4
+    assert "looks like" not in capsys.readouterr().out
+
+
+def test_the_report_says_it_in_the_words_of_people(run):
+    key = filing.load_key("auditor", None, [])
+    with filing.writing(run.run):
+        filing.file_report(run.run, filing.audit(run.run), key)
+    report = json.loads((run.run.path / "report.json").read_text())
+    guarantee, promise = report["guarantee"], report["meaning"]["promise"]
+    assert "For each person, with all of their records, at up to 3 clients," in promise
+    assert "of one person, with all of their records, at up to 3 clients" in guarantee["statement"]
+    assert guarantee["adjacency"] == "add-or-remove-one-person"
+    assert report["clients"]["records_total"] == sum(Journal(run.run).header["rows"])
+    assert "stands there with all of their records, or 3 of them" in str(report["sampling"])
+    assert b"Zoe-7f3a" not in b"".join(
+        file.read_bytes() for file in run.run.path.rglob("*") if file.is_file()
+    )
+
+
+def test_canaries_are_not_planted_among_people(run, table):
+    experiment = prepare(spec_of(table), torch.device("cpu"))
+    with pytest.raises(RunError, match="of people there are none yet"):
+        engine_run.start(experiment, table.parent / "no", canaries=CanaryOrder(10, "gradient"))
+
+
+def test_what_clients_in_other_processes_note_of_people_comes_back(table, tmp_path):
+    findings = judged(spec_of(table, overrides=("federation.workers=2",)), tmp_path)
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
