@@ -387,12 +387,14 @@ const RUN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
 const isWhole = (value, least = 0) => Number.isSafeInteger(value) && value >= least;
 const isPositive = (value, most = 1e300) => typeof value === "number" && value > 0 && value <= most;
 const isList = (value, of) => Array.isArray(value) && value.every((each) => of(each));
+/** Whether batches of a client's records, or of its people, are what is noised; else whole updates are. */
+const sampled = ({ unit }) => unit === "record" || unit === "person";
 const near = (a, b, share = 1e-9) => Math.abs(a - b) <= share * Math.max(Math.abs(a), Math.abs(b));
 
 /** What each kind of line must have, for each unit. */
 const FIELDS = {
   header: {
-    format: (v) => v === 1, run: (v) => RUN.test(v), spec_sha256: (v) => HEX.test(v), unit: (v) => ["record", "client", "none"].includes(v),
+    format: (v) => v === 1, run: (v) => RUN.test(v), spec_sha256: (v) => HEX.test(v), unit: (v) => ["record", "person", "client", "none"].includes(v),
     clients: (v) => isWhole(v, 1), clients_per_round: (v) => isWhole(v, 1), records: (v) => isList(v, (each) => isWhole(each)), parameters: (v) => isWhole(v, 1),
     randomness: (v) => ["release", "reproducible"].includes(v),
   },
@@ -464,7 +466,7 @@ function orderFaults({ entries, header, spends }) {
       ended.set(entry.round, entry.line);
       if (new Set(asked).size !== asked.length || clients.length !== entry.steps.length || clients.length !== entry.queries.length) faults.push(`${where}: clients, steps and queries do not have one entry a client`);
       if (asked.some((client) => client >= header.clients)) faults.push(`${where} names a client that does not exist`);
-      if (header.client_sampling === "fixed-size" && !recorded && header.unit === "record" && asked.length !== header.clients_per_round) faults.push(`${where} does not have ${header.clients_per_round} clients`);
+      if (header.client_sampling === "fixed-size" && !recorded && sampled(header) && asked.length !== header.clients_per_round) faults.push(`${where} does not have ${header.clients_per_round} clients`);
       const charged = (charges.get(entry.round) ?? []).filter((spend) => spend.line < entry.line);
       if (header.unit === "none" ? charged.length : asked.length || header.unit === "client") {
         const last = Math.max(0, ...charged.map((spend) => spend.attempt)), paid = charged.filter((spend) => spend.attempt === last).flatMap((spend) => spend.clients ?? [spend.client]);
@@ -474,7 +476,7 @@ function orderFaults({ entries, header, spends }) {
       if (before.has(entry.round) && !running.has(entry.round) && (asked.length || header.unit === "client")) faults.push(`${where}: round ${entry.round} was cut off, and was not charged again`);
       for (const [i, client] of clients.entries()) {
         const paid = charged.filter((spend) => spend.client === client).at(-1);
-        if (header.unit === "record" && paid && (entry.queries[i] > paid.steps * paid.queries_per_step || entry.steps[i] > paid.steps)) faults.push(`${where}: client ${client} made more queries than were charged`);
+        if (sampled(header) && paid && (entry.queries[i] > paid.steps * paid.queries_per_step || entry.steps[i] > paid.steps)) faults.push(`${where}: client ${client} made more queries than were charged`);
       }
     } else if (entry.kind === "spend") {
       if (ended.has(entry.round) && !before.size) faults.push(`${where} is charged after its round had ended`);
@@ -750,7 +752,7 @@ export function costOf({ sampling, noise_multiplier, queries_per_step = 1, expec
 
 /** Privacy losses that a ledger's charges amount to, by the claim's views, each with what is claimed. */
 function viewsOf({ header, spends, claim }) {
-  const known = new Map(), delta = claim.delta;
+  const known = new Map(), delta = claim.delta, people = header.unit === "person" ? header.clients_per_person : 1;
   const epsilon = (history, mixture) => (finer) => {
     const kinds = merged(history).map((kind) => ({ ...kind, ...mixture })), key = JSON.stringify([finer, kinds]);
     if (!known.has(key)) known.set(key, epsilonByLosses(kinds, delta, finer));
@@ -760,6 +762,8 @@ function viewsOf({ header, spends, claim }) {
   const dearest = (histories) => {
     // The quick bound of Rényi orders ranks the clients; the dearest few are composed exactly.
     const ranked = [...histories.values()].sort((a, b) => epsilonByRenyi(b, delta)[0] - epsilonByRenyi(a, delta)[0]);
+    // A person may be at several clients, whose histories then compose.
+    if (people > 1) return epsilon(ranked.slice(0, people).flat());
     return (finer) => Math.max(0, ...ranked.slice(0, 8).map((history) => epsilon(history)(finer)));
   };
   const byClient = new Map();
@@ -783,8 +787,8 @@ function viewsOf({ header, spends, claim }) {
   });
   const rate = Math.max(most.rate, ...new Set(paid.map((kind) => kind.rate))), steps = Math.max(most.steps, ...new Set(paid.map((kind) => kind.steps)));
   const kind = { rate, sigma: most.sigma, steps, fixed: rate < 1 && Boolean(most.fixed) };
-  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds }]);
-  const mixture = epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients });
+  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds * people }]);
+  const mixture = people > 1 ? whole : epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients });
   return [
     { key: "server", claimed: stated(claim.server), costs: server },
     { key: "server_worst_case", claimed: stated(claim.server_worst_case), costs: (finer) => Math.max(server(finer), Math.min(limit, whole(finer))) },
@@ -803,7 +807,11 @@ function promiseFaults(spec, { header, spends, claim }) {
   same("federation.rounds of spec and header", spec.federation?.rounds, header.rounds);
   same("federation.clients_per_round of spec and header", spec.federation?.clients_per_round, header.clients_per_round);
   same("δ of header and claim", header.delta, claim?.delta);
-  if (header.unit === "record") {
+  if (header.unit === "person") {
+    same("records_per_person of spec and header", privacy.records_per_person, header.records_per_person);
+    same("clients_per_person of spec and header", spec.federation?.clients_per_person, header.clients_per_person);
+  }
+  if (sampled(header)) {
     const batch = sampling.expected_batch_size ?? sampling.batch_size, kinds = { poisson: "poisson", fixed: "fixed-size", shuffled: "shuffled" };
     same("batch size of spec and header", batch, header.expected_batch_size);
     same("sampling of spec and header", kinds[sampling.kind], header.sampling);
@@ -813,7 +821,7 @@ function promiseFaults(spec, { header, spends, claim }) {
   }
   for (const spend of spends) {
     const where = `line ${spend.line}`;
-    for (const name of ["clipping_norm", ...(header.unit === "record" ? ["sampling"] : []), ...(header.adaptation ? [] : ["noise_multiplier"])]) if (typeof spend[name] === "number" ? !near(spend[name], header[name]) : spend[name] !== header[name]) faults.push(`${where}: ${name} differs from the header's`);
+    for (const name of ["clipping_norm", ...(sampled(header) ? ["sampling"] : []), ...(header.adaptation ? [] : ["noise_multiplier"])]) if (typeof spend[name] === "number" ? !near(spend[name], header[name]) : spend[name] !== header[name]) faults.push(`${where}: ${name} differs from the header's`);
     if (header.unit === "client") {
       if (spend.sampling !== header.client_sampling || !near(spend.sampling_rate, header.clients_per_round / header.clients)) faults.push(`${where}: clients are not drawn as the header says`);
       if (spend.noise_added_by !== header.noise_added_by || spend.expected_clients !== header.clients_per_round) faults.push(`${where}: noise or divisor are not the header's`);

@@ -63,6 +63,26 @@ def _spec(privacy: str, algorithm: str = "dp-fedavg", rounds: int = 3, clients: 
     )
 
 
+_PEOPLE = """
+version: 1
+name: people
+data:
+  dataset: visits
+  person: patient_id
+  clients: 8
+  partition: {kind: column, column: hospital}
+model: {name: mlp, hidden: []}
+algorithm: {name: dp-fedavg, learning_rate: 0.1}
+federation: {rounds: 3, clients_per_round: 8, local_steps: 2, clients_per_person: 3}
+privacy:
+  unit: person
+  records_per_person: 4
+  clipping_norm: 1.0
+  noise_multiplier: 2.0
+  delta: 1.0e-5
+  sampling: {kind: poisson, expected_batch_size: 60}
+randomness: {mode: reproducible, seed: 3}
+"""
 _FIXED = PRIVATE.replace("kind: poisson, expected_batch_size", "kind: fixed, batch_size")
 _BASES: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "record": (_spec(PRIVATE), AGREES, (), "a correct run, four of five clients in each round"),
@@ -121,6 +141,12 @@ _BASES: dict[str, tuple[str, str, tuple[str, ...], str]] = {
         AGREES,
         ("federation.client_sampling=poisson", "privacy.noise_added_by=clients"),
         "whole clients, each adds its share of the noise: towards the server without amplification",
+    ),
+    "people": (
+        _PEOPLE,
+        AGREES,
+        (),
+        "people with several records, at up to three clients, whose queries compose",
     ),
     "no-privacy": (_spec(NOT_PRIVATE, "fedavg"), NO_CLAIM, (), "no privacy is claimed"),
 }
