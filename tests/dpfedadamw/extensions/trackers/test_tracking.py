@@ -11,6 +11,7 @@ from dpfedadamw import api, cli
 from dpfedadamw import spec as specs
 from dpfedadamw.extensions.trackers import tracking
 from dpfedadamw.extensions.trackers.tracking import TRACKERS, TrackerEntry
+from dpfedadamw.measures import FINAL
 from tests.runs import small_spec
 
 SMALL = small_spec(rounds=2)
@@ -60,8 +61,9 @@ def test_a_tracker_hears_the_public_metrics_and_what_the_run_came_to(heard, tmp_
     assert [completed for completed, _ in one.rounds] == [0, 1, 2]
     lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     for (_, values), line in zip(one.rounds, lines, strict=True):
-        assert set(values) <= CURVES
+        assert set(values) <= (CURVES | {f"test_{name}" for name in FINAL})
         assert values["test_accuracy"] == line["test_accuracy"]
+    assert one.rounds[-1][1]["test_auc"] == run.measures["test_auc"]
     assert one.end["epsilon"] == run.epsilon
     assert (one.end["audit"], one.end["delta"]) == (run.verdict, run.delta)
     assert (one.folder, one.run) == (tmp_path / "tracking", run.name)
