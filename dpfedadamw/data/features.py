@@ -15,11 +15,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfedadamw.data.columnar import ENDINGS
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.spec.column_section import (
     COLUMN,
@@ -151,6 +153,11 @@ class Preparation:
             tuple(map(str, found["missing_values"])),
             str(found["decimal"]),
         )
+
+    def of_file(self, path: Path) -> Preparation:
+        """The same for the cells of a file: Parquet and Arrow hold numbers, and no decimal sign."""
+        columnar = path.suffix.lower() in ENDINGS
+        return replace(self, decimal="point") if columnar else self
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a spec has it: texts, numbers, lists and mappings alone."""

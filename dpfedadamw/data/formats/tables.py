@@ -306,9 +306,8 @@ def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str
 
 def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[Chunk]:
     inputs, outputs = len(columns.content), len(columns.told)
-    if path.suffix.lower() in columnar.ENDINGS and columns.preparation is not None:
-        # Its numbers are numbers, however a country writes them.
-        columns = replace(columns, preparation=replace(columns.preparation, decimal="point"))
+    if columns.preparation is not None:
+        columns = replace(columns, preparation=columns.preparation.of_file(path))
     labels: list[Any] = []
     records: list[list[str]] = []
     named: list[list[str]] = []

@@ -153,6 +153,9 @@ TABLES = (
     _columns(_AGE, more=", partition: {kind: column, column: outcome}"),
     _columns(_AGE, more=", partition: {kind: column, column: hospitl}"),
     _columns("{name: age, kind: number, low: 0, high: 120}", more=", delimiter: ';'"),
+    _columns("{name: agee, kind: number, low: 0, high: 120}").replace("run", "spec validate", 1),
+    _columns(_AGE, more=", partition: {kind: column, column: clinic}").replace("run", "epsilon", 1),
+    _columns(_AGE, more=", test_path: numbers.csv"),
     # Flags of init.
     _init("", "nowhere.csv"),
     _init("--label outcome", "book.xlsx"),

@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.features import Preparation, day_in, number_in
@@ -156,6 +158,24 @@ def test_its_written_form_gives_the_same_features_again():
     plain = Preparation(numbers=("age", "dose"))
     assert plain.features == ("age", "dose")
     assert plain.prepare([["7", "-2.5"]]).tolist() == [[7, -2.5]]
+
+
+_CELLS = st.text(max_size=12) | st.sampled_from(
+    ["9" * 5000, "-0", "1e308", "0000-01-01", "9999-12-31", "99.99.2020", "\ud800", "NA", " 7 "]
+)
+
+
+@pytest.mark.parametrize("column", [*ALL.columns, AGE.replace(scale="bins")], ids=str)
+@settings(max_examples=60, deadline=None)
+@given(cell=_CELLS, decimal=st.sampled_from(["point", "comma"]))
+def test_whatever_a_cell_holds_becomes_numbers_from_minus_1_to_1_or_a_line(column, cell, decimal):
+    preparation = Preparation(columns=(column,), missing_values=("NA",), decimal=decimal)
+    try:
+        found = preparation.prepare([[cell]])
+    except DataError:
+        return
+    assert found.shape == (1, len(preparation.features))
+    assert np.abs(found).max() <= 1
 
 
 def test_a_record_is_prepared_alike_whatever_else_is_in_the_table():
