@@ -16,13 +16,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from dpfedadamw.clipping.people import cut, means
+from dpfedadamw.clipping.people import means
 from dpfedadamw.clipping.structure import Structure
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     Clipping,
     ClippingError,
     Loss,
+    cut,
     empty_sum,
     record_losses,
     refuse_mixing,

@@ -7,7 +7,7 @@ added up here; from then on a person is what a record is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -24,22 +24,6 @@ from dpfedadamw.clipping.forms import (
 )
 from dpfedadamw.clipping.products import LinearProducts
 from dpfedadamw.privacy.clipped_sum import Weights
-
-
-def cut(sizes: Sequence[int], together: int) -> Iterator[tuple[slice, Sequence[int]]]:
-    """Parts of a batch of people with at most so many records each, or those of one person.
-
-    Args:
-        sizes: How many records each person has, one after another.
-        together: The most.
-    """
-    start, first = 0, 0
-    while first < len(sizes):
-        last, stop = first + 1, start + sizes[first]
-        while last < len(sizes) and stop + sizes[last] - start <= together:
-            stop, last = stop + sizes[last], last + 1
-        yield slice(start, stop), sizes[first:last]
-        start, first = stop, last
 
 
 def means(gradients: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from dpfedadamw.clipping.people import cut, means
+from dpfedadamw.clipping.people import means
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     Clipping,
     Loss,
+    cut,
     empty_sum,
     record_losses,
     refuse_mixing,

@@ -7,7 +7,7 @@ can clip differently from another.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -218,6 +218,22 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     if not trainable:
         raise ClippingError("the model has no trainable parameter; unfreeze at least its head")
     return trainable
+
+
+def cut(sizes: Sequence[int], together: int) -> Iterator[tuple[slice, Sequence[int]]]:
+    """Parts of a batch of people with at most so many records each, or those of one person.
+
+    Args:
+        sizes: How many records each person has, one after another.
+        together: The most.
+    """
+    start, first = 0, 0
+    while first < len(sizes):
+        last, stop = first + 1, start + sizes[first]
+        while last < len(sizes) and stop + sizes[last] - start <= together:
+            stop, last = stop + sizes[last], last + 1
+        yield slice(start, stop), sizes[first:last]
+        start, first = stop, last
 
 
 def joined(sums: Sequence[ClippedSum]) -> ClippedSum:

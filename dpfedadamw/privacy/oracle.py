@@ -7,7 +7,7 @@ values, and no more passes than the ledger has been charged for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy import spot_check
-from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, joined, summed
+from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, cut, joined, summed
 from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.plan import PrivacyPlan
@@ -126,10 +126,11 @@ def clipped_sum(
     size = len(labels)
     if sizes:
         # One person's mean is formed at once, so that a batch is cut between people alone.
+        records = inputs[:]
         return joined(
             [
-                summed(engine, records, labels[part], own)
-                for part, own, records in _people(inputs[:], sizes, physical_batch_size)
+                summed(engine, records[part], labels[part], own)
+                for part, own in cut(sizes, physical_batch_size)
             ]
         )
     groups: Callable[[Tensor], Sequence[Tensor]] | None = getattr(flat.module, "groups", None)
@@ -154,21 +155,6 @@ def clipped_sum(
     return replace(
         total, raw_norms=total.raw_norms[order], clipped_norms=total.clipped_norms[order]
     )
-
-
-def _people(
-    inputs: Tensor, sizes: Sequence[int], together: int
-) -> Iterator[tuple[slice, Sequence[int], Tensor]]:
-    """Parts of a batch of people with at most so many records each, or those of one person."""
-    starts = np.cumsum([0, *sizes]).tolist()
-    first = 0
-    while first < len(sizes):
-        last = first + 1
-        while last < len(sizes) and starts[last + 1] - starts[first] <= together:
-            last += 1
-        part = slice(starts[first], starts[last])
-        yield part, sizes[first:last], inputs[part]
-        first = last
 
 
 class PrivateOracle:
@@ -281,13 +267,9 @@ class PrivateOracle:
         divisor = self._divisor if self._divisor is not None else float(max(1, size))
         ahead = self._draw_ahead(parameters)
         began = time.perf_counter()
+        sizes = () if self._sizes is None else (self._sizes,)
         clipped = clipped_sum(
-            self._engine,
-            self._flat,
-            parameters,
-            self._batch,
-            self._physical_batch_size,
-            self._sizes,
+            self._engine, self._flat, parameters, self._batch, self._physical_batch_size, *sizes
         )
         if self._check is not None and size and self._check.due(time.perf_counter() - began):
             self._check_one(self._check, self._batch, clipped)
@@ -321,12 +303,9 @@ class PrivateOracle:
         rows = places = spot_check.drawn(len(clipped.raw_norms))
         sizes = None
         if self._sizes is not None:
-            sizes, ends = [self._sizes[place] for place in places], np.cumsum(self._sizes).tolist()
-            rows = [
-                row
-                for place in places
-                for row in range(ends[place] - self._sizes[place], ends[place])
-            ]
+            starts = np.cumsum([0, *self._sizes]).tolist()
+            sizes = [self._sizes[place] for place in places]
+            rows = [row for place in places for row in range(starts[place], starts[place + 1])]
         inputs = torch.cat([batch[0][row : row + 1] for row in rows])
         labels = batch[1][torch.tensor(rows, device=batch[1].device)]
         norms = clipped.raw_norms[torch.tensor(places, device=clipped.raw_norms.device)]

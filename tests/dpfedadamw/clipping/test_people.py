@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from dpfedadamw.clipping.engines import ENGINES, choose
-from dpfedadamw.clipping.people import cut
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
-from dpfedadamw.privacy.clipped_sum import ClippingError, PeopleEngine
+from dpfedadamw.privacy.clipped_sum import ClippingError, PeopleEngine, cut
 from dpfedadamw.privacy.oracle import clipped_sum
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.clipping.clipping_harness import cross_entropy
