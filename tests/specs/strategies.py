@@ -255,6 +255,8 @@ def _make_data_coherent(data: dict[str, Any]) -> None:
         data["path"], data["revision"] = "records", None
     if data["dataset"] == "given":
         data["numbers"], data["records"] = [], None
+        told = data["targets"] or [data["label"]]
+        data["text"] = [name for name in data["text"] if name not in told]
     if data["dataset"] == "table":
         columns = data["columns"] = _columns_made_coherent(data["columns"])
         data["text"] = [] if columns else data["text"][:1]

@@ -185,7 +185,8 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
             "federation: {rounds: 2}",
             "federation: 2",
             "6:13: federation: found 2; must be a section with the keys rounds, "
-            "clients_per_round, client_sampling, local_steps, max_epsilon, engine, workers, "
+            "clients_per_round, clients_per_person, client_sampling, local_steps, max_epsilon, "
+            "engine, workers, "
             "drop_outs",
         ),
         # Keys

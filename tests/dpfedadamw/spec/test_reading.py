@@ -89,6 +89,7 @@ def test_defaults_are_those_of_the_vocabulary():
         "federation": {
             "rounds": 20,
             "clients_per_round": 10,
+            "clients_per_person": 1,
             "client_sampling": "fixed",
             "local_steps": 5,
             "max_epsilon": None,
