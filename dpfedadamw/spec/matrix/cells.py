@@ -159,6 +159,7 @@ _CAME_LATER: Mapping[str, Mapping[str, Any]] = {
         "person": None,
     },
     "evaluation": {"public_test": None, "metrics": []},
+    "federation": {"clients_per_person": 1},
 }  # fmt: skip
 
 

@@ -120,13 +120,14 @@ def test_a_trial_keeps_the_digest_that_it_had_before_searches_had_seeds_of_their
         r"^  engine: inline\n  workers: 1\n  drop_outs: 0\n"
         r"|^  governance:\n(    .*\n)*  paper: a4\n  language: en\n"
         r"|^task:\n(  .*\n)*"
+        r"|^  clients_per_person: 1\n"
         r"|^  public_test: null\n  metrics: \[\]\n"
         r"|^    averaging: null\n",
         "",
         text,
         flags=re.MULTILINE,
     )
-    assert count == 5
+    assert count == 6
     assert cell.digest == hashlib.sha256(earlier.encode()).hexdigest()
 
 
