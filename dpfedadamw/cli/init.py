@@ -31,6 +31,7 @@ _FLAGS = {
     "privacy.delta": "delta",
     "federation.rounds": "rounds",
     "federation.clients_per_round": "clients",
+    "federation.clients_per_person": "clients-per-person",
 }
 
 
@@ -113,6 +114,10 @@ def init(
         int | None,
         typer.Option(help="Number of clients; 10, or as many as --client names, by default."),
     ] = None,
+    clients_per_person: Annotated[
+        int | None,
+        typer.Option(help="With --unit person: at how many clients one person can be; 1 if left."),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
@@ -165,6 +170,7 @@ def init(
             "clients_per_round": max(1, held["clients"] // 2)
             if unit == "client"
             else held["clients"],
+            **({} if clients_per_person is None else {"clients_per_person": clients_per_person}),
         },
         "privacy": _privacy(unit, epsilon, delta, described.smallest if described else None),
     }
