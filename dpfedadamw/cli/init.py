@@ -269,7 +269,9 @@ def _privacy(
     if unit == "person":
         found["records_per_person"] = 4
     # A batch of a client with few records is a small one, or its rate would be high.
-    batch = _BATCH if smallest is None else max(1, min(128, smallest // 4))
+    # People are fewer than their records: here up to eight times.
+    share = 32 if unit == "person" else 4
+    batch = _BATCH if smallest is None else max(1, min(128, smallest // share))
     return {**found, "sampling": {"kind": "poisson", "expected_batch_size": batch}}
 
 

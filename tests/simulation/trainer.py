@@ -106,7 +106,7 @@ class Toy:
             federation=SimpleNamespace(
                 rounds=self.rounds, engine="inline", workers=1, clients_per_round=1
             ),
-            evaluation=SimpleNamespace(every=1, training=False),
+            evaluation=SimpleNamespace(every=1, training=False, metrics=()),
             budget=SimpleNamespace(file=None),
             randomness=SimpleNamespace(mode=self.mode, seed=1),
             compute=SimpleNamespace(physical_batch_size=1, precision="float32"),
@@ -119,8 +119,11 @@ class Toy:
             spec=spec,
             plan=self.plan,
             model=SimpleNamespace(train=lambda: None, flat=None),
-            dataset=SimpleNamespace(sha256="records", train=records, test=records, strata=None),
+            dataset=SimpleNamespace(
+                sha256="records", train=records, test=records, strata=None, people=None
+            ),
             owner=np.zeros(0, np.int64),
+            people=None,
             device=None,
             algorithm=SimpleNamespace(server=server, local=None, round_schedule=None),
         )
@@ -363,7 +366,7 @@ def _source(spec: Any) -> _Randomness:
     return _Randomness(ReleaseRandomness(WORLD.machine.rng.randbytes(32)))
 
 
-def _evaluate(model: Any, *_: object) -> Evaluation:
+def _evaluate(model: Any, *_: object, finished: object = None) -> Evaluation:
     return Evaluation(told(_bytes(model.flat.vector)), None)
 
 
@@ -411,7 +414,9 @@ def toys() -> Iterator[None]:
     replaced: dict[Any, dict[str, Any]] = {
         computing: {"unit_of": unit_of},
         training: {
-            "specs": SimpleNamespace(dump=lambda _: "toy: 1\n", load_filed=lambda path: None),
+            "specs": SimpleNamespace(
+                dump=lambda _: "toy: 1\n", load_filed=lambda _: WORLD.toy.experiment().spec
+            ),
             "prepare": lambda *_: WORLD.toy.experiment(),
             "FlatParameters": _Flat,
             "evaluate": _evaluate,

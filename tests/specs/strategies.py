@@ -231,7 +231,12 @@ def _make_task_coherent(mapping: dict[str, Any]) -> None:
     task, data, model = mapping["task"], mapping["data"], mapping["model"]
     able = datasets()[data["dataset"]].has_targets and task["kind"] in models()[model["name"]].tasks
     if not able or (data["dataset"] == "table" and task["kind"] == "token_classification"):
-        task = mapping["task"] = {"kind": "classification"}
+        task = mapping["task"] = {
+            "kind": "classification", "loss": "cross_entropy", "focal_gamma": 2.0,
+            "class_weights": [],
+        }  # fmt: skip
+    if mapping["evaluation"]["metrics"]:
+        mapping["evaluation"]["public_test"] = True
     partition = data["partition"]
     if task["kind"] != "classification" and partition["kind"] in crosschecks._BY_CLASS:
         kept = {key: partition[key] for key in ("minimum_records", "seed")}

@@ -173,7 +173,7 @@ def test_init_writes_a_spec_that_protects_people(table, tmp_path, monkeypatch, c
     spec = specs.load("new.yaml")
     assert (spec.privacy.unit, spec.data.person) == ("person", "patient_id")
     assert spec.privacy.records_per_person == 4
-    assert "looks like" not in capsys.readouterr().out
+    assert "add --person" not in capsys.readouterr().out
 
 
 def test_the_report_says_it_in_the_words_of_people(run):
