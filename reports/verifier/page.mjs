@@ -19,7 +19,7 @@ const TOWARDS = {
 const NEXT = {
   "ALL HOLD": "",
   "INTACT, SIGNER UNKNOWN": "Ask trainer and auditor for their public keys and give them above: anybody can have made the keys in this folder.",
-  "NOT VALID": "Do not rely on it. Ask whoever gave it to you for the folder again, as it was signed.",
+  "NOT VALID": "Do not rely on it. Ask the person who gave it to you for the folder as it was signed.",
 };
 
 const element = (tag, text = "", of = "") => Object.assign(document.createElement(tag), { textContent: text, className: of });
@@ -47,7 +47,7 @@ function show(result) {
     const told = (epsilon) => (Number.isFinite(epsilon) && epsilon !== null ? printed(epsilon) : "none holds");
     const rows = result.views.map((view) => [TOWARDS[view.key] ?? view.key, told(view.claimed), told(view.costs), String(view.delta)]);
     const section = element("section");
-    section.append(element("h3", "Privacy loss"), table(["towards", "ε claimed", "ε recomputed here", "δ"], rows));
+    section.append(element("h3", "Privacy loss"), table(["against", "ε claimed", "ε recomputed here", "δ"], rows));
     out.append(section);
   }
   for (const [state, title] of [["fails", "Does not hold"], ["holds", "Holds"], ["unseen", "Not looked at here"]]) {

@@ -607,7 +607,7 @@ function cells({ rate, sigma }, remove, first, count, width) {
   const between = (a, b) => Math.max(0, a > 0 ? ndtr(-a) - ndtr(-b) : ndtr(b) - ndtr(a));
   let before = remove ? -Infinity : Infinity;
   for (let i = 0; i <= count; i++) {
-    const after = i === count ? -before0(remove) : output((remove ? 1 : -1) * (first + i) * width);
+    const after = i === count ? (remove ? Infinity : -Infinity) : output((remove ? 1 : -1) * (first + i) * width);
     const [a, b] = remove ? [before, after] : [after, before];
     const without = between(a / sigma, b / sigma), mixture = (1 - rate) * without + rate * between((a - 1) / sigma, (b - 1) / sigma);
     [upper[i], lower[i]] = remove ? [mixture, without] : [without, mixture];
@@ -615,7 +615,6 @@ function cells({ rate, sigma }, remove, first, count, width) {
   }
   return { upper, lower };
 }
-const before0 = (remove) => (remove ? -Infinity : Infinity);
 
 /** Split each inner cell between its two ends so that both masses stay (Doroshenko et al. 2022). */
 function spread(masses, at, { upper, lower }, first, width) {
@@ -769,7 +768,7 @@ function viewsOf({ header, spends, claim }) {
   const byClient = new Map();
   const charge = (client, kind) => byClient.set(client, [...(byClient.get(client) ?? []), kind]);
   if (header.producer != null) {
-    return [{ key: "server", towards: "whoever sees its models", claimed: stated(claim.server), costs: epsilon(spends.map(costOf)), accountant: claim.server?.accountant }];
+    return [{ key: "server", towards: "anyone who sees its models", claimed: stated(claim.server), costs: epsilon(spends.map(costOf)), accountant: claim.server?.accountant }];
   }
   if (header.unit === "client") {
     const third = { key: "third_party", claimed: stated(claim.third_party), costs: epsilon(spends.map((spend) => ({ rate: spend.sampling_rate, sigma: spend.noise_multiplier, steps: 1 }))) };
@@ -857,7 +856,7 @@ function attestedFaults({ predicate }, { header, claim }) {
   for (const name of ["adjacency", "randomness"]) if (said[name] !== header[name]) faults.push(`claims another ${name} than the ledger`);
   for (const view of said.views ?? []) {
     const source = claim?.[header.producer != null ? "server" : view.key], due = source?.epsilon?.[source.accountant ?? Object.keys(source.epsilon ?? {})[0]] ?? null;
-    if (view.epsilon !== due || (view.delta ?? null) !== (claim?.delta ?? null)) faults.push(`claims another ε or δ towards ${view.towards} than the ledger`);
+    if (view.epsilon !== due || (view.delta ?? null) !== (claim?.delta ?? null)) faults.push(`claims another ε or δ against ${view.towards} than the ledger`);
   }
   const leading = said.views?.find((view) => view.key === "third_party") ?? said.views?.[0];
   if (leading && leading.epsilon !== null && !said.statement?.includes(`(ε = ${printed(leading.epsilon)}, δ = `)) faults.push("its sentence has another ε than its numbers");
@@ -912,8 +911,7 @@ async function evidenceFaults(folder, { header, rounds, spends }) {
   const charges = new Map(spends.map((spend) => [`${spend.round},${spend.client}`, spend])), far = quantile(ALARM / 2);
   const answers = [], blocks = [], values = [], sums = { clients: [], steps: [], rounds: [] }, seen = new Set();
   let excess = 0, variance = 0, largest = 0, repeats = 0, sizesOfBlocks = [], sumOfRounds = null;
-  const add = (into, values_, scale) => values_.forEach((value) => into.push(value * scale));
-  try {
+    try {
     sizesOfBlocks = parseJson(await folder.text("evidence/layout.json")).blocks.sizes;
   } catch {
     faults.push("evidence/layout.json cannot be read");
@@ -973,7 +971,7 @@ async function evidenceFaults(folder, { header, rounds, spends }) {
   const distance = kolmogorov(values);
   if (distance > Math.sqrt(Math.log(2 / ALARM) / 2 / values.length)) faults.push("the sampled noise does not have the shape of normal numbers");
   if (repeats) faults.push(`${repeats} answers repeat the noise of another`);
-  if (sumOfRounds?.rounds > 1) add(sums.rounds, sumOfRounds.total, 1 / Math.sqrt(sumOfRounds.rounds));
+  if (sumOfRounds?.rounds > 1) sumOfRounds.total.forEach((value) => sums.rounds.push(value / Math.sqrt(sumOfRounds.rounds)));
   for (const [name, found] of Object.entries(sums)) if (found.length && Math.abs(offBy(sumOf(found.length, (i) => found[i] ** 2), found.length)) > far) faults.push(`noise is correlated between ${name}`);
   const batches = variance ? excess / Math.sqrt(variance) : 0;
   if (Math.abs(batches) > far) faults.push(`batches are ${batches.toFixed(1)} standard errors from the sizes that their rate gives`);
@@ -1189,7 +1187,7 @@ async function checkReports(folder, ledger, statements, result, isPublic, say, f
       if (!folder.has(name)) continue;
       const text = new TextDecoder("latin1").decode(await folder.read(name));
       if (!text.includes(`run ${result.run}`)) fails(name, `is about another run than ${result.run}`);
-      else if (!text.includes(`model sha256:${model}`)) fails(name, "is about another model than the one beside it");
+      else if (!text.includes(`model sha256:${model}`)) fails(name, "is about another model than model.safetensors");
     }
     if (!faults.length) say("holds", `${stem}.json: the same run, model, verdict and guarantee`, `${stem}.json`);
   }
