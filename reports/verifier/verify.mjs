@@ -911,7 +911,7 @@ async function evidenceFaults(folder, { header, rounds, spends }) {
   const charges = new Map(spends.map((spend) => [`${spend.round},${spend.client}`, spend])), far = quantile(ALARM / 2);
   const answers = [], blocks = [], values = [], sums = { clients: [], steps: [], rounds: [] }, seen = new Set();
   let excess = 0, variance = 0, largest = 0, repeats = 0, sizesOfBlocks = [], sumOfRounds = null;
-    try {
+  try {
     sizesOfBlocks = parseJson(await folder.text("evidence/layout.json")).blocks.sizes;
   } catch {
     faults.push("evidence/layout.json cannot be read");
