@@ -31,6 +31,7 @@ BEGIN, END = "<!-- false alarms -->", "<!-- end of false alarms -->"
 # The checks that judge by chance; each spends FALSE_ALARM on a correct run, all its tests together.
 BY_CHANCE = {
     "record": ("sensitivity", "noise-scale", "participation", "second-moment"),
+    "person": ("sensitivity", "noise-scale", "participation", "second-moment"),
     "client": ("noise-scale", "participation"),
     "none": (),
 }
@@ -149,6 +150,8 @@ def text(outcomes: Sequence[Outcome]) -> str:
     ]
     for unit in BY_CHANCE:
         own = [one for one in outcomes if one.kind.unit == unit]
+        if not own:
+            continue
         kinds_of = {one.kind for one in own}
         names = {one.kind.algorithm for one in own}
         fails = [one for one in own if one.verdict == "FAIL"]

@@ -24,6 +24,7 @@ def test_the_plan_has_every_algorithm_under_every_unit_it_runs_under():
 def test_the_level_follows_from_the_checks():
     # Four checks judge by chance at record level, each with one false alarm in a thousand runs.
     assert (level("record"), level("client"), level("none")) == (4e-3, 2e-3, 0.0)
+    assert level("person") == level("record")
     # P(more than 4 of 200 at 0.35 %) = 0.0007.
     assert most_fails(plan()) == 4
 
@@ -57,6 +58,12 @@ def test_the_plan_of_shipped_specs_has_every_one_in_every_size():
         assert {kind.name for kind, _ in runs if kind.parameters == parameters} >= private
 
 
+def test_every_shipped_spec_can_be_made_small():
+    for kind in shipped_alarms.kinds():
+        if kind.parameters == min(shipped_alarms.SIZES):
+            assert kind.spec(1).privacy.unit == kind.unit
+
+
 def test_the_page_tells_the_count_of_the_shipped_specs():
     page = PAGE.read_text(encoding="utf-8")
     told = page.partition(shipped_alarms.BEGIN)[2].partition(shipped_alarms.END)[0]
@@ -64,6 +71,7 @@ def test_the_page_tells_the_count_of_the_shipped_specs():
     for parameters in shipped_alarms.SIZES:
         assert f"| record | {parameters} |" in told
         assert f"| client | {parameters} |" in told
+        assert f"| person | {parameters} |" in told
 
 
 @pytest.mark.slow
