@@ -88,7 +88,10 @@ def streams(found: opened.Opened) -> Iterator[tuple[tuple[str, int, int, int], b
 def test_what_is_opened_gives_the_very_streams_that_were_used(honest):
     case, used = honest
     found = read(case)
-    assert len(found.drawn) == DRAWN
+    # One of the first round is added where none of it is drawn, once in fourteen times here.
+    of_first = [one for one in found.drawn if one.round == 0]
+    assert of_first
+    assert len(found.drawn) == DRAWN or (len(found.drawn), len(of_first)) == (DRAWN + 1, 1)
     assert found.own
     mine = dict(streams(found))
     assert len(mine) >= 3 * DRAWN + 1
