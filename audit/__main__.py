@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.errors import AuditError
-from audit.untrusted.text import printable
+from audit.untrusted.documents import printable
 
 if TYPE_CHECKING:
     from audit.verdict import Findings

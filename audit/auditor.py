@@ -22,7 +22,7 @@ from audit.probe.probing import Probe, run_probe
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.evidence import ProbeResults, read_probe
 from audit.reading.files import write_atomically
-from audit.reexecution.base import Replay
+from audit.reexecution import Replay
 from audit.untrusted.fields import FieldError
 from audit.verdict import Finding, Findings, Verdict
 

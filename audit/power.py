@@ -26,10 +26,15 @@ from audit.checks.noise import (
     silent_alpha,
     tail_alpha,
 )
-from audit.statistics.batches import empty_alpha, end_alpha, rate_alpha
-from audit.statistics.extremes import batches_to_see_a_cut, batches_to_see_none
+from audit.statistics.batches import (
+    batches_to_see_a_cut,
+    batches_to_see_none,
+    empty_alpha,
+    end_alpha,
+    rate_alpha,
+)
 from audit.statistics.intervals import binomial_p_value, chi_square_interval, sigma_half_width
-from audit.statistics.single_values import pairs_alike, tail_levels, zeros_expected
+from audit.statistics.noise_values import pairs_alike, tail_levels, zeros_expected
 
 CHANCE = 0.999
 BEGIN, END = "<!-- power -->", "<!-- end of power -->"

@@ -2,22 +2,24 @@
 
 Facade over the accountants in `registry`. The checks "accounting" and "views" call only this
 module. It shares no code with the engine or with dp-accounting, so agreement of the two is
-evidence.
+evidence. `together` composes what the server sees of a person whose records are at several clients:
+clients draw batches and noise by themselves, so that all their histories compose, and the claim
+must hold whichever clients these are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 
-from audit.accounting.losses import LossPair
 from audit.accounting.pld import composer
 from audit.accounting.rdp import composed_rdp, epsilon_improved, whole_orders
-from audit.accounting.registry import Accountant, Range, accountants
-from audit.accounting.steps import Steps, merge
+from audit.accounting.registry import Accountant, LossPair, Range, Steps, accountants, merge
 
 __all__ = [
     "Budget",
@@ -223,3 +225,70 @@ def closed_forms(
         "delta_server": server_delta(delta, participation),
         "sampling_rate": sampling_rate,
     }
+
+
+# Sets that are composed one by one; of more, one that covers each of them is.
+_MOST_SETS = 300
+
+
+def together(
+    histories: Sequence[tuple[Steps, ...]], clients: int, delta: float
+) -> tuple[Steps, ...]:
+    """The history of the clients that cost most together.
+
+    Args:
+        histories: each client's.
+        clients: s, at how many of them one person's records may be.
+        delta: δ.
+    """
+    left = [
+        history
+        for place, history in enumerate(histories)
+        if sum(
+            _before(other, history, before < place)
+            for before, other in enumerate(histories)
+            if before != place
+        )
+        < clients
+    ]
+    count = min(clients, len(left))
+    if math.comb(len(left), count) > _MOST_SETS:
+        left = [_most_of_each(left)] * count
+    sets = {
+        merge([item for history in some for item in history]) for some in combinations(left, count)
+    }
+    return max(sets, key=lambda history: budget(history, delta).headline)
+
+
+def _before(one: tuple[Steps, ...], other: tuple[Steps, ...], first: bool) -> bool:
+    """Whether one history costs as much as another whatever it is composed with, or ties first."""
+    return _covers(one, other) and (first or not _covers(other, one))
+
+
+def _covers(one: tuple[Steps, ...], other: tuple[Steps, ...]) -> bool:
+    """Up to any noise, at least as many steps with at most that noise, at no smaller rate."""
+    if not one or not other:
+        return not other
+    if len({item.fixed_size for item in (*one, *other)}) > 1:
+        return False
+    if max(item.sampling_rate for item in other) > min(item.sampling_rate for item in one):
+        return False
+    return all(
+        sum(item.steps for item in one if item.noise_multiplier <= noise)
+        >= sum(item.steps for item in other if item.noise_multiplier <= noise)
+        for noise in {item.noise_multiplier for item in other}
+    )
+
+
+def _most_of_each(histories: Sequence[tuple[Steps, ...]]) -> tuple[Steps, ...]:
+    """As many steps of each noise as any history has, at the largest rate of all."""
+    rate = max(item.sampling_rate for history in histories for item in history)
+    most: dict[tuple[float, bool], int] = {}
+    for history in histories:
+        own: dict[tuple[float, bool], int] = {}
+        for item in history:
+            kind = (item.noise_multiplier, item.fixed_size)
+            own[kind] = own.get(kind, 0) + item.steps
+        for kind, steps in own.items():
+            most[kind] = max(most.get(kind, 0), steps)
+    return merge([Steps(rate, noise, steps, fixed) for (noise, fixed), steps in most.items()])

@@ -11,7 +11,7 @@ from typing import Any
 
 from audit.accounting.budget import Budget, Steps, privacy_profile
 from audit.accounting.registry import Range, accountants
-from audit.reading import claims
+from audit.reading.ledger_lines import claimed_epsilons
 from audit.untrusted import fields
 
 # What the curve of δ, and numbers that are no claims, may be off.
@@ -110,7 +110,7 @@ class Comparison:
         Raises:
             FieldError: a number is none, or one that every claim states is missing.
         """
-        stated = claims.epsilons(part)
+        stated = claimed_epsilons(part)
         for accountant in accountants():
             if accountant.expected or accountant.name in stated:
                 claimed = fields.number(stated, accountant.name)
@@ -131,7 +131,7 @@ class Comparison:
             FieldError: the view does not promise a number.
         """
         self.promised(where, view)
-        leading, stated = accountants()[0].name, claims.epsilons(view)
+        leading, stated = accountants()[0].name, claimed_epsilons(view)
         self.unknown |= stated.keys() - {leading}
         claimed = fields.number(stated, leading)
         costs = recomputed(0)

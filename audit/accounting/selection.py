@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from audit.accounting.rdp import composed_rdp, epsilon_improved, fine_orders, whole_orders
-from audit.accounting.registry import Range
-from audit.accounting.steps import Steps
+from audit.accounting.registry import Range, Steps
 
 # The accountant by which a selection's ε is claimed.
 ACCOUNTANT = "rdp"

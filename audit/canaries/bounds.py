@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from audit.accounting.budget import Steps
-from audit.accounting.losses import LossPair
+from audit.accounting.registry import LossPair
 from audit.canaries import f_dp, one_run
 from audit.canaries.guessing import Guesses, perfect
 from audit.canaries.trade_off import TradeOff, approximate_dp, of_losses

@@ -24,8 +24,8 @@ from audit.canaries.views import View, beginning
 from audit.errors import UnverifiedError
 from audit.reading.canary_evidence import CanaryEvidence
 from audit.reading.ledger import Header, Ledger
-from audit.reading.spends import RoundSpend
-from audit.untrusted.arrays import Floats
+from audit.reading.ledger_lines import RoundSpend
+from audit.untrusted.archives import Floats
 
 
 def client_views(

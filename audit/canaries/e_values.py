@@ -61,7 +61,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from audit.untrusted.arrays import Floats
+from audit.untrusted.archives import Floats
 
 # Alternatives: noise times f. Finer about 1, where many scores tell small faults; 1/64 is none.
 _NOISE = (1 / 64, 1 / 16, 1 / 4, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.94, 0.97, 0.985, 0.99)

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.accounting.losses import LossPair
+from audit.accounting.registry import LossPair
 
 _POINTS = 160
 _SMALLEST_DELTA = 1e-12

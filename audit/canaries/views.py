@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from audit.accounting.budget import Steps, ThirdParty, budget, merge, privacy_profile, rdp_estimate
-from audit.accounting.sampling import cost_of
-from audit.accounting.worst_case import most_spent, participation
+from audit.accounting.sampling import cost_of, most_spent, participation
 from audit.canaries.bounds import Mechanism, Shares, scaled
 from audit.canaries.e_values import (
     LEAST_NOISE,
@@ -29,8 +28,8 @@ from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_sh
 from audit.errors import UnverifiedError
 from audit.reading.canary_evidence import CanaryEvidence
 from audit.reading.ledger import Header, Ledger
-from audit.reading.spends import Spend
-from audit.untrusted.arrays import Floats
+from audit.reading.ledger_lines import Spend
+from audit.untrusted.archives import Floats
 
 _BEGINNING, _BEGINNING_OF_FEW, _FEW = 2.0, 1.0, 200
 # Samplers that do not draw each record by itself.

@@ -25,7 +25,7 @@ from audit.errors import AuditError, UntrustedFileError, UnverifiedError
 from audit.reading import leaks
 from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.reading.files import read_bytes
-from audit.reading.known_fields import (
+from audit.reading.leaks import (
     CHECKPOINT_FILES,
     EVIDENCE_FILES,
     LEDGER,
@@ -37,10 +37,10 @@ from audit.reading.known_fields import (
 from audit.reading.units import LOOP
 from audit.replay.trajectory import learning_rate
 from audit.untrusted import fields
+from audit.untrusted.archives import MessageError, read_names
 from audit.untrusted.documents import DocumentError, parse_json
 from audit.untrusted.fields import FieldError
 from audit.untrusted.files import UNFINISHED
-from audit.untrusted.safetensors import MessageError, read_names
 
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.
 _STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")

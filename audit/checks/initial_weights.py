@@ -23,9 +23,8 @@ from audit.reading.ledger import Initial, Round
 from audit.replay.participation import read_message
 from audit.replay.trajectory import finished_rounds, recorded_coordinates
 from audit.untrusted import fields
-from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.archives import Floats, Integers, MessageError
 from audit.untrusted.fields import FieldError
-from audit.untrusted.safetensors import MessageError
 from audit.verdict import Severity, Verdict
 
 # How often random weights may fail by their test accuracy, at most.

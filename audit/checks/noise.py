@@ -36,7 +36,6 @@ from audit.checks.shared.single_noise import (
 )
 from audit.reading.bundle import Bundle
 from audit.reading.units import LOOP
-from audit.statistics.correlation import any_repeated, largest_correlation
 from audit.statistics.intervals import (
     FALSE_ALARM,
     chi_square_interval,
@@ -44,8 +43,8 @@ from audit.statistics.intervals import (
     kolmogorov_p_value,
     sigma_half_width,
 )
-from audit.statistics.quantiles import quantile_verdicts
-from audit.untrusted.arrays import Floats, Integers
+from audit.statistics.noise_values import any_repeated, largest_correlation, quantile_verdicts
+from audit.untrusted.archives import Floats, Integers
 from audit.verdict import Verdict
 
 _LEAST_SAMPLE = 8

@@ -33,7 +33,7 @@ from audit.statistics.participation import (
     overlap_p_value,
     rounds_to_see_constant_counts,
 )
-from audit.untrusted.arrays import Integers
+from audit.untrusted.archives import Integers
 from audit.verdict import Verdict
 
 # Shares of the false alarms: of independent draws, and of draws of S of N.

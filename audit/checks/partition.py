@@ -19,10 +19,10 @@ from audit.checks.shared.drawn_partition import drawn, names_people, training_ro
 from audit.checks.shared.people import people_faults
 from audit.errors import AuditError, UnverifiedError
 from audit.reading.bundle import Bundle
+from audit.reading.evidence import Holdings, Records
 from audit.reading.ledger import Header
-from audit.reading.record_evidence import Holdings, Records
 from audit.reading.units import PERSON
-from audit.untrusted.arrays import Integers
+from audit.untrusted.archives import Integers
 from audit.untrusted.fields import FieldError
 
 _FILE = "evidence/partition.npz"

@@ -16,8 +16,8 @@ from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Round
 from audit.reading.openings import participations
-from audit.reexecution.base import Replay
-from audit.reexecution.drawing import (
+from audit.reexecution import (
+    Replay,
     draw,
     escape_probability,
     participations_needed,

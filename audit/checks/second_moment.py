@@ -28,7 +28,6 @@ from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence, SecondMoment
 from audit.reading.ledger import Header
-from audit.statistics.floors import floor_faults
 from audit.statistics.intervals import (
     FALSE_ALARM,
     gamma_interval,
@@ -40,6 +39,7 @@ from audit.statistics.moments import (
     InnovationSums,
     MomentRule,
     accumulate,
+    floor_faults,
     promised_rule,
     step_weights,
     steps_gain,

@@ -27,12 +27,11 @@ from audit.probe.probe_tally import MANY, UNEQUAL
 from audit.probe.probing import PATH_KINDS
 from audit.probe.update_probing import NONFINITE_KINDS, ROUND_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
-from audit.reading.evidence import ProbeResults, RoundEvidence
-from audit.reading.record_evidence import Seen
-from audit.reading.spends import Spend, last_spends
+from audit.reading.evidence import ProbeResults, RoundEvidence, Seen
+from audit.reading.ledger_lines import Spend, last_spends
 from audit.reading.units import PERSON
 from audit.statistics.batches import LAWS, Batches
-from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.archives import Floats, Integers
 
 Charges = Mapping[tuple[int, int], Spend]
 

@@ -19,12 +19,12 @@ from audit.checks.base import Check, Judgement, conclude, register
 from audit.checks.shared.tuning import statement_faults
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
+from audit.reading.evidence import Moments, Reach
 from audit.reading.ledger import Header
-from audit.reading.record_evidence import Moments, Reach
 from audit.reading.units import PERSON, RECORD
 from audit.statistics.intervals import FALSE_ALARM
 from audit.untrusted import fields
-from audit.untrusted.arrays import Integers
+from audit.untrusted.archives import Integers
 from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 

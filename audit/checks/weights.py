@@ -31,8 +31,8 @@ from audit.reading.ledger import Round
 from audit.reading.units import LOOP
 from audit.replay.participation import shown
 from audit.untrusted import fields
+from audit.untrusted.archives import Stored, read_stored
 from audit.untrusted.documents import canonical_json, parse_json
-from audit.untrusted.safetensors import Stored, read_stored
 from audit.verdict import Severity, Verdict
 
 _CONFIGURATION = "model.json"

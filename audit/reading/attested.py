@@ -18,8 +18,7 @@ from audit.reading.files import hash_file, read_bytes
 from audit.untrusted import fields
 from audit.untrusted.documents import parse_json
 from audit.untrusted.fields import FieldError
-from audit.untrusted.files import FileError, Refusal
-from audit.untrusted.folders import keyed_digest
+from audit.untrusted.files import FileError, Refusal, keyed_digest
 
 ENVELOPE = "training.attestation.json"
 # What is written together with the envelope or after it; where one of these lies, it was there.

@@ -21,32 +21,35 @@ from audit.reading.canary_evidence import CanaryEvidence, read_canaries
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.evidence import (
     CoordinateSums,
+    Holdings,
     Layout,
+    Moments,
+    People,
     ProbeResults,
+    Records,
     RoundEvidence,
     read_coordinate_sums,
+    read_holdings,
     read_layout,
+    read_moments,
+    read_people,
     read_probe,
+    read_records,
 )
-from audit.reading.exchanges import Exchange, Release, read_exchange, read_release
+from audit.reading.exchanges import (
+    Exchange,
+    Release,
+    ServerRound,
+    read_exchange,
+    read_release,
+    read_server,
+)
 from audit.reading.files import hash_file, read_bytes, refusals_of
 from audit.reading.ledger import Header, Ledger, read_ledger
 from audit.reading.loop_evidence import LoopEnd, LoopEvidence, read_loop_end
-from audit.reading.record_evidence import (
-    Holdings,
-    Moments,
-    People,
-    Records,
-    read_holdings,
-    read_moments,
-    read_people,
-    read_records,
-)
-from audit.reading.servers import ServerRound, read_server
 from audit.reading.units import CLIENT, LOOP, RECORD, Unit
-from audit.reexecution.base import Replay
-from audit.untrusted.archives import read_archive
-from audit.untrusted.arrays import Arrays, Integers
+from audit.reexecution import Replay
+from audit.untrusted.archives import Arrays, Integers, read_archive
 from audit.untrusted.documents import (
     MAXIMUM_YAML_BYTES,
     DocumentError,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers
+from audit.untrusted.archives import Arrays, Floats, Integers, floats, integers
 from audit.untrusted.fields import FieldError
 
 FURTHER = (

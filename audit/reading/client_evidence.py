@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from audit.reading.evidence import Layout
-from audit.reading.record_evidence import Seen, read_seen
-from audit.reading.sparsification import DIGEST_BYTES
-from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers, texts
+from audit.reading.evidence import Layout, Seen, read_seen
+from audit.reading.ledger_lines import DIGEST_BYTES
+from audit.untrusted.archives import Arrays, Floats, Integers, floats, integers, texts
 from audit.untrusted.fields import FieldError
 
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from audit.errors import RunDirectoryError, UntrustedFileError
-from audit.untrusted import files
-from audit.untrusted.errors import UntrustedError
+from audit.untrusted import UntrustedError, files
 from audit.untrusted.files import FileError, Refusal
 
 

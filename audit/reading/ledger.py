@@ -13,10 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from audit.errors import UnverifiedError
-from audit.reading.adaptation import Adaptation, Course, read_adaptation, steps_charged
-from audit.reading.claims import read_claim
-from audit.reading.sparsification import Sparsification, read_sparsification
-from audit.reading.spends import RoundSpend, Spend, read_spend
+from audit.reading.ledger_lines import (
+    Adaptation,
+    Course,
+    RoundSpend,
+    Sparsification,
+    Spend,
+    read_adaptation,
+    read_claim,
+    read_sparsification,
+    read_spend,
+    steps_charged,
+)
 from audit.reading.units import CLIENT, LOOP, PERSON, RECORD, UNITS, Unit
 from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, canonical_json, parse_json

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from audit.reading.evidence import Layout, RoundEvidence
-from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers
+from audit.untrusted.archives import Arrays, Floats, Integers, floats, integers
 from audit.untrusted.fields import FieldError
 
 SETTINGS = (

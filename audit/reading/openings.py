@@ -2,7 +2,7 @@
 
 Everything is computed here a second time, with `hashlib` alone: what streams are bound to, and
 whether a key is one that the trainer committed to before the first nonce; which participations are
-drawn is `audit.reexecution.drawing`. `dpfedadamw.privacy.noise.key_tree` has the trainer's side;
+drawn is `audit.reexecution`. `dpfedadamw.privacy.noise.key_tree` has the trainer's side;
 that intent, challenge and draw are signed, and by whom, is for whoever calls this (`dpfedadamw
 audit`) to say.
 
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.reading.ledger import Ledger
-from audit.reading.spends import last_round_spends, last_spends
-from audit.reexecution.drawing import Participation, numbers
+from audit.reading.ledger_lines import last_round_spends, last_spends
+from audit.reexecution import Participation, numbers
 from audit.untrusted import fields
 from audit.untrusted.documents import canonical_json, parse_json
 from audit.untrusted.fields import FieldError

@@ -14,7 +14,7 @@ from typing import Any
 from audit.reading.client_evidence import UpdateRound, read_update_round
 from audit.reading.evidence import Layout, RoundEvidence, read_round
 from audit.reading.loop_evidence import LoopEvidence, read_loop_round
-from audit.untrusted.arrays import Arrays, Floats
+from audit.untrusted.archives import Arrays, Floats
 
 
 @dataclass(frozen=True, kw_only=True)

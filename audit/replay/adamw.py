@@ -27,7 +27,7 @@ from audit.replay.base import (
 from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, UNDERFLOW, Rounded, exact
 from audit.replay.servers import Uploads, mean_upload, moved
-from audit.untrusted.arrays import Floats
+from audit.untrusted.archives import Floats
 
 
 def aggregation(setting: Conditions) -> str:

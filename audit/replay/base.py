@@ -14,7 +14,7 @@ import numpy as np
 
 from audit.replay.rounding import Rounded, exact
 from audit.untrusted import fields
-from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.archives import Floats, Integers
 
 UPDATE = "parameters"
 FIRST_MOMENT = "first_moment"

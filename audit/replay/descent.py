@@ -29,7 +29,7 @@ from audit.replay.base import (
 from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
 from audit.replay.servers import Uploads, average, mean_upload, moved, start_average
-from audit.untrusted.arrays import Floats
+from audit.untrusted.archives import Floats
 
 CONTROL = "control"
 # A float32 transform of n coordinates is off by a few times 2^-24 log2(n) of the input's root mean

@@ -22,10 +22,9 @@ from audit.replay.base import (
     Replay,
     ReplayError,
 )
-from audit.replay.grid import Places, choices, off_grid, on_grid
+from audit.replay.queries import Places, choices, off_grid, on_grid
 from audit.replay.rounding import Rounded, exact
-from audit.untrusted.arrays import Floats
-from audit.untrusted.safetensors import MessageError, read_tensors
+from audit.untrusted.archives import Floats, MessageError, read_tensors
 
 _STATE = "state."
 

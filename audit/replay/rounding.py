@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audit.untrusted.arrays import Floats
+from audit.untrusted.archives import Floats
 
 ROUNDING = 2.0**-22
 # Below the least normal float32 the error is no longer relative.

@@ -2,6 +2,10 @@
 
 Where not every participation is kept whole, the check "uploads" judges servers by this evidence:
 all uploads of a round and the broadcasts around it, whole or at pieces that were drawn after them.
+
+What is published may be the running average of the server's models (`with_average`): θ̄_t =
+θ̄_{t−1} + (p + 1)/(t + p)·(θ_t − θ̄_{t−1}) (Shamir & Zhang 2013, section 4), in which t counts the
+rounds that moved the model and p is the spec's `algorithm.server.averaging`.
 """
 
 from __future__ import annotations
@@ -9,25 +13,63 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from audit.reading.bundle import Bundle
+from audit.reading.exchanges import Sent, ServerRound, drawn, kept_of, pieces_of
 from audit.reading.ledger import Round
-from audit.reading.servers import Sent, ServerRound, drawn, kept_of, pieces_of
-from audit.replay.averaging import published
-from audit.replay.base import (
-    UPDATE,
-    Conditions,
-    NeedsWholeVectorsError,
-    Replay,
-    ServerValues,
-)
-from audit.replay.grid import Places, off_grid
+from audit.replay.base import UPDATE, Conditions, NeedsWholeVectorsError, Replay, ServerValues
 from audit.replay.participation import Message, Tally, exactly, shown
+from audit.replay.queries import Places, off_grid
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
 from audit.replay.trajectory import judge_weights
-from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted import fields
+from audit.untrusted.archives import Floats, Integers
+
+AVERAGED_MODEL = "averaged_model"
+
+
+def power_of(algorithm: Mapping[str, Any]) -> float | None:
+    """The spec's power p; None where the last round's model is published.
+
+    Raises:
+        FieldError: it is no number of 0 or more.
+    """
+    server = algorithm.get("server")
+    if not isinstance(server, Mapping) or server.get("averaging") is None:
+        return None
+    return fields.number(server, "averaging", least=0.0)
+
+
+def with_average(replay: Replay, algorithm: Mapping[str, Any]) -> Replay:
+    """The replay of an algorithm whose server also averages its models, where the spec says so."""
+    power = power_of(algorithm)
+    if power is None:
+        return replay
+
+    def start(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:
+        return {**replay.start(setting, parameters), AVERAGED_MODEL: parameters}
+
+    def combine(
+        setting: Conditions, before: ServerValues, uploads: Sequence[Mapping[str, Rounded]]
+    ) -> ServerValues:
+        state = dict(before.state)
+        average = state.pop(AVERAGED_MODEL)
+        after = replay.combine(setting, ServerValues(before.parameters, state), uploads)
+        rounds = setting.earlier_steps // setting.steps + 1
+        weight = (power + 1.0) / (rounds + power)
+        moved = average + (after.parameters - average) * weight
+        return ServerValues(after.parameters, {**after.state, AVERAGED_MODEL: moved})
+
+    return Replay(replay.local, start, combine)
+
+
+def published(after: ServerValues) -> Rounded:
+    """The model that is published if no round follows, [d']."""
+    return after.state.get(AVERAGED_MODEL, after.parameters)
+
 
 _STATE = "state."
 

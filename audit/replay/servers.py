@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from audit.replay.base import UPDATE, Conditions, ServerValues, server_rate
 from audit.replay.registration import register_applied_mean
 from audit.replay.rounding import Rounded, mean_of
-from audit.untrusted.arrays import Floats
+from audit.untrusted.archives import Floats
 
 Uploads = Sequence[Mapping[str, Rounded]]
 

@@ -21,8 +21,7 @@ from audit.replay.base import UPDATE, Conditions, Partition, Replay, ServerValue
 from audit.replay.participation import Message, Tally, exactly
 from audit.replay.rounding import ROUNDING, Rounded, exact
 from audit.untrusted import fields
-from audit.untrusted.arrays import Floats, Integers
-from audit.untrusted.safetensors import MessageError, read_tensors
+from audit.untrusted.archives import Floats, Integers, MessageError, read_tensors
 
 
 def learning_rate(algorithm: Mapping[str, Any], round_index: int, rounds: int) -> float:

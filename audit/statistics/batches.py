@@ -1,26 +1,216 @@
 """Were the batches drawn as the ledger says? The part of the check "sensitivity" on samplers.
 
-Sizes alone do not tell samplers apart, so it is also looked at how often each record was used.
+Three kinds of tests, as none sees every fault:
+
+* sizes, and how often each record was used, for sizes alone do not tell samplers apart;
+* how many batches are empty, among the smallest, or among the largest: a sampler that draws an
+  empty batch again, or cuts a large one short, moves mean and scatter of the sizes by little where
+  batches are small. The batches of all clients and rounds are counted together: each is there or
+  not with a known chance of its own, so that the count is Poisson binomial;
+* how often one record is in two batches of a participation, which needs no law: a record in c of K
+  batches is in c(c-1)/2 pairs of them, and shuffled epochs do not repeat within an epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
+from audit.accounting.registry import log_sum_exp
 from audit.accounting.sampling import epoch_sizes
-from audit.reading.spends import Spend
-from audit.statistics.extremes import LEVELS, empty_batches, ends_of_sizes
+from audit.reading.ledger_lines import Spend
 from audit.statistics.intervals import (
     FALSE_ALARM,
     binomial_p_value,
     chi_square_interval,
     skewed_upper_end,
 )
-from audit.statistics.repeats import Group, pairs, repeats_p_value
-from audit.untrusted.arrays import Integers
+from audit.untrusted.archives import Integers
+
+# Chances beyond which a batch counts as one of the smallest, or of the largest: so close to each
+# other that of small batches no size lies between two of them that many have.
+LEVELS = tuple(0.4 * 0.6**number for number in range(12))
+# Deviations from the mean beyond which next to nothing of a count's law lies: 10⁻³².
+_REACH, _LEAST_REACH = 12.0, 60
+
+Sizes = Mapping[tuple[int, float], Integers]
+"""Sizes of batches by how they are drawn: records R and rate q in (0, 1)."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many of a run's batches there were of a kind, and how many there should be.
+
+    Attributes:
+        kind: "empty", "small" or "large".
+        p_value: exact, two-sided.
+        too_few: whether there were fewer than on the average.
+    """
+
+    kind: str
+    p_value: float
+    too_few: bool
+
+
+def count_p_value(observed: int, groups: Mapping[float, int]) -> float:
+    """Exact two-sided p-value of a Poisson-binomial count: twice the smaller tail.
+
+    The law is the inverse Fourier transform of its characteristic function (Hong 2013), on so many
+    points as twelve deviations to both sides of the mean have; sums of tails are exact to 10⁻¹³.
+
+    Args:
+        observed: how many of all trials came true.
+        groups: by chance, in [0, 1], how many trials have it.
+    """
+    mean = sum(chance * count for chance, count in groups.items())
+    spread = sum(chance * (1.0 - chance) * count for chance, count in groups.items())
+    reach = int(np.ceil(_REACH * np.sqrt(spread))) + _LEAST_REACH
+    first = max(0, int(mean) - reach)
+    points = min(sum(groups.values()), int(mean) + reach) - first + 1
+    if not first <= observed < first + points:
+        return 0.0
+    # The law is real: half of the points give the other half.
+    angles = 2.0 * np.pi * np.arange(points // 2 + 1) / points
+    turns, log = np.exp(1j * angles) - 1.0, -1j * angles * first
+    for chance, count in groups.items():
+        log += count * np.log1p(chance * turns)
+    law = np.maximum(np.fft.irfft(np.exp(log).conj(), points), 0.0)
+    place = observed - first
+    return float(min(1.0, 2.0 * min(law[: place + 1].sum(), law[place:].sum())))
+
+
+def empty_batches(sizes: Sizes) -> Count:
+    """How many batches are empty."""
+    return _count(
+        "empty",
+        ((found == 0, float((1.0 - rate) ** records)) for (records, rate), found in sizes.items()),
+    )
+
+
+def ends_of_sizes(sizes: Sizes) -> Iterator[Count]:
+    """How many batches lie beyond each of `LEVELS`, at either end."""
+    for number in range(len(LEVELS)):
+        parts = [(found, _ends(*key)) for key, found in sizes.items()]
+        low = ((found < law.low[number], law.below[number]) for found, law in parts)
+        high = ((found > law.high[number], law.above[number]) for found, law in parts)
+        yield _count("small", low)
+        yield _count("large", high)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Sizes below and above which a batch lies with each of `LEVELS` at most, and the chances."""
+
+    low: list[int]
+    high: list[int]
+    below: list[float]
+    above: list[float]
+
+
+@lru_cache(maxsize=4096)
+def _ends(records: int, rate: float) -> _Ends:
+    low = stats.binom.ppf(LEVELS, records, rate)
+    high = stats.binom.isf(LEVELS, records, rate)
+    return _Ends(
+        low.astype(int).tolist(),
+        high.astype(int).tolist(),
+        stats.binom.cdf(low - 1.0, records, rate).tolist(),
+        stats.binom.sf(high, records, rate).tolist(),
+    )
+
+
+def _count(kind: str, parts: Iterable[tuple[NDArray[np.bool_], float]]) -> Count:
+    observed, groups = 0, dict[float, int]()
+    for found, chance in parts:
+        observed += int(np.count_nonzero(found))
+        groups[chance] = groups.get(chance, 0) + len(found)
+    expected = sum(chance * count for chance, count in groups.items())
+    return Count(kind, count_p_value(observed, groups), observed < expected)
+
+
+def batches_to_see_none(chance: float, alpha: float) -> int:
+    """From how many batches on it is seen that none is of a kind that each is with this chance."""
+    return int(np.floor(np.log(alpha / 2.0) / np.log1p(-chance))) + 1
+
+
+def batches_to_see_a_cut(records: int, rate: float, most: int, alpha: float) -> int | None:
+    """From how many batches on it is seen that none is larger than `most`; None from no number."""
+    law = _ends(records, rate)
+    chances = [law.above[n] for n, end in enumerate(law.high) if end >= most and law.above[n] > 0.0]
+    return batches_to_see_none(max(chances), alpha) if chances else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records alike: K batches a participation, chance q to be in each, how many such records."""
+
+    steps: int
+    rate: float
+    records: int
+
+
+def pairs(inclusions: Integers) -> int:
+    """Σ c(c-1)/2 over records."""
+    return int((inclusions * (inclusions - 1) // 2).sum())
+
+
+def repeats_p_value(observed: int, groups: Sequence[Group]) -> float:
+    """Two-sided p-value of the number of pairs, never too small.
+
+    Chernoff's bound with the exact law of each count, Binomial(K, q), so it holds for few records
+    as for many. Batches of a fixed size make counts dependent, but negatively associated, and a
+    pair count grows with its count: the moments of the sum are then at most the products that are
+    used here (Joag-Dev & Proschan 1983), and the bound holds for them too.
+
+    Args:
+        observed: pairs of all groups together.
+        groups: what they are made of; a rate of 1 leaves nothing to chance and is passed over.
+    """
+    laws = [(group.records, *_law(group)) for group in groups if group.rate < 1.0]
+    observed -= sum(
+        group.records * group.steps * (group.steps - 1) // 2
+        for group in groups
+        if group.rate >= 1.0
+    )
+    if not laws:
+        return 1.0
+    weights = [np.exp(logs) for _, _, logs in laws]
+    means = [float(np.dot(w, values)) for w, (_, values, _) in zip(weights, laws, strict=True)]
+    spread = sum(
+        count * float(np.dot(w, (values - mean) ** 2))
+        for (count, values, _), w, mean in zip(laws, weights, means, strict=True)
+    )
+    if spread <= 0.0:
+        return 1.0
+    mean = sum(count * one for (count, _, _), one in zip(laws, means, strict=True))
+    side = 1.0 if observed > mean else -1.0
+    tilts = side * np.geomspace(1e-3, 1e3, 90) / np.sqrt(spread)
+    bounds = [
+        sum(count * log_sum_exp(logs + tilt * values) for count, values, logs in laws)
+        - tilt * observed
+        for tilt in tilts
+    ]
+    if observed == 0:
+        # The limit of the least tilt: nobody is in two batches at all.
+        bounds.append(sum(count * log_sum_exp(logs[values == 0]) for count, values, logs in laws))
+    return float(min(1.0, 2.0 * np.exp(min(0.0, *bounds))))
+
+
+def _law(group: Group) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Pair counts c(c-1)/2 and their log probabilities, where these do not vanish."""
+    mean, deviation = group.steps * group.rate, np.sqrt(group.steps * group.rate) + 1.0
+    low = max(0, int(mean - 60.0 * deviation))
+    high = min(group.steps, int(mean + 60.0 * deviation))
+    counts = np.arange(low, high + 1, dtype=np.float64)
+    logs = stats.binom.logpmf(counts, group.steps, group.rate)
+    kept = logs > -700.0
+    return counts[kept] * (counts[kept] - 1.0) / 2.0, logs[kept]
+
 
 _RATE_SHARE, _SPREAD_SHARE, _REPEATS_SHARE = 0.3, 0.25, 0.25
 _EMPTY_SHARE, _ENDS_SHARE = 0.05, 0.15

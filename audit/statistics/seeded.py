@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.archives import Floats, Integers
 
 SEEDS = (
     *range(24), 42, 99, 100, 101, 123, 314, 666, 777, 999, 1000, 1111, 1234, 1337, 1729, 2020, 2021,

@@ -1,28 +1,91 @@
-"""NumPy archives (.npz) from hostile bytes, without pickle and without surprises in memory.
+"""Arrays from hostile bytes: archives (.npz), tensors (safetensors), and typed reading of both.
 
-Sizes are checked from the
-headers before anything is decompressed. The archive must be exactly what a plain writer makes: no
-gap, no trailing byte, local and central headers in agreement. Together with each member's CRC
-this leaves no byte of the file that could be altered by accident unnoticed, save the up to seven
-padding bits behind a compressed stream, which carry no data.
+Both formats must be exactly what a plain writer makes. Of an archive, sizes are checked from the
+headers before anything is decompressed, and nothing is unpickled; a gap, a trailing byte, or local
+and central headers that disagree are refused. Together with each member's CRC this leaves no byte
+of the file that could be altered by accident unnoticed, save the up to seven padding bits behind a
+compressed stream, which carry no data. Of tensors, which travel between server and clients and are
+what a run publishes, bytes that belong to no tensor are refused, as something might travel in them.
+`integers`, `floats`, `bytes_of` and `texts` are to arrays what `fields` is to mappings: a wrong
+type, shape or range becomes one sentence.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from audit.untrusted.errors import UntrustedError
+from audit.untrusted import UntrustedError, fields
+from audit.untrusted.documents import DocumentError, parse_json
+from audit.untrusted.fields import FieldError
+
+Arrays = Mapping[str, NDArray[np.generic]]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def _shaped(
+    arrays: Arrays, name: str, shape: tuple[int | None, ...], kinds: str
+) -> NDArray[np.generic]:
+    if name not in arrays:
+        raise FieldError(f"{name} is missing")
+    array = arrays[name]
+    if array.dtype.kind not in kinds:
+        raise FieldError(f"{name} has type {array.dtype.name}")
+    fits = len(array.shape) == len(shape) and all(
+        want is None or want == have for want, have in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise FieldError(f"{name} does not have the shape that the other arrays ask for")
+    return array
+
+
+def integers(arrays: Arrays, name: str, shape: tuple[int | None, ...]) -> Integers:
+    """The array `name` of whole numbers from 0, of this shape (None: any length)."""
+    array = _shaped(arrays, name, shape, "iu")
+    if array.size and (array.max() > np.int64(2**53) or array.min() < np.int64(0)):
+        raise FieldError(f"{name} has a number outside 0 to 2^53")
+    return array.astype(np.int64)
+
+
+def floats(
+    arrays: Arrays, name: str, shape: tuple[int | None, ...], *, finite: bool = True
+) -> Floats:
+    """The array `name` of numbers, of this shape (None: any length), all finite if asked for."""
+    array = _shaped(arrays, name, shape, "f").astype(np.float64)
+    if finite and not np.isfinite(array).all():
+        raise FieldError(f"{name} has a number that is not finite")
+    return array
+
+
+def bytes_of(arrays: Arrays, name: str) -> bytes:
+    """The bytes of the array `name`."""
+    array = _shaped(arrays, name, (None,), "u")
+    if array.dtype.itemsize != 1:
+        raise FieldError(f"{name} has type {array.dtype.name}")
+    return array.tobytes()
+
+
+def texts(arrays: Arrays, name: str, count: int | None) -> tuple[str, ...]:
+    """The `count` short texts (None: any number) of the array `name`."""
+    array = _shaped(arrays, name, (count,), "U")
+    if array.dtype.itemsize > 4 * 256:
+        raise FieldError(f"{name} has texts of more than 256 characters")
+    return tuple(str(item) for item in array)
+
 
 MAXIMUM_MEMBERS = 64
 MAXIMUM_MEMBER_BYTES = 1 << 29
@@ -85,7 +148,7 @@ def read_archive(raw: bytes) -> Mapping[str, NDArray[np.generic]]:
             _check_structure(raw, members, archive.start_dir)
             arrays = {}
             for member in members:
-                arrays[member.filename.removesuffix(".npy")] = _array(
+                arrays[member.filename.removesuffix(".npy")] = _unpacked(
                     member.filename, _content(raw, member)
                 )
             return arrays
@@ -209,7 +272,7 @@ def _header(
     return shape, fortran, kind
 
 
-def _array(name: str, raw: bytes) -> NDArray[np.generic]:
+def _unpacked(name: str, raw: bytes) -> NDArray[np.generic]:
     version = npy.read_magic(io.BytesIO(raw))
     if version not in _HEADERS:
         raise ArchiveError(f"member {name} has an unknown format version")
@@ -229,3 +292,120 @@ def _array(name: str, raw: bytes) -> NDArray[np.generic]:
         raise ArchiveError(f"member {name} has empty elements")
     values = np.frombuffer(data, dtype=kind, count=count)
     return values.reshape(shape, order="F" if fortran else "C")
+
+
+MAXIMUM_HEADER_BYTES = 1 << 24
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_WHOLE = {"I64": "<i8", "I32": "<i4"}
+_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2"), 1),
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as it is stored: its type's name, its shape and its bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: memoryview
+
+
+class MessageError(UntrustedError):
+    """Bytes that are not plain serialised tensors; the message says why."""
+
+
+def read_tensors(
+    raw: bytes, *, metadata: bool = False, whole: str | None = None
+) -> dict[str, Floats]:
+    """All tensors by name, each flat and in float64.
+
+    Args:
+        raw: the whole message.
+        metadata: whether texts beside the tensors are allowed.
+        whole: the one tensor that may hold whole numbers.
+
+    Raises:
+        MessageError: the message is malformed, or holds more than its tensors.
+    """
+    try:
+        header, data = _opened(raw)
+        if header.pop("__metadata__", None) is not None and not metadata:
+            raise MessageError("carries texts beside its tensors")
+        return _tensors(header, data, whole)
+    except (DocumentError, FieldError) as error:
+        raise MessageError(f"has a malformed header ({error})") from error
+
+
+def read_stored(raw: bytes) -> dict[str, Stored]:
+    """All tensors by name as they are stored, whatever their type; texts beside them are allowed.
+
+    Raises:
+        MessageError: the message is malformed, or holds bytes that belong to no tensor.
+    """
+    try:
+        header, data = _opened(raw)
+        header.pop("__metadata__", None)
+        return dict(_stored(header, memoryview(data)))
+    except (DocumentError, FieldError) as error:
+        raise MessageError(f"has a malformed header ({error})") from error
+
+
+def read_names(raw: bytes) -> tuple[dict[str, bool], Mapping[str, Any]]:
+    """All tensors by name, each with whether it holds real numbers; and the texts beside them.
+
+    Raises:
+        MessageError: the message is malformed.
+    """
+    try:
+        header, _ = _opened(raw)
+        texts = fields.mapping(header, "__metadata__") if "__metadata__" in header else {}
+        names = {
+            name: "F" in fields.text(entry, "dtype")
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
+    except (DocumentError, FieldError) as error:
+        raise MessageError(f"has a malformed header ({error})") from error
+    return names, texts
+
+
+def _opened(raw: bytes) -> tuple[dict[str, Any], bytes]:
+    """The parsed header, and the numbers behind it."""
+    length = int.from_bytes(raw[:8], "little")
+    if len(raw) < 8 or length > min(MAXIMUM_HEADER_BYTES, len(raw) - 8):
+        raise MessageError("is not a serialised message")
+    header = parse_json(raw[8 : 8 + length].rstrip(b" "))
+    if not isinstance(header, dict):
+        raise MessageError("has a header that is no mapping")
+    return header, raw[8 + length :]
+
+
+def _tensors(header: Mapping[str, Any], data: bytes, whole: str | None) -> dict[str, Floats]:
+    tensors: dict[str, Floats] = {}
+    for name, stored in _stored(header, memoryview(data)):
+        types = _WHOLE if name == whole else _TYPES
+        kind = np.dtype(types[fields.choice(header[name], "dtype", tuple(types))])
+        tensors[name] = np.frombuffer(stored.content, dtype=kind).astype(np.float64)
+    return tensors
+
+
+def _stored(header: Mapping[str, Any], data: memoryview) -> Iterator[tuple[str, Stored]]:
+    """Tensors in the order of their bytes, which they must share out among them."""
+    covered = 0
+    places = {name: fields.integers(entry, "data_offsets") for name, entry in header.items()}
+    if any(len(place) != 2 for place in places.values()):
+        raise MessageError("has a tensor without a place")
+    for name, (start, stop) in sorted(places.items(), key=lambda item: item[1]):
+        dtype = fields.choice(header[name], "dtype", tuple(_BYTES))
+        shape = fields.integers(header[name], "shape")
+        size = math.prod(shape) * _BYTES[dtype]
+        if start != covered or stop - start != size or stop > len(data):
+            raise MessageError("has bytes that belong to no tensor, or to two")
+        covered = stop
+        yield name, Stored(dtype, tuple(shape), data[start:stop])
+    if covered != len(data):
+        raise MessageError("has bytes that belong to no tensor")

@@ -1,8 +1,9 @@
-"""JSON and YAML from hostile bytes: bounded, strict, and without surprises.
+"""JSON, YAML and printed text from hostile bytes: bounded, strict, and without surprises.
 
-Every text file of a run is parsed through these two functions. Both refuse duplicate keys
+Every text file of a run is parsed through `parse_json` and `parse_yaml`. Both refuse duplicate keys
 (two readers could disagree about which one counts), numbers that are not finite, and nesting beyond
-a small depth; YAML also refuses anchors and aliases (exponential expansion).
+a small depth; YAML also refuses anchors and aliases (exponential expansion). What is shown of a
+text goes through `printable` or `steerless`, so that it cannot steer a terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +18,28 @@ from typing import Any
 
 import yaml
 
-from audit.untrusted.errors import UntrustedError
+from audit.untrusted import UntrustedError
+
+# What steers a terminal or reorders what it shows: control and format characters but the joiners
+# that Arabic and Indic words need, halves of pairs, and line ends other than
+# the line feed.
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
+    "\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0001-\U000e007f]"
+)
+
+
+def steerless(text: str) -> str:
+    """The text with "?" for every character that could steer a terminal; its lines stay."""
+    return STEERING.sub("?", text)
+
+
+def printable(text: str) -> str:
+    """The text with "?" for every character that could steer a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
 
 MAXIMUM_DEPTH = 32
 # A resolved spec has a few thousand bytes; PyYAML takes seconds for each megabyte.

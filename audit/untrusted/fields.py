@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit.untrusted.errors import UntrustedError
+from audit.untrusted import UntrustedError
 
 
 class FieldError(UntrustedError):

@@ -20,7 +20,7 @@ from dpfedadamw.storage.foreign import read_json_lines
 if TYPE_CHECKING:
     from torch import nn
 
-    from audit.reexecution.base import Replay
+    from audit.reexecution import Replay
     from audit.verdict import Findings
     from dpfedadamw.algorithms.registry import AlgorithmEntry
     from dpfedadamw.federation.rounds import RoundResult

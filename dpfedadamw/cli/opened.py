@@ -17,10 +17,9 @@ from pathlib import Path
 from audit.reading import openings as opening
 from audit.reading.ledger import read_ledger
 from audit.reading.openings import Opening, Tree
-from audit.reexecution.drawing import Participation, with_the_first_round
-from audit.reexecution.drawing import draw as draw_from
-from audit.untrusted import files
-from audit.untrusted.errors import UntrustedError
+from audit.reexecution import Participation, with_the_first_round
+from audit.reexecution import draw as draw_from
+from audit.untrusted import UntrustedError, files
 from audit.untrusted.files import FileError
 from dpfedadamw.errors import FilingError
 from dpfedadamw.privacy.noise.key_tree import PublicCoin

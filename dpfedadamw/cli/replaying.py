@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit.reexecution.drawing import SEED_BYTES
+from audit.reexecution import SEED_BYTES
 from dpfedadamw.cli.opened import FinishedRun, read_drawn, read_opened
 from dpfedadamw.filing.replaying import Order
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness

@@ -43,7 +43,7 @@ from dpfedadamw.loading import loading
 from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
-    from audit.reexecution.base import Replay
+    from audit.reexecution import Replay
     from dpfedadamw.filing.after_training import Filing, Trained
     from dpfedadamw.filing.tracked import Told
     from dpfedadamw.filing.whole import Finished

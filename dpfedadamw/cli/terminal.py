@@ -25,7 +25,7 @@ from rich.progress import (
 )
 from rich.segment import Segment
 
-from audit.untrusted.text import STEERING, steerless
+from audit.untrusted.documents import STEERING, steerless
 from dpfedadamw.rundir import RunDirectory, mark_resumable, newest, open_existing
 
 EXIT_NOT_PASSED = 1

@@ -15,7 +15,7 @@ from audit.errors import AuditError
 from audit.probe import probing
 from audit.probe.probing import Probe
 from audit.reading import leaks
-from audit.reexecution.base import Replay
+from audit.reexecution import Replay
 from audit.verdict import Findings
 from dpfedadamw.errors import FilingError
 from dpfedadamw.filing.earlier import with_earlier_replay

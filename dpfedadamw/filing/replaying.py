@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit.reexecution import base
-from audit.reexecution.drawing import SEED_BYTES
+from audit import reexecution as audited
+from audit.reexecution import SEED_BYTES
 from dpfedadamw.data.digests import client_digests
 from dpfedadamw.privacy.noise.key_tree import data_commitment
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
@@ -77,7 +77,7 @@ def after_training(
     escrow: Path | None = None,
     announce: Callable[[Cost], None] = lambda _: None,
     progress: Callable[[int, int], None] = lambda *_: None,
-) -> base.Replay:
+) -> audited.Replay:
     """That participations of a run that this process has trained are to be computed again.
 
     Args:
@@ -104,7 +104,7 @@ def replay_of(
     order: Order,
     announce: Callable[[Cost], None] = lambda _: None,
     progress: Callable[[int, int], None] = lambda *_: None,
-) -> base.Replay:
+) -> audited.Replay:
     """That participations are to be computed again, for the auditor.
 
     Args:
@@ -114,7 +114,7 @@ def replay_of(
         progress: Called with rounds done and rounds in all.
     """
 
-    def rounds(drawn: Sequence[tuple[int, int]], last: int) -> Iterator[base.RoundAgain]:
+    def rounds(drawn: Sequence[tuple[int, int]], last: int) -> Iterator[audited.RoundAgain]:
         cost = rerun.cost(drawn, last)
         announce(cost)
         computed = map(_round, rerun.rounds(drawn, last))
@@ -123,13 +123,13 @@ def replay_of(
             yield next(computed)
             progress(done, cost.rounds)
 
-    return base.Replay(
+    return audited.Replay(
         count=order.count,
         seed=order.seed,
         faults=tuple(_data_faults(rerun, order)),
         drawn_by=order.drawn_by,
         rounds=rounds,
-        start=lambda: base.StartAgain(**vars(rerun.start_again())),
+        start=lambda: audited.StartAgain(**vars(rerun.start_again())),
     )
 
 
@@ -146,20 +146,20 @@ def _data_faults(rerun: Rerun, order: Order) -> Iterator[str]:
             yield f"client {client}: its records are not those that the intent committed to"
 
 
-def _round(one: results.RoundAgain) -> base.RoundAgain:
-    release = None if one.release is None else base.ReleaseAgain(**vars(one.release))
+def _round(one: results.RoundAgain) -> audited.RoundAgain:
+    release = None if one.release is None else audited.ReleaseAgain(**vars(one.release))
     parts = tuple(_participation(part) for part in one.participations)
-    return base.RoundAgain(**{**vars(one), "participations": parts, "release": release})
+    return audited.RoundAgain(**{**vars(one), "participations": parts, "release": release})
 
 
-def _participation(part: results.ParticipationAgain) -> base.ParticipationAgain:
+def _participation(part: results.ParticipationAgain) -> audited.ParticipationAgain:
     update = part.update
 
-    def queries() -> Iterator[base.QueryAgain]:
+    def queries() -> Iterator[audited.QueryAgain]:
         for query in part.queries():
-            yield base.QueryAgain(**vars(query))
+            yield audited.QueryAgain(**vars(query))
 
     told: dict[str, Any] = {"queries": queries}
     if update is not None:
-        told["update"] = lambda: base.UpdateAgain(**vars(update()))
-    return base.ParticipationAgain(**{**vars(part), **told})
+        told["update"] = lambda: audited.UpdateAgain(**vars(update()))
+    return audited.ParticipationAgain(**{**vars(part), **told})

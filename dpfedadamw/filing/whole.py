@@ -15,7 +15,7 @@ from dpfedadamw.run.journal import Journal
 from dpfedadamw.storage.lock import RunLock
 
 if TYPE_CHECKING:
-    from audit.reexecution.base import Replay
+    from audit.reexecution import Replay
     from dpfedadamw.federation.rounds import RoundResult
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training

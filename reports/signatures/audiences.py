@@ -16,8 +16,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from audit.untrusted.files import FileError
-from audit.untrusted.folders import list_files
+from audit.untrusted.files import FileError, list_files
 from reports.errors import EnvelopeError, SourceError
 from reports.reading.files import read_bytes
 from reports.signatures import signing

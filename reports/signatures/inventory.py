@@ -11,8 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.untrusted.files import UNFINISHED, FileError, Refusal
-from audit.untrusted.folders import keyed_digests, list_files
+from audit.untrusted.files import UNFINISHED, FileError, Refusal, keyed_digests, list_files
 from reports.errors import SourceError
 from reports.reading.files import clean
 

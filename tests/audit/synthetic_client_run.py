@@ -17,7 +17,7 @@ import yaml
 
 from audit.accounting.budget import Steps, budget, privacy_profile
 from audit.probe.probing import record_probe
-from audit.reading.sparsification import Sparsification, digest, public_choices
+from audit.reading.ledger_lines import Sparsification, digest, public_choices
 from tests.audit.synthetic_run import (
     chain,
     committed,

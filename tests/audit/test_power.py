@@ -35,7 +35,7 @@ from audit.power import (
 )
 from audit.statistics.batches import rate_alpha
 from audit.statistics.intervals import binomial_p_value, chi_square_interval
-from audit.statistics.single_values import (
+from audit.statistics.noise_values import (
     coincidence_p_value,
     coordinate_p_values,
     extremes,

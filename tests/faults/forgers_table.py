@@ -28,9 +28,9 @@ from torch import Tensor
 
 from audit.checks.shared.recomputed import Recomputed, judge_round
 from audit.reading.bundle import Bundle, open_bundle
-from audit.reexecution.base import RoundAgain
-from audit.reexecution.drawing import (
+from audit.reexecution import (
     Participation,
+    RoundAgain,
     draw,
     escape_probability,
     with_the_first_round,

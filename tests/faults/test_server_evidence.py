@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import audit.reading.exchanges
-import audit.reading.servers
 from audit.checks.client.uploads import CLIENT_UPLOADS
 from audit.checks.record.uploads import UPLOADS, share_judged
 from audit.errors import AuditError
@@ -26,20 +25,24 @@ from tests.runs import failing, judged, small_spec, train
 RECORDS, CLIENTS = 40_000, 8_000
 
 
+def server_room(monkeypatch, size):
+    monkeypatch.setattr(servers, "CAPACITY_BYTES", size)
+    monkeypatch.setattr(audit.reading.exchanges, "SERVER_CAPACITY_BYTES", size)
+
+
 @pytest.fixture
 def little_fits(monkeypatch):
     for module in (audit.reading.exchanges, exchanges):
         monkeypatch.setattr(module, "CAPACITY_BYTES", RECORDS)
         monkeypatch.setattr(module, "FEWEST_WHOLE", 1)
-    for module in (audit.reading.servers, servers):
-        monkeypatch.setattr(module, "CAPACITY_BYTES", RECORDS)
+    server_room(monkeypatch, RECORDS)
+    for module in (audit.reading.exchanges, servers):
         monkeypatch.setattr(module, "FEWEST_PIECES", 3)
 
 
 @pytest.fixture
 def hardly_any_fits(little_fits, monkeypatch):
-    for module in (audit.reading.servers, servers):
-        monkeypatch.setattr(module, "CAPACITY_BYTES", CLIENTS)
+    server_room(monkeypatch, CLIENTS)
 
 
 def uploads_of(findings):
@@ -183,14 +186,14 @@ def test_engine_and_auditor_draw_alike():
     ]:
         own = servers.kept_of(parameters, vectors, heads, rounds)
         noted = audit.reading.ledger.Pieces(rng.bytes(32), rng.bytes(32), vectors, heads)
-        due = audit.reading.servers.kept_of(parameters, noted, rounds)
+        due = audit.reading.exchanges.kept_of(parameters, noted, rounds)
         assert vars(own) == vars(due)
-        assert servers.pieces_of(parameters) == audit.reading.servers.pieces_of(parameters)
+        assert servers.pieces_of(parameters) == audit.reading.exchanges.pieces_of(parameters)
         count, _ = servers.pieces_of(parameters)
         for index in range(10):
             roots = (noted.broadcast, noted.uploads)
             left = servers.drawn(b"key", roots, index, own, count, index == 9)
-            right = audit.reading.servers.drawn(b"key", noted, index, due, count, index == 9)
+            right = audit.reading.exchanges.drawn(b"key", noted, index, due, count, index == 9)
             assert (left is None) == (right is None)
             if left is not None and right is not None:
                 assert left.tolist() == right.tolist()

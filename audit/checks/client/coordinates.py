@@ -11,7 +11,7 @@ from audit.checks.shared.noise_table import rounds_with_choices
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
-from audit.reading.sparsification import digest
+from audit.reading.ledger_lines import digest
 from audit.verdict import Verdict
 
 

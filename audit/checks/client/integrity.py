@@ -17,7 +17,7 @@ from audit.checks.shared.completeness import (
 from audit.reading.bundle import Bundle, round_file
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.ledger import Header, Ledger
-from audit.reading.spends import last_round_spends
+from audit.reading.ledger_lines import last_round_spends
 
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:

@@ -27,8 +27,7 @@ from audit.checks.shared.tuning import trial_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
-from audit.reading.sparsification import promised
-from audit.reading.spends import RoundSpend
+from audit.reading.ledger_lines import RoundSpend, promised
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 

@@ -19,19 +19,17 @@ from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.exchanges import Extent, Release, extent, is_kept
 from audit.reading.ledger import Grid, Header, Round
-from audit.reading.sparsification import BROADCAST_NAME
+from audit.reading.ledger_lines import BROADCAST_NAME
 from audit.replay import find_applied_mean
 from audit.replay.base import UPDATE, server_rate
-from audit.replay.grid import grid_notes, off_grid, too_fine
 from audit.replay.participation import Message, Tally, read_message, shown
-from audit.replay.queries import carries
+from audit.replay.queries import carries, grid_notes, off_grid, too_fine
 from audit.replay.rounding import Rounded, exact
 from audit.replay.rounds import ANOTHER_KEY, ServerRounds, another_key, named
 from audit.replay.trajectory import finished_rounds, judge_weights, recorded_coordinates
 from audit.untrusted import fields
-from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.archives import Floats, Integers, MessageError
 from audit.untrusted.fields import FieldError
-from audit.untrusted.safetensors import MessageError
 from audit.verdict import Verdict
 
 

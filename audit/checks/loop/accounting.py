@@ -13,14 +13,14 @@ from typing import Any
 
 from audit.accounting.budget import Budget, budget, epsilon_curve, merge, methods
 from audit.accounting.comparison import Comparison, overstates, understates
+from audit.accounting.registry import Steps
 from audit.accounting.sampling import cost_of
-from audit.accounting.steps import Steps
 from audit.checks.base import Check, Judgement, register
 from audit.checks.shared.compared import judgement_on
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
-from audit.reading.claims import epsilons
 from audit.reading.ledger import Ledger
+from audit.reading.ledger_lines import claimed_epsilons
 from audit.reading.units import LOOP
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
@@ -65,7 +65,7 @@ def _stated(claim: Mapping[str, Any], spent: Budget, comparison: Comparison) -> 
     view = fields.mapping(claim, "server")
     if not view:
         raise UnverifiedError(NOTHING_STATED)
-    name, epsilon = next(iter(epsilons(view).items()))
+    name, epsilon = next(iter(claimed_epsilons(view).items()))
     known = spent.by_accountant.get(_KNOWN.get(name, ""))
     # A number that is too high protects nobody less.
     if known is not None and overstates(epsilon, known.most, 0.05):

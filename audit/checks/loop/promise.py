@@ -9,7 +9,7 @@ from audit.checks.base import Check, Judgement, conclude, register
 from audit.checks.shared.agreement import claimed_delta, differs
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
-from audit.reading.spends import last_spends
+from audit.reading.ledger_lines import last_spends
 from audit.reading.units import LOOP
 from audit.untrusted.fields import FieldError
 

@@ -15,12 +15,12 @@ import numpy as np
 from audit.checks.base import Check, Judgement, conclude, register
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
+from audit.reading.ledger_lines import Spend, last_spends
 from audit.reading.loop_evidence import LoopEvidence
-from audit.reading.spends import Spend, last_spends
 from audit.reading.units import LOOP
 from audit.statistics.batches import LAWS, Batches
 from audit.statistics.seeded import seeded_batch
-from audit.untrusted.arrays import Integers
+from audit.untrusted.archives import Integers
 
 # Two batches that are equal by chance less often than this, over all pairs, were not drawn anew.
 _BY_CHANCE = 1e-6

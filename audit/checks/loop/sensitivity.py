@@ -18,8 +18,8 @@ from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
 from audit.probe.update_probing import UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults
+from audit.reading.ledger_lines import Spend, last_spends
 from audit.reading.loop_evidence import LoopEvidence
-from audit.reading.spends import Spend, last_spends
 from audit.reading.units import LOOP
 
 # Sums of float32 in another order, and the 1e-6 that Opacus adds to every norm.

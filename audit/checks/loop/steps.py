@@ -16,7 +16,7 @@ from audit.checks.base import Check, Judgement, conclude, register
 from audit.reading.bundle import Bundle
 from audit.reading.loop_evidence import SETTINGS, LoopEvidence
 from audit.reading.units import LOOP
-from audit.untrusted.arrays import Floats
+from audit.untrusted.archives import Floats
 
 # float32: a few roundings of the parameter, and of the update, whose quotients are worse.
 _ROUNDING, _UPDATE = 2.0**-21, 2e-4

@@ -22,17 +22,16 @@ from audit.accounting.budget import (
     merge,
     methods,
     rdp_estimate,
+    together,
 )
 from audit.accounting.comparison import AtFineness, Comparison, profile_fault
-from audit.accounting.sampling import cost_of
-from audit.accounting.together import together
-from audit.accounting.worst_case import most_spent
+from audit.accounting.sampling import cost_of, most_spent
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.shared.compared import judgement_on
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
-from audit.reading.spends import Spend
+from audit.reading.ledger_lines import Spend
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 

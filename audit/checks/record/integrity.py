@@ -18,7 +18,7 @@ from audit.checks.shared.completeness import (
 from audit.reading.bundle import Bundle, round_file
 from audit.reading.evidence import RoundEvidence
 from audit.reading.ledger import Header, Ledger, Round
-from audit.reading.spends import Spend
+from audit.reading.ledger_lines import Spend
 
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:

@@ -28,7 +28,7 @@ from audit.checks.shared.tuning import trial_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
-from audit.reading.spends import last_spends
+from audit.reading.ledger_lines import last_spends
 from audit.reading.units import PERSON
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError

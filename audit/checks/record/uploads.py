@@ -20,20 +20,26 @@ from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence
 from audit.reading.exchanges import Exchange, Extent, extent, is_kept
 from audit.reading.ledger import Header, Ledger, Round
-from audit.reading.spends import Spend, last_spends
+from audit.reading.ledger_lines import Spend, last_spends
 from audit.replay import Replay, find_replay
-from audit.replay.averaging import published, with_average
 from audit.replay.base import Conditions
-from audit.replay.grid import grid_notes, too_fine
 from audit.replay.participation import (
     Message,
     Tally,
     read_message,
     replay_participation,
 )
-from audit.replay.queries import block_sums, noise_faults
+from audit.replay.queries import block_sums, grid_notes, noise_faults, too_fine
 from audit.replay.rounding import Rounded
-from audit.replay.rounds import ANOTHER_KEY, ServerRounds, agrees, another_key, combine
+from audit.replay.rounds import (
+    ANOTHER_KEY,
+    ServerRounds,
+    agrees,
+    another_key,
+    combine,
+    published,
+    with_average,
+)
 from audit.replay.trajectory import (
     Trajectory,
     finished_rounds,
@@ -43,7 +49,7 @@ from audit.replay.trajectory import (
     recorded_coordinates,
 )
 from audit.untrusted import fields
-from audit.untrusted.arrays import Integers
+from audit.untrusted.archives import Integers
 from audit.untrusted.fields import FieldError
 from audit.verdict import Severity, Verdict
 

@@ -14,14 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from audit.accounting.budget import Budget, Steps, budget, closed_forms, merge, server_delta
+from audit.accounting.budget import (
+    Budget,
+    Steps,
+    budget,
+    closed_forms,
+    merge,
+    server_delta,
+    together,
+)
 from audit.accounting.comparison import AtFineness, Comparison
 from audit.accounting.pld import composer
 from audit.accounting.registry import Range
-from audit.accounting.sampling import largest_share
+from audit.accounting.sampling import MostSpent, largest_share, most_spent, participation
 from audit.accounting.selection import selection_cost
-from audit.accounting.together import together
-from audit.accounting.worst_case import MostSpent, most_spent, participation
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import histories
 from audit.checks.shared.compared import judgement_on

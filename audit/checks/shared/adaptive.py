@@ -13,13 +13,13 @@ from typing import Any
 from audit.accounting.budget import budget
 from audit.accounting.sampling import cost
 from audit.checks.shared.agreement import differs
-from audit.reading.adaptation import (
+from audit.reading.ledger import Header, Ledger
+from audit.reading.ledger_lines import (
     Adaptation,
     Decay,
     local_steps_of_equation_9,
     steps_charged,
 )
-from audit.reading.ledger import Header, Ledger
 from audit.untrusted import fields
 
 # Rounding of tau* to a whole number may fall either way this close to a half.

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from audit.reading import claims
 from audit.reading.ledger import Header, Ledger
+from audit.reading.ledger_lines import claimed_headline
 from audit.statistics.intervals import relative_difference
 from audit.untrusted import fields
 
@@ -83,7 +83,7 @@ def target_fault(
     if privacy.get("target_epsilon") is None or ledger.claim is None:
         return
     target = fields.positive(privacy, "target_epsilon")
-    if claims.headline(fields.mapping(ledger.claim, towards)) > target * 1.005 + 1e-3:
+    if claimed_headline(fields.mapping(ledger.claim, towards)) > target * 1.005 + 1e-3:
         reasons.append(f"the claimed epsilon exceeds the promised target of {target:g}{why}")
 
 

@@ -21,7 +21,7 @@ from audit.probe.probe_tally import (
 )
 from audit.probe.update_probing import CLIENT_KINDS
 from audit.reading.evidence import ProbeResults
-from audit.untrusted.arrays import Floats
+from audit.untrusted.archives import Floats
 
 TOLERANCE = 1e-4
 # What float64 may leave of that: one rounding of it is a billion times smaller than float32's.

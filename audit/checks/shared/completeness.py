@@ -18,7 +18,7 @@ from audit.reading.attested import attestation_faults
 from audit.reading.bundle import Bundle
 from audit.reading.files import read_bytes
 from audit.reading.ledger import Header, Ledger, Resume, Round
-from audit.reading.spends import RoundSpend, Spend
+from audit.reading.ledger_lines import RoundSpend, Spend
 from audit.untrusted.documents import DocumentError, parse_json
 
 _MOST_UNREADABLE = 100

@@ -16,8 +16,8 @@ import numpy as np
 
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
-from audit.reading.record_evidence import Holdings, Records
-from audit.untrusted.arrays import Integers
+from audit.reading.evidence import Holdings, Records
+from audit.untrusted.archives import Integers
 
 _DOMAIN = b"dpfedadamw contents 1\x00"
 

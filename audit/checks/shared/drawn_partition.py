@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.untrusted import fields
-from audit.untrusted.arrays import Integers
+from audit.untrusted.archives import Integers
 from audit.untrusted.fields import FieldError
 
 Generator = np.random.Generator

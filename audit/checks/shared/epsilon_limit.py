@@ -13,11 +13,10 @@ from typing import Any
 
 from audit.accounting.budget import Steps, budget, rdp_estimate
 from audit.accounting.comparison import ABSOLUTE, RELATIVE
-from audit.accounting.sampling import cost
-from audit.accounting.worst_case import most_spent
+from audit.accounting.sampling import cost, most_spent
 from audit.checks.shared.agreement import EXACT, differs
-from audit.reading import claims
 from audit.reading.ledger import Header, Ledger, Resume, Round
+from audit.reading.ledger_lines import claimed_headline
 from audit.untrusted import fields
 
 
@@ -56,7 +55,7 @@ def limit_faults(
         if ledger.stopped is not None:
             reasons.append("the claim says that a limit on epsilon ended the run: there is none")
         return
-    claimed = claims.headline(fields.mapping(ledger.claim, towards))
+    claimed = claimed_headline(fields.mapping(ledger.claim, towards))
     if claimed > noted * (1.0 + EXACT):
         reasons.append(f"the claimed epsilon exceeds max_epsilon, {noted:g}")
     if ledger.stopped is None:

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
-from audit.reading.sparsification import (
+from audit.reading.ledger_lines import (
     MOST_COORDINATES,
     Sparsification,
     kept_by_block,
+    last_round_spends,
+    last_spends,
     public_choices,
 )
-from audit.reading.spends import last_round_spends, last_spends
-from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.archives import Floats, Integers
 from audit.untrusted.fields import FieldError
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from audit.checks.shared.drawn_partition import by_first_record
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
+from audit.reading.evidence import Holdings, Records
 from audit.reading.ledger import Header
-from audit.reading.record_evidence import Holdings, Records
-from audit.untrusted.arrays import Integers
+from audit.untrusted.archives import Integers
 
 
 def people_faults(bundle: Bundle, holdings: Holdings, records: Records, reasons: list[str]) -> str:

@@ -17,9 +17,8 @@ from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.files import read_bytes
 from audit.reading.ledger import INTENTS, Header, PublicCoin
-from audit.untrusted import fields
+from audit.untrusted import UntrustedError, fields
 from audit.untrusted.documents import parse_json
-from audit.untrusted.errors import UntrustedError
 from audit.untrusted.fields import FieldError
 
 INTENT, CHALLENGE = "intent.json", "challenge.json"

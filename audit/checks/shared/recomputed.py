@@ -18,8 +18,8 @@ from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.evidence import RoundEvidence
 from audit.reading.ledger import Round
-from audit.reading.spends import RoundSpend, Spend, read_spend
-from audit.reexecution.base import (
+from audit.reading.ledger_lines import RoundSpend, Spend, read_spend
+from audit.reexecution import (
     Floats,
     ParticipationAgain,
     QueryAgain,

@@ -13,9 +13,9 @@ from typing import Any
 from audit.accounting.budget import Steps, budget
 from audit.accounting.comparison import ABSOLUTE, RELATIVE
 from audit.accounting.registry import Range
-from audit.accounting.worst_case import MostSpent
-from audit.reading import claims
+from audit.accounting.sampling import MostSpent
 from audit.reading.ledger import Header
+from audit.reading.ledger_lines import claimed_headline
 from audit.untrusted import fields
 
 # How far a claim may lie below the number; its grid lifts it by less.
@@ -72,7 +72,7 @@ def number_faults(
         due.least * (1.0 - RELATIVE) - ABSOLUTE <= number <= due.most * (1.0 + RELATIVE) + ABSOLUTE
     ):
         reasons.append(f"{by} is said to give {number:.4g}, where {due.least:.4g} is right")
-    claimed = claims.headline(fields.mapping(claim, view))
+    claimed = claimed_headline(fields.mapping(claim, view))
     if claimed < number * (1.0 - _BELOW) - _A_LITTLE:
         reasons.append(f"the headline is claimed {claimed:.5g}, and {by} gives {number:.5g}")
     return f"{by} gives {number:.4g}" + (", a bound from below" if is_lower_bound else "")

@@ -1,6 +1,6 @@
 """Judges noise value by value: what drowns in sums over a block, a client or a run.
 
-Parts of the check "noise-scale", with the laws of `audit.statistics.single_values`. Each test here
+Parts of the check "noise-scale", with the laws of `audit.statistics.noise_values`. Each test here
 takes the false alarms that it may raise and adds to the reasons what a correct run would show no
 oftener than that.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from audit.checks.shared.noise_table import NoiseTable, coordinate_degrees
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
-from audit.statistics.single_values import (
+from audit.statistics.noise_values import (
     coincidence_p_value,
     coordinate_p_values,
     extremes,
@@ -22,7 +22,7 @@ from audit.statistics.single_values import (
     silent_p_values,
     zeros_expected,
 )
-from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.archives import Floats, Integers
 
 NOT_RECORDED = (
     "the evidence does not say how much noise single coordinates got: some of them without noise, "

@@ -23,7 +23,7 @@ from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.files import read_bytes, refusals_of
 from audit.reading.ledger import GENESIS, Header, Ledger
-from audit.reading.spends import RoundSpend, Spend, last_round_spends, last_spends
+from audit.reading.ledger_lines import RoundSpend, Spend, last_round_spends, last_spends
 from audit.untrusted import fields
 from audit.untrusted.documents import canonical_json, parse_json
 from audit.untrusted.fields import FieldError

@@ -14,8 +14,8 @@ from audit.accounting.comparison import AtFineness, Comparison
 from audit.accounting.registry import Range
 from audit.accounting.selection import ACCOUNTANT, Law
 from audit.errors import UntrustedFileError
-from audit.reading import claims
 from audit.reading.bundle import Bundle
+from audit.reading.ledger_lines import claimed_epsilons
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 
@@ -114,7 +114,7 @@ def claimed_selection(
     """
     party = fields.mapping(claim, "third_party")
     where = "the third party's epsilon, of the selection,"
-    stated, by = claims.epsilons(party), fields.text(party, "accountant")
+    stated, by = claimed_epsilons(party), fields.text(party, "accountant")
     if by != ACCOUNTANT or stated.keys() != {ACCOUNTANT}:
         comparison.reasons.append(
             f"{where} is claimed by {', '.join(sorted(stated))}; a selection is accounted by "

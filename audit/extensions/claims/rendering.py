@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from audit.untrusted.text import printable
+from audit.untrusted.documents import printable
 
 _WIDTH = 96
 _RELATIONS = {

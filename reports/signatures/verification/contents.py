@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.untrusted.files import UNFINISHED, FileError, read_bytes
-from audit.untrusted.folders import list_files
+from audit.untrusted.files import UNFINISHED, FileError, list_files, read_bytes
 from reports.content import findings, guarantee
 from reports.content.assurance import facts_from, facts_of
 from reports.content.parts import PUBLIC

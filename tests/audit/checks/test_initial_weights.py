@@ -22,8 +22,8 @@ from audit.checks.initial_weights import (
     NOT_NOTED,
     chance_of,
 )
-from audit.reexecution.base import Replay, StartAgain
-from audit.untrusted.safetensors import read_tensors
+from audit.reexecution import Replay, StartAgain
+from audit.untrusted.archives import read_tensors
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger, rewrite_spec

@@ -20,7 +20,7 @@ from audit.checks.partition import (
 from audit.checks.shared import drawn_partition
 from audit.checks.shared.drawn_partition import _levelled, _shards, drawn, training_rows
 from audit.reading.bundle import Bundle
-from audit.reading.record_evidence import Holdings, Records
+from audit.reading.evidence import Holdings, Records
 from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, judged, says
 

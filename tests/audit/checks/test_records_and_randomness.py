@@ -17,8 +17,8 @@ from audit.checks.randomness import _obvious_keys, intents_in_words, obvious_com
 from audit.checks.unaccounted_processing import between_its_extremes, scaled_by_themselves
 from audit.probe.update_probing import ROUND_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
+from audit.reading.evidence import Moments, Reach
 from audit.reading.ledger import Resume
-from audit.reading.record_evidence import Moments, Reach
 from audit.statistics.intervals import FALSE_ALARM
 from tests.audit.checks.opened import changed, judged, says
 

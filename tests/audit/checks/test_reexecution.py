@@ -19,14 +19,15 @@ from audit.checks.shared.recomputed import Recomputed, _clean, _clipping
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.openings import participations
-from audit.reexecution.base import (
+from audit.reexecution import (
     QueryAgain,
     ReleaseAgain,
     Replay,
     RoundAgain,
     UpdateAgain,
+    draw,
+    with_the_first_round,
 )
-from audit.reexecution.drawing import draw, with_the_first_round
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger

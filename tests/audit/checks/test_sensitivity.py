@@ -16,7 +16,7 @@ from audit.probe.probe_tally import UNEQUAL
 from audit.probe.probing import PATH_KINDS
 from audit.probe.update_probing import NONFINITE_KINDS
 from audit.reading.bundle import Bundle
-from audit.reading.record_evidence import Seen
+from audit.reading.evidence import Seen
 from audit.statistics.batches import LAWS
 from tests.audit.checks.opened import changed, judged, says
 

@@ -14,7 +14,7 @@ from audit.checks import Judgement, unaccounted_processing
 from audit.checks.unaccounted_processing import between_its_extremes, scaled_by_themselves
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
-from audit.reading.record_evidence import Moments, Reach
+from audit.reading.evidence import Moments, Reach
 from audit.statistics.intervals import FALSE_ALARM
 from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, judged, says

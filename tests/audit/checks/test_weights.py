@@ -18,7 +18,7 @@ from audit.checks.weights import NOT_NOTED, WEIGHTS, _vector_digest
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.units import NONE
-from audit.untrusted.safetensors import Stored, read_tensors
+from audit.untrusted.archives import Stored, read_tensors
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.checks.opened import changed, judged, says
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run

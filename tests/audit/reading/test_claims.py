@@ -16,7 +16,7 @@ from audit.checks.disclosure import DISCLOSURE
 from audit.checks.record.accounting import ACCOUNTING
 from audit.checks.record.views import VIEWS
 from audit.reading.bundle import open_bundle
-from audit.reading.claims import epsilons, headline, read_claim
+from audit.reading.ledger_lines import claimed_epsilons, claimed_headline, read_claim
 from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
@@ -110,14 +110,14 @@ def test_a_number_in_two_places_is_refused() -> None:
         lifted = read_claim({"server": part})["server"]
         assert lifted == part
         with pytest.raises(FieldError):
-            epsilons(lifted)
+            claimed_epsilons(lifted)
 
 
 def test_what_a_view_promises_is_the_number_of_the_accountant_that_it_names() -> None:
     view = {"epsilon": {"pld": 2.0, "rdp": 3.0}, "accountant": "rdp"}
-    assert headline(view) == 3.0
+    assert claimed_headline(view) == 3.0
     with pytest.raises(FieldError, match="toy is missing"):
-        headline({**view, "accountant": "toy"})
+        claimed_headline({**view, "accountant": "toy"})
 
 
 def test_a_view_without_a_number_stays_without() -> None:

@@ -17,8 +17,8 @@ from audit.reading.openings import (
     read_openings,
     stream_key,
 )
-from audit.reexecution.drawing import Participation, draw
-from audit.untrusted.errors import UntrustedError
+from audit.reexecution import Participation, draw
+from audit.untrusted import UntrustedError
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise import key_tree
 from dpfedadamw.privacy.noise.key_tree import KeyTree, PublicCoin, leaf_key

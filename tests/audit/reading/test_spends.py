@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from audit.reading.spends import RoundSpend, Spend, last_round_spends, last_spends
+from audit.reading.ledger_lines import RoundSpend, Spend, last_round_spends, last_spends
 
 
 def charge(attempt: int, client: int = 3, index: int = 1) -> Spend:

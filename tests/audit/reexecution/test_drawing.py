@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chisquare, hypergeom
 
 from audit.checks.reexecution import passing
-from audit.reexecution.drawing import (
+from audit.reexecution import (
     Participation,
     draw,
     escape_probability,

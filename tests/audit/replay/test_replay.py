@@ -28,7 +28,7 @@ from audit.replay.base import (
 )
 from audit.replay.participation import Tally
 from audit.replay.rounding import Rounded, exact, mean_of
-from audit.untrusted.safetensors import MessageError, read_tensors
+from audit.untrusted.archives import MessageError, read_tensors
 from audit.verdict import Verdict
 from dpfedadamw.algorithms.adamw import SecondMomentSpec
 from dpfedadamw.algorithms.base import Broadcast

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.checks import noise
-from audit.statistics import correlation
-from audit.statistics.correlation import any_repeated, largest_correlation
+from audit.statistics import noise_values
+from audit.statistics.noise_values import any_repeated, largest_correlation
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -52,7 +52,7 @@ def test_the_largest_is_that_of_all_pairs_whatever_their_signs_and_scales(
 def test_no_pair_is_left_out_where_rows_are_compared_in_portions(
     places: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(correlation, "_CHUNK", 3)
+    monkeypatch.setattr(noise_values, "_CHUNK", 3)
     rows = np.eye(7, 9)
     rows[places[0]] -= 2.0 * rows[places[1]]
     assert largest_correlation(rows) == pytest.approx(2.0 / 5.0**0.5)

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit.reading.spends import Spend
+from audit.reading.ledger_lines import Spend
 from audit.statistics import batches as module
-from audit.statistics.batches import Batches, empty_alpha, end_alpha
-from audit.statistics.extremes import (
+from audit.statistics.batches import (
     LEVELS,
+    Batches,
     batches_to_see_a_cut,
     batches_to_see_none,
     count_p_value,
+    empty_alpha,
     empty_batches,
+    end_alpha,
     ends_of_sizes,
 )
 from audit.statistics.intervals import FALSE_ALARM

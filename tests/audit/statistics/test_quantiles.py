@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from audit.statistics.intervals import kolmogorov_p_value
-from audit.statistics.quantiles import kolmogorov_distance, quantile_verdicts
+from audit.statistics.noise_values import kolmogorov_distance, quantile_verdicts
 
 ALPHA = 1.5e-4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.statistics.single_values import (
+from audit.statistics.noise_values import (
     coincidence_p_value,
     coordinate_p_values,
     extremes,

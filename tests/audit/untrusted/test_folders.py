@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.untrusted.files import FileError, Refusal
-from audit.untrusted.folders import MOST_DEPTH, keyed_digest, list_files
+from audit.untrusted.files import MOST_DEPTH, FileError, Refusal, keyed_digest, list_files
 
 KEY = bytes(range(32))
 

@@ -30,7 +30,7 @@ def test_the_readers_load_neither_the_checks_nor_scipy() -> None:
 
 
 def test_reading_files_needs_no_numerical_library() -> None:
-    statement = "import audit.untrusted.documents, audit.untrusted.folders, audit.untrusted.text"
+    statement = "import audit.untrusted.documents, audit.untrusted.files, audit.untrusted.documents"
     assert "numpy" not in _loaded(statement)
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.accounting import together as auditors
-from audit.accounting.steps import Steps, merge
+from audit.accounting import budget as auditors
+from audit.accounting.registry import Steps, merge
 from dpfedadamw.accounting import several_clients
 from dpfedadamw.accounting.registry import leading
 from dpfedadamw.accounting.several_clients import in_words_of_people, together

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from audit.reading.ledger import Grid as StatedGrid
-from audit.replay import grid as judged
+from audit.replay import queries as judged
 from dpfedadamw.privacy.grid import Grid, on_grid
 from dpfedadamw.units.registry import UNITS
 

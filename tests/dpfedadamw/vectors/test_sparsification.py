@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.reading import sparsification as auditor
+from audit.reading import ledger_lines as auditor
 from dpfedadamw.vectors.sparsification import Sparsification, sparsification
 
 SIZES = st.integers(1, 300)

@@ -10,7 +10,7 @@ import pytest
 
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Stopped
-from audit.reading.spends import Spend
+from audit.reading.ledger_lines import Spend
 from tests.audit.checks.opened import changed, charge, judged
 
 Document = dict[str, Any]

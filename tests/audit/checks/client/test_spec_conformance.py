@@ -10,7 +10,7 @@ import pytest
 
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.ledger import Trial
-from audit.reading.sparsification import Sparsification
+from audit.reading.ledger_lines import Sparsification
 from tests.audit.checks.opened import changed, charge, ended, judged, says
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 

@@ -14,7 +14,7 @@ from audit.accounting.registry import Range
 from audit.checks import checks_of
 from audit.checks.loop.accounting import _counted, _judge, _stated, over_steps
 from audit.errors import UnverifiedError
-from audit.reading.spends import Spend
+from audit.reading.ledger_lines import Spend
 from audit.reading.units import LOOP
 from audit.untrusted.fields import FieldError
 

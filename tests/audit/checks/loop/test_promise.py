@@ -11,7 +11,7 @@ import pytest
 from audit.checks import checks_of
 from audit.checks.loop.promise import _divisors, _judge
 from audit.errors import UntrustedFileError
-from audit.reading.spends import Spend
+from audit.reading.ledger_lines import Spend
 from audit.reading.units import LOOP
 
 

@@ -14,8 +14,8 @@ from audit.checks import checks_of
 from audit.checks.loop import sampling
 from audit.checks.loop.sampling import _Draws, _file, _judge
 from audit.errors import UnverifiedError
+from audit.reading.ledger_lines import Spend
 from audit.reading.loop_evidence import LoopEnd
-from audit.reading.spends import Spend
 from audit.reading.units import LOOP
 
 NOTHING_LEFT = LoopEnd(None, 0, 0)

@@ -21,7 +21,7 @@ from audit.errors import UntrustedFileError, UnverifiedError
 from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
 from audit.probe.update_probing import UPDATE_KINDS
 from audit.reading.evidence import ProbeResults
-from audit.reading.spends import Spend
+from audit.reading.ledger_lines import Spend
 from audit.reading.units import LOOP
 
 C = 0.5

@@ -19,7 +19,7 @@ from audit.accounting.budget import (
     server_delta,
 )
 from audit.accounting.registry import Range
-from audit.accounting.worst_case import most_spent
+from audit.accounting.sampling import most_spent
 from audit.checks.record.accounting import histories, over_rounds
 from audit.checks.record.views import _reading, _selection
 from audit.reading.bundle import Bundle, open_bundle

@@ -17,7 +17,7 @@ from audit.checks.shared.completeness import UNATTESTED
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.ledger import Fault, Ledger, Resume
-from audit.reading.spends import RoundSpend
+from audit.reading.ledger_lines import RoundSpend
 from audit.reading.units import NONE, Unit
 from tests.audit.checks.opened import changed, judged
 from tests.audit.corruptions import attest

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from audit.checks.randomness import obvious_commitments
-from audit.reading.known_fields import LEDGER, METRICS, unknown_fields
-from audit.statistics.floors import Floor, floor_faults
+from audit.reading.leaks import LEDGER, METRICS, unknown_fields
+from audit.statistics.moments import Floor, floor_faults
 from audit.verdict import Verdict
 from tests.audit.corruptions import audit_attested as audit_run
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run

@@ -17,9 +17,9 @@ from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.exchanges import Extent
 from audit.reading.ledger import Pieces
-from audit.reading.spends import last_spends
-from audit.replay.grid import NOT_STATED
+from audit.reading.ledger_lines import last_spends
 from audit.replay.participation import Tally
+from audit.replay.queries import NOT_STATED
 from tests.audit.checks.opened import changed, judged, says
 
 NAME = "uploads"

@@ -13,9 +13,9 @@ from audit.checks.record import spec_conformance
 from audit.checks.record.spec_conformance import _adapted
 from audit.checks.shared import adaptive
 from audit.errors import UntrustedFileError
-from audit.reading.adaptation import Adaptation
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.ledger import Header
+from audit.reading.ledger_lines import Adaptation
 from audit.reading.units import NONE
 from tests.audit.checks.opened import changed, judged, says
 from tests.audit.synthetic_run import Settings, build_run

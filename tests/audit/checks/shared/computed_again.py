@@ -12,7 +12,7 @@ from audit.checks.shared.recomputed import (
     judge_round,
 )
 from audit.reading.bundle import Bundle
-from audit.reexecution.base import (
+from audit.reexecution import (
     ParticipationAgain,
     RoundAgain,
 )

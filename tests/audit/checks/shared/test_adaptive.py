@@ -10,8 +10,8 @@ import pytest
 from audit.accounting.budget import Steps, budget
 from audit.checks.shared import adaptive
 from audit.checks.shared.adaptive import _decays, affordable, declared, turns
-from audit.reading.adaptation import Adaptation, Decay
 from audit.reading.bundle import Bundle
+from audit.reading.ledger_lines import Adaptation, Decay
 from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed
 

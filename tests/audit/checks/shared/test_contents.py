@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from audit.reading.bundle import Bundle
-from audit.reading.record_evidence import Records, Seen
+from audit.reading.evidence import Records, Seen
 from tests.audit.checks.opened import changed, says
 
 NAME = "partition"

@@ -16,9 +16,9 @@ from audit.checks.record.accounting import histories
 from audit.checks.shared import epsilon_limit
 from audit.checks.shared.epsilon_limit import _repeated, _with_a_further_round, limit_faults
 from audit.errors import UnverifiedError
-from audit.reading.adaptation import Adaptation, Course, Decay
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Resume, SharedBudget, Stopped
+from audit.reading.ledger_lines import Adaptation, Course, Decay
 from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, says
 

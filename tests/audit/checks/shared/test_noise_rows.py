@@ -18,8 +18,7 @@ from audit.checks.shared.noise_table import (
     rounds_with_choices,
 )
 from audit.errors import UnverifiedError
-from audit.reading.sparsification import Sparsification
-from audit.reading.spends import RoundSpend, Spend
+from audit.reading.ledger_lines import RoundSpend, Sparsification, Spend
 from audit.untrusted.fields import FieldError
 
 SIZES = np.array([5, 3])

@@ -17,7 +17,7 @@ from audit.checks.shared.noise_table import (
 )
 from audit.errors import UnverifiedError
 from audit.reading.bundle import open_bundle
-from audit.reading.sparsification import Sparsification
+from audit.reading.ledger_lines import Sparsification
 from tests.audit.checks.opened import changed
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, rewrite_round

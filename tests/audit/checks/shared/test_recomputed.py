@@ -17,7 +17,7 @@ from audit.checks.shared.recomputed import (
 )
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
-from audit.reexecution.base import (
+from audit.reexecution import (
     ParticipationAgain,
     QueryAgain,
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from audit.reading.bundle import Bundle
-from audit.reexecution.base import (
+from audit.reexecution import (
     ParticipationAgain,
     UpdateAgain,
 )

@@ -14,7 +14,7 @@ from audit.checks.shared.recomputed import (
     _release,
 )
 from audit.reading.bundle import Bundle
-from audit.reexecution.base import (
+from audit.reexecution import (
     ReleaseAgain,
 )
 from tests.audit.checks.opened import changed

@@ -21,7 +21,7 @@ from audit.checks.shared.recomputed import (
     _release,
     _update,
 )
-from audit.reexecution.base import (
+from audit.reexecution import (
     QueryAgain,
     ReleaseAgain,
     UpdateAgain,

@@ -9,7 +9,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from audit.accounting.budget import budget
-from audit.accounting.worst_case import most_spent
+from audit.accounting.sampling import most_spent
 from audit.checks.shared.second_library import due_of_records
 from audit.reading.bundle import Bundle, open_bundle
 from tests.audit.checks.opened import changed, says

@@ -15,7 +15,7 @@ import pytest
 from audit.checks.shared import sites
 from audit.checks.shared.sites import sites_faults
 from audit.reading.ledger import GENESIS
-from audit.reading.spends import RoundSpend
+from audit.reading.ledger_lines import RoundSpend
 from audit.untrusted.documents import canonical_json
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")

@@ -1,20 +1,119 @@
-"""Laws of what single values of noise may be: none at all, the largest, one twice, a coordinate's.
+"""Laws of noise: of single values, of quantiles, and of pairs of vectors.
 
 Statistics of the check "noise-scale" for what no sum over many values shows. Every function takes
-noise in units of the standard deviation charged for it, and returns p-values that a correct run has
+noise in units of the standard deviation charged for it; p-values are those that a correct run has
 with no more than their own probability.
+
+Noise that is known is noise that can be subtracted, so where a quantile lies is private. What may
+be told is the interval in which the Kolmogorov-Smirnov test accepts it, which depends on the number
+of values alone, and on which side it left that interval, if it did.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from audit.statistics.intervals import uniform_p_value
-from audit.untrusted.arrays import Floats, Integers
+from audit.statistics.intervals import correlation_threshold, uniform_p_value
+from audit.untrusted.archives import Floats, Integers
+
+_CHUNK = 2048
+_NEIGHBOURS = 3
+
+
+def largest_correlation(rows: NDArray[np.float64]) -> float:
+    """Largest |correlation| of two different rows of [n, m]; 0 for fewer than two."""
+    unit = _unit(rows)
+    worst = 0.0
+    for start in range(0, len(unit), _CHUNK):
+        cross = np.abs(unit[start : start + _CHUNK] @ unit.T)
+        here = np.arange(start, min(start + _CHUNK, len(unit)))
+        cross[here - start, here] = 0.0
+        worst = max(worst, float(cross.max(initial=0.0)))
+    return worst
+
+
+def any_repeated(rows: NDArray[np.float64], alpha: float) -> bool:
+    """Whether two of the rows [n, m] are the same noise, whatever its sign and scale.
+
+    Repeats of one noise vector have equal ratios of two coordinates, so they are neighbours in that
+    order wherever in the run they are: a search of n rows instead of all pairs.
+    """
+    length = rows.shape[1]
+    order = np.argsort(np.arctan(rows[:, 1] / _nonzero(rows[:, 0])), kind="stable")
+    unit = _unit(rows[order])
+    far = correlation_threshold(length, _NEIGHBOURS * max(1, len(unit)), alpha)
+    # Neighbours in this order already agree in one direction of the space.
+    far = max(far, 1.0 - 1e-6) if length < 16 else min(1.0 - 1e-6, far + (1.0 - far) * 0.5)
+    return any(
+        len(unit) > lag and bool(np.any(np.abs((unit[lag:] * unit[:-lag]).sum(axis=1)) > far))
+        for lag in range(1, _NEIGHBOURS + 1)
+    )
+
+
+def _nonzero(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(values == 0.0, 1e-300, values)
+
+
+def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms == 0.0, 1.0, norms)
+
+
+_LEVELS = (
+    0.005, 0.01, 0.02, 0.035, 0.05, 0.075, *(0.1 + 0.05 * step for step in range(17)),
+    0.925, 0.95, 0.965, 0.98, 0.99, 0.995,
+)  # fmt: skip
+_EXACT_LAW = 5000
+
+
+def kolmogorov_distance(count: int, alpha: float) -> float:
+    """Distance of distribution functions that `count` values of the true law exceed with alpha."""
+    if count <= _EXACT_LAW:
+        return float(stats.kstwo.isf(alpha, count))
+    return float(stats.kstwobign.isf(alpha)) / float(np.sqrt(count))
+
+
+def quantile_verdicts(values: NDArray[np.float64], alpha: float) -> dict[str, Any]:
+    """Judge quantiles of values that should be standard normal.
+
+    If the Kolmogorov-Smirnov test at level alpha accepts the values, each quantile is inside: the
+    level-p quantile then lies in [Φ⁻¹(p − c), Φ⁻¹(p + c)], c being the test's critical distance.
+    The verdicts so spend no false alarms of their own.
+
+    Args:
+        values: Recorded noise in units of its charged standard deviation, any shape, not empty.
+        alpha: The test's level.
+
+    Returns:
+        levels p, the normal law's quantiles at them (expected), the accepted interval (low, high)
+        and "inside", "below" or "above" for each (verdicts), at levels at least 2c from 0 and
+        1. Nothing in it but the verdicts depends on the values.
+    """
+    ordered = np.sort(values, axis=None)
+    count = len(ordered)
+    # scipy's inverse is good to 1e-5 of the distance; what the test accepts must be inside.
+    reach = (1.0 + 1e-4) * kolmogorov_distance(count, alpha)
+    # Nearer to 0 and 1 the intervals are so wide that they say nothing.
+    levels = [level for level in _LEVELS if 2.0 * reach < min(level, 1.0 - level)]
+    rows = []
+    for level in levels:
+        low, high = (float(special.ndtri(level + side * reach)) for side in (-1.0, 1.0))
+        found = ordered[min(count - 1, max(0, int(np.ceil(level * count - 1e-9)) - 1))]
+        verdict = "below" if found < low else "inside" if found <= high else "above"
+        rows.append((float(special.ndtri(level)), low, high, verdict))
+    return {
+        "levels": [round(level, 4) for level in levels],
+        "expected": [row[0] for row in rows],
+        "low": [row[1] for row in rows],
+        "high": [row[2] for row in rows],
+        "verdicts": [row[3] for row in rows],
+    }
+
 
 # Noise is rounded to a grid of at most this spacing, and float32 to this share of a sum.
 _GRID, _FLOAT32 = 2.0**-20, 2.0**-22
