@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from audit.checks.base import Check, Judgement, conclude, register
-from audit.checks.publication import metrics_of
+from audit.checks.weights import metrics_of
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.exchanges import extent

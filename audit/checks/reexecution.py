@@ -8,10 +8,9 @@ again from data, spec, broadcasts and key; nobody can forge those who does not k
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from audit.checks.base import Check, Judgement, listed, register
-from audit.checks.shared.recomputed import MOST_HIDDEN, Recomputed, judge_round
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Round
@@ -25,6 +24,9 @@ from audit.reexecution import (
 )
 from audit.replay.trajectory import finished_rounds
 from audit.verdict import Severity, Verdict
+
+if TYPE_CHECKING:
+    from audit.checks.shared.recomputed import Recomputed
 
 # Shares of falsified participations for which a finding says how likely they would have been found.
 SHARES = (0.01, 0.05, 0.2)
@@ -70,6 +72,9 @@ def _judge(bundle: Bundle) -> Judgement:
 
 
 def _replayed(bundle: Bundle, replay: Replay) -> Judgement:
+    # What judges rounds that were computed again is loaded where some were.
+    from audit.checks.shared.recomputed import Recomputed, judge_round
+
     rounds = {item.round: item for item in finished_rounds(bundle.readable_ledger)}
     everyone = participations(bundle.readable_ledger)
     ledger = bundle.inputs["ledger.jsonl"]
@@ -149,6 +154,8 @@ def _coarse(
     tally: Recomputed, asked: int, details: Mapping[str, Any], private: Mapping[str, Any]
 ) -> Judgement:
     """Not each participation that was drawn could be told from a false one on this machine."""
+    from audit.checks.shared.recomputed import MOST_HIDDEN
+
     told = (
         f"{len(tally.coarse)} of {asked} participations that were computed again count as if they "
         f"had not been: on a machine other than the one that trained, a lie of more than "

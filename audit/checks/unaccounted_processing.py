@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from audit.checks.base import Check, Judgement, conclude, register
-from audit.checks.shared.tuning import statement_faults
+from audit.checks.shared.claimed import statement_faults
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import Moments, Reach

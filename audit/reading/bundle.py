@@ -12,13 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
-from audit.reading.canary_evidence import CanaryEvidence, read_canaries
-from audit.reading.client_evidence import UpdateRound
 from audit.reading.evidence import (
     CoordinateSums,
     Holdings,
@@ -46,7 +44,6 @@ from audit.reading.exchanges import (
 )
 from audit.reading.files import hash_file, read_bytes, refusals_of
 from audit.reading.ledger import Header, Ledger, read_ledger
-from audit.reading.loop_evidence import LoopEnd, LoopEvidence, read_loop_end
 from audit.reading.units import CLIENT, LOOP, RECORD, Unit
 from audit.reexecution import Replay
 from audit.untrusted.archives import Arrays, Integers, read_archive
@@ -56,6 +53,12 @@ from audit.untrusted.documents import (
     parse_json,
     parse_yaml,
 )
+
+if TYPE_CHECKING:
+    # What only some runs have is read by modules that are loaded when it is asked for.
+    from audit.reading.canary_evidence import CanaryEvidence
+    from audit.reading.client_evidence import UpdateRound
+    from audit.reading.loop_evidence import LoopEnd, LoopEvidence
 
 # Parsing YAML takes seconds for every 100 kB; a resolved spec has a few.
 MAXIMUM_LEDGER_BYTES = 1 << 28
@@ -169,6 +172,8 @@ class Bundle:
         Raises:
             UntrustedFileError: it cannot be read.
         """
+        from audit.reading.loop_evidence import read_loop_end
+
         return self._of_archive("evidence/end.npz", read_loop_end)
 
     def update_round(self, index: int) -> UpdateRound:
@@ -282,6 +287,8 @@ class Bundle:
         Raises:
             UntrustedFileError: it cannot be read.
         """
+        from audit.reading.canary_evidence import read_canaries
+
         header = self.header
         return self._of_archive(
             "evidence/canaries.npz",

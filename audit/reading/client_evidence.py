@@ -6,6 +6,7 @@ updates are summed, noised once, and divided by a public number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +78,7 @@ class UpdateRound:
     seen: Seen | None = None
 
 
-def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
+def read_round(arrays: Arrays, layout: Layout) -> UpdateRound:
     """One round's archive as UpdateRound; shapes must agree with each other and the layout.
 
     Raises:
@@ -139,3 +140,9 @@ def _digest(row: Integers) -> bytes:
     if row.max() > 255:
         raise FieldError("a digest of coordinates is not one of bytes")
     return bytes(row.tolist())
+
+
+def private_numbers(evidence: UpdateRound) -> Mapping[str, Floats]:
+    """Arrays of a round that no other file may repeat."""
+    names = ("raw_norms", "noise_sum_squares", "noise_sample", "clean_sample")
+    return {name: getattr(evidence, name) for name in names}

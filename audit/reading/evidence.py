@@ -7,6 +7,7 @@ how they are scaled. Every fault is one `FieldError` with its reason.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -515,3 +516,12 @@ def read_moments(arrays: Arrays) -> Moments:
         if np.any(reach.spanning > reach.continuous):
             raise FieldError("spanning is out of range")
     return Moments(numbers, floats(arrays, "mean", numbers.shape), deviation, varying, reach)
+
+
+def private_numbers(evidence: RoundEvidence) -> Mapping[str, Floats]:
+    """Arrays of a round that no other file may repeat."""
+    names = ("raw_norms", "noise_sum_squares", "noise_sample", "clean_sum_squares")
+    found = {name: getattr(evidence, name) for name in names}
+    if evidence.second_moment is not None:
+        found["v_clean"] = evidence.second_moment.clean
+    return found

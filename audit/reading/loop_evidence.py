@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +89,7 @@ def read_loop_end(arrays: Arrays) -> LoopEnd:
     )
 
 
-def read_loop_round(arrays: Arrays, layout: Layout) -> LoopEvidence:
+def read_round(arrays: Arrays, layout: Layout) -> LoopEvidence:
     """One file of a loop; shapes must agree with each other and the layout."""
     clients = integers(arrays, "clients", (1,))
     sizes = integers(arrays, "batch_size", (1, None))
@@ -154,3 +155,9 @@ def _rows(arrays: Arrays, steps: int) -> tuple[Integers | None, Integers]:
     if offsets[0] != 0 or offsets[-1] != len(rows) or np.any(np.diff(offsets) < 0):
         raise FieldError("row_offsets do not cover the rows")
     return rows, offsets
+
+
+def private_numbers(evidence: LoopEvidence) -> Mapping[str, Floats]:
+    """Arrays of a file that no other file may repeat."""
+    names = ("raw_norms", "noise_sum_squares", "noise_sample", "clean_sum_squares")
+    return {**{name: getattr(evidence, name) for name in names}, "clean_sample": evidence.clean}

@@ -7,13 +7,13 @@ the object that `named` returns. Which checks a unit has, the checks say themsel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-from audit.reading.client_evidence import UpdateRound, read_update_round
-from audit.reading.evidence import Layout, RoundEvidence, read_round
-from audit.reading.loop_evidence import LoopEvidence, read_loop_round
+from audit.reading.evidence import Layout
 from audit.untrusted.archives import Arrays, Floats
 
 
@@ -26,46 +26,31 @@ class Unit:
         claims_privacy: whether such a run claims privacy for anybody.
         declared: fields that the ledger's header must have for that claim.
         whole_clients: whether one update of a client is the query, and one client the neighbour.
-        read_round: one round's evidence from its archive.
-        private_numbers: arrays of such evidence that no other file may repeat.
+        evidence: the module of `audit.reading` that reads a round's evidence, loaded for runs of
+            this unit alone.
     """
 
     name: str
     claims_privacy: bool
     declared: frozenset[str]
     whole_clients: bool
-    read_round: Callable[[Arrays, Layout], Any]
-    private_numbers: Callable[[Any], Mapping[str, Floats]]
+    evidence: str
 
+    def read_round(self, arrays: Arrays, layout: Layout) -> Any:
+        """One round's evidence from its archive.
 
-def _of_records(evidence: RoundEvidence) -> Mapping[str, Floats]:
-    clean = {} if evidence.second_moment is None else {"v_clean": evidence.second_moment.clean}
-    return {
-        "raw_norms": evidence.raw_norms,
-        "noise_sum_squares": evidence.noise_sum_squares,
-        "noise_sample": evidence.noise_sample,
-        "clean_sum_squares": evidence.clean_sum_squares,
-        **clean,
-    }
+        Raises:
+            FieldError: an array is missing, or has another type, shape or range.
+        """
+        return self._module().read_round(arrays, layout)
 
+    def private_numbers(self, evidence: Any) -> Mapping[str, Floats]:
+        """Arrays of such evidence that no other file may repeat."""
+        found: Mapping[str, Floats] = self._module().private_numbers(evidence)
+        return found
 
-def _of_updates(evidence: UpdateRound) -> Mapping[str, Floats]:
-    return {
-        "raw_norms": evidence.raw_norms,
-        "noise_sum_squares": evidence.noise_sum_squares,
-        "noise_sample": evidence.noise_sample,
-        "clean_sample": evidence.clean_sample,
-    }
-
-
-def _of_loops(evidence: LoopEvidence) -> Mapping[str, Floats]:
-    return {
-        "raw_norms": evidence.raw_norms,
-        "noise_sum_squares": evidence.noise_sum_squares,
-        "noise_sample": evidence.noise_sample,
-        "clean_sum_squares": evidence.clean_sum_squares,
-        "clean_sample": evidence.clean,
-    }
+    def _module(self) -> ModuleType:
+        return import_module(f"audit.reading.{self.evidence}")
 
 
 _MECHANISM = frozenset(
@@ -76,8 +61,7 @@ RECORD = Unit(
     claims_privacy=True,
     declared=_MECHANISM | {"expected_batch_size"},
     whole_clients=False,
-    read_round=read_round,
-    private_numbers=_of_records,
+    evidence="evidence",
 )
 # A person takes a record's place: what the ledger and the evidence count of records, they count of
 # people, and of records by themselves what they say beside it.
@@ -86,8 +70,7 @@ PERSON = Unit(
     claims_privacy=True,
     declared=RECORD.declared | {"rows", "records_per_person", "clients_per_person"},
     whole_clients=False,
-    read_round=read_round,
-    private_numbers=_of_records,
+    evidence="evidence",
 )
 # The batches of the local steps play no part in a claim on whole clients.
 CLIENT = Unit(
@@ -95,16 +78,14 @@ CLIENT = Unit(
     claims_privacy=True,
     declared=_MECHANISM | {"participation", "noise_added_by"},
     whole_clients=True,
-    read_round=read_update_round,
-    private_numbers=_of_updates,
+    evidence="client_evidence",
 )
 NONE = Unit(
     name="none",
     claims_privacy=False,
     declared=frozenset(),
     whole_clients=False,
-    read_round=read_round,
-    private_numbers=_of_records,
+    evidence="evidence",
 )
 # Single records too, in a training loop that is not the engine's: its header names a producer.
 LOOP = Unit(
@@ -112,8 +93,7 @@ LOOP = Unit(
     claims_privacy=True,
     declared=RECORD.declared,
     whole_clients=False,
-    read_round=read_loop_round,
-    private_numbers=_of_loops,
+    evidence="loop_evidence",
 )
 UNITS = {unit.name: unit for unit in (RECORD, PERSON, CLIENT, NONE)}
 EVERY_UNIT = {**UNITS, LOOP.name: LOOP}

@@ -24,7 +24,6 @@ from audit.replay.base import (
     word,
     zeros,
 )
-from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, UNDERFLOW, Rounded, exact
 from audit.replay.servers import Uploads, mean_upload, moved
 from audit.untrusted.archives import Floats
@@ -166,5 +165,9 @@ def average_moments(setting: Conditions, before: ServerValues, uploads: Uploads)
 
 
 _SHARED_MOMENTS = Replay(adamw, start_moments, average_moments)
-register("dp-fedadamw", _SHARED_MOMENTS)
-register("dp-localadamw", _SHARED_MOMENTS)
+
+
+REPLAYS = {
+    "dp-fedadamw": _SHARED_MOMENTS,
+    "dp-localadamw": _SHARED_MOMENTS,
+}

@@ -29,7 +29,6 @@ from audit.replay.base import (
     zeros,
 )
 from audit.replay.descent import descend, gradient_descent
-from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact
 from audit.replay.servers import Uploads, average, mean_upload, moved, start_average
 from audit.untrusted.archives import Floats
@@ -114,10 +113,6 @@ def _mean_square(vector: Rounded) -> Rounded:
     walk = ROUNDING * np.sqrt(len(square.value))
     bound = float(square.bound.mean()) + walk * mean
     return Rounded(np.full_like(square.value, mean), np.full_like(square.value, bound))
-
-
-register("dp-fedlada", Replay(amended, start_amended, average_moments))
-register("dp-fafed", Replay(variance_reduced, start_reduced, move_reduced))
 
 
 SECANT, STRONG_CONVEXITY = "secant", "strong_convexity"
@@ -213,6 +208,10 @@ def _total(terms: Rounded) -> Rounded:
     return Rounded(np.full(1, terms.value.sum()), np.full(1, float(terms.bound.sum()) + rounding))
 
 
-register("pe-dpfl", Replay(proximal, start_average, average))
-register("adap-dpfl", Replay(slope_reported, start_falls, count_falls))
-register("ali-dpfl", Replay(secant, start_convexity, estimate_convexity))
+REPLAYS = {
+    "dp-fedlada": Replay(amended, start_amended, average_moments),
+    "dp-fafed": Replay(variance_reduced, start_reduced, move_reduced),
+    "pe-dpfl": Replay(proximal, start_average, average),
+    "adap-dpfl": Replay(slope_reported, start_falls, count_falls),
+    "ali-dpfl": Replay(secant, start_convexity, estimate_convexity),
+}

@@ -26,7 +26,6 @@ from audit.replay.base import (
     option,
     word,
 )
-from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
 from audit.replay.servers import Uploads, average, mean_upload, moved, start_average
 from audit.untrusted.archives import Floats
@@ -172,8 +171,10 @@ def _smooth(part: Floats, strength: float) -> Floats:
     return np.fft.irfft(np.fft.rfft(part) / divisor, size)
 
 
-register("dp-fedavg", Replay(gradient_descent, start_average, average))
-register("dp-fedsam", Replay(sharpness_aware, start_average, average))
-register("dp-fedavg-ls", Replay(smoothed, start_average, average))
-register("dp-scaffold", Replay(scaffold, start_controls, move_controls))
-register("dp-fedopt", Replay(gradient_descent, start_adaptive, adapt))
+REPLAYS = {
+    "dp-fedavg": Replay(gradient_descent, start_average, average),
+    "dp-fedsam": Replay(sharpness_aware, start_average, average),
+    "dp-fedavg-ls": Replay(smoothed, start_average, average),
+    "dp-scaffold": Replay(scaffold, start_controls, move_controls),
+    "dp-fedopt": Replay(gradient_descent, start_adaptive, adapt),
+}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from audit.replay.base import UPDATE, Conditions, ServerValues, server_rate
-from audit.replay.registration import register_applied_mean
 from audit.replay.rounding import Rounded, mean_of
 from audit.untrusted.archives import Floats
 
@@ -35,17 +34,3 @@ def moved(setting: Conditions, before: ServerValues, update: Rounded) -> Rounded
     """θ + η_s·update."""
     rate = server_rate(setting.algorithm)
     return before.parameters + (update if rate == 1.0 else update * rate)
-
-
-# With clients protected a participant's steps are not noised and so not replayed; what leaves is
-# the noised mean update, by which these servers must move as the spec says: θ ← θ + η_s·mean.
-for _name in (
-    "dp-fedavg",
-    "dp-fedsam",
-    "fed-smp",
-    "dp-fedsam-randk",
-    "dp-fedsam-topk",
-    "blur",
-    "blurs",
-):
-    register_applied_mean(_name)

@@ -17,8 +17,7 @@ from audit.accounting.budget import Budget, Steps, budget, dearest, epsilon_curv
 from audit.accounting.comparison import Comparison, profile_fault
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import ACCOUNTING
-from audit.checks.shared.compared import judgement_on
-from audit.checks.shared.tuning import law_of
+from audit.checks.shared.claimed import judgement_on, law_of
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger

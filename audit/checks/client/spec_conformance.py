@@ -14,16 +14,16 @@ from audit.checks.client.accounting import third_party_history
 from audit.checks.record.spec_conformance import SPEC_CONFORMANCE
 from audit.checks.shared.agreement import (
     agree_on_unit,
+    budget_faults,
     claimed_delta,
     differs,
     divisor_fault,
+    limit_faults,
     number_faults,
     target_fault,
     word_faults,
 )
-from audit.checks.shared.epsilon_limit import limit_faults
-from audit.checks.shared.shared_budget import budget_faults
-from audit.checks.shared.tuning import trial_faults
+from audit.checks.shared.claimed import trial_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger

@@ -16,9 +16,13 @@ from audit.accounting.selection import selection_cost
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.client.accounting import third_party_history, worst_uploads
 from audit.checks.record.views import VIEWS
-from audit.checks.shared.compared import judgement_on
-from audit.checks.shared.second_library import NOT_RECORDED, number_faults
-from audit.checks.shared.tuning import claimed_selection, law_of
+from audit.checks.shared.claimed import (
+    NOT_RECORDED,
+    claimed_selection,
+    judgement_on,
+    law_of,
+    number_faults,
+)
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header

@@ -1,22 +1,320 @@
-"""Check "steps" on a recorded loop: do the parameters move by its noised gradients, and by no more?
+"""How a recorded loop made its steps: the checks "sampling", "sensitivity" and "steps".
 
-The updates of SGD, Adam and AdamW are worked out again, as their papers and torch's documentation
-have them, at the sampled coordinates; and a checksum of all parameters shows whether anything moved
-them between two noised steps.
+* "sampling": a loop's data loader is whatever its author put there. The law of its batches is
+  judged as for the engine's runs; and what only loops do wrong is looked for: batches that were
+  drawn and thrown away, or looked at without a noised step, and samplers that begin again with the
+  same seed;
+* "sensitivity": one record moves the clipped sum by C at most. The sum that the loop made is held
+  against one that the recorder clipped and added up itself, at sampled coordinates; and the loop's
+  own model and optimiser are poked with synthetic records;
+* "steps": parameters move by the noised gradients alone. The updates of SGD, Adam and AdamW are
+  worked out again, as their papers and torch's documentation have them, at the sampled coordinates;
+  and a checksum of all parameters shows whether anything moved them between two noised steps.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
 from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.sensitivity import TOLERANCE, judge_probe
+from audit.errors import AuditError, UnverifiedError
+from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
+from audit.probe.update_probing import UPDATE_KINDS
 from audit.reading.bundle import Bundle
+from audit.reading.evidence import ProbeResults
+from audit.reading.ledger_lines import Spend, last_spends
 from audit.reading.loop_evidence import SETTINGS, LoopEvidence
 from audit.reading.units import LOOP
-from audit.untrusted.archives import Floats
+from audit.statistics.batches import LAWS, Batches
+from audit.statistics.seeded import seeded_batch
+from audit.untrusted.archives import Floats, Integers
+
+# Two batches that are equal by chance less often than this, over all pairs, were not drawn anew.
+_BY_CHANCE = 1e-6
+# A count for each record must fit into memory, whatever a ledger says.
+_MOST_RECORDS = 10**8
+_LOOKED_AT = (
+    "batches of the private loader went through the model and no noised step was made of them: "
+    "what was computed of them, such as an accuracy, is a release that nothing pays for"
+)
+_PASSED_OVER = (
+    "batches were drawn and passed over (a last short batch, for instance): which batches are "
+    "used then depends on the draw, and the steps are not those of the sampler that is accounted"
+)
+
+
+class _Draws:
+    """Batches of all steps, compared with each other and with usual seeds."""
+
+    def __init__(self, records: int, rate: float) -> None:
+        self._records, self._rate = records, rate
+        self._seen: dict[bytes, int] = {}
+        self._firsts: list[Integers] = []
+        self._attachment: int | None = None
+        self._equal = False
+        self._twice = False
+
+    def add(self, rows: Integers, attachment: int) -> None:
+        """Add the batch of a step."""
+        unique = np.unique(rows)
+        self._twice |= len(unique) < len(rows)
+        if len(rows):
+            key = unique.tobytes()
+            self._equal |= key in self._seen
+            self._seen[key] = self._seen.get(key, 0) + 1
+        if attachment != self._attachment:
+            self._firsts.append(unique)
+            self._attachment = attachment
+
+    def judge(self, reasons: list[str]) -> None:
+        """Tell what is wrong."""
+        if self._twice:
+            reasons.append(
+                "a record is in the batch of one step twice: it moves the sum by more "
+                "than the clipping norm"
+            )
+        same = self._rate**2 + (1.0 - self._rate) ** 2
+        steps = sum(self._seen.values())
+        pairs = steps * (steps - 1) / 2.0
+        chance = pairs * math.exp(self._records * math.log(same))
+        if self._equal and chance < _BY_CHANCE:
+            reasons.append(
+                "steps have exactly the batch of an earlier one: the sampler begins "
+                "anew with the same seed, and its batches are not independent"
+            )
+        if any(seeded_batch(rows, self._records, self._rate) for rows in self._firsts):
+            # Which seed it is would tell the batches to whoever reads the finding.
+            reasons.append(
+                "the batches are those of a generator seeded with a number that anybody would try "
+                "first: who knows it knows who was in which batch"
+            )
+
+
+def _file(
+    index: int, evidence: LoopEvidence, charge: Spend, batches: Batches, draws: _Draws,
+    reasons: list[str],
+) -> None:  # fmt: skip
+    if evidence.rows is None:
+        raise UnverifiedError("which records each batch held is not recorded")
+    if charge.records > _MOST_RECORDS:
+        raise UnverifiedError("there are too many records to count how often each was used")
+    where = f"file {index}"
+    sizes = np.diff(evidence.row_offsets)
+    if evidence.rows.max(initial=0) >= charge.records:
+        reasons.append(f"{where}: a batch names a record that does not exist")
+        return
+    if np.any(sizes != evidence.batch_size[0]):
+        reasons.append(
+            f"{where}: a step has not as many gradients as its batch has records (records left "
+            "out, or used twice)"
+        )
+    used = np.bincount(evidence.rows, minlength=charge.records)
+    batches.add(where, charge, sizes[None].ravel(), used, reasons)
+    for start, stop in pairwise(evidence.row_offsets):
+        draws.add(evidence.rows[start:stop], evidence.attachment)
+
+
+def _judge_sampling(bundle: Bundle) -> Judgement:
+    header, reasons = bundle.header, list[str]()
+    sampling = header.sampling or ""
+    if sampling not in LAWS:
+        raise UnverifiedError(f"nothing is known of the sampler {sampling[:40]!r}")
+    charges = last_spends(bundle.readable_ledger.spends)
+    batches = Batches(sampling)
+    draws = _Draws(header.records[0], header.sampling_rate or 1.0)
+    end = bundle.loop_end()
+    unused, skipped = end.unused, end.skipped
+    unreadable: list[str] = []
+    for index, evidence in bundle.loop_rounds():
+        charge = charges.get((index, 0))
+        if charge is None:
+            raise UnverifiedError(f"file {index}: was never charged")
+        unused += int(evidence.unused.sum())
+        skipped += int(evidence.skipped.sum())
+        try:
+            _file(index, evidence, charge, batches, draws, reasons)
+        except UnverifiedError as error:
+            unreadable.append(str(error))
+    if unused:
+        reasons.append(_LOOKED_AT)
+    if skipped:
+        reasons.append(_PASSED_OVER)
+    private: dict[str, object] = {"looked_at": unused, "passed_over": skipped}
+    private |= batches.judge(reasons) if batches.steps else {}
+    if not unreadable:
+        draws.judge(reasons)
+    return conclude(
+        f"batches of {batches.steps} steps: {LAWS[sampling]}; every batch drawn became one noised "
+        "step, of all of its records; no batch was drawn twice, and none is that of a usual seed",
+        reasons,
+        unreadable,
+        details={"steps": batches.steps},
+        private=private,
+        power=batches.power() if batches.steps else "none",
+    )
+
+
+SAMPLING = Check(
+    name="sampling",
+    title="Were the batches drawn as the accounting takes for granted?",
+    units=(LOOP,),
+    place=35,
+    meaning="If it fails, batches were not drawn, or not used, as the stated loss takes for "
+    "granted.",
+    claim="Each step's batch is a fresh Poisson draw of the records at the rate that is accounted, "
+    "and each batch that is drawn becomes one noised step.",
+    tolerance="Exact binomial test of the mean size, a test of the sizes' scatter, and a bound on "
+    "how often records repeat between batches, together at most one false alarm in 1000 correct "
+    "loops (Bonferroni); equal batches where chance makes any in fewer than one loop in a million",
+    power="shuffled epochs that pose as Poisson draws",
+    limits="Batches are seen where the data loader draws them and counted where gradients are "
+    "clipped. Records that the program looked up by another way than the loader are not seen; nor "
+    "are batches that worker processes had drawn ahead when the loop ended.",
+    rule=_judge_sampling,
+)
+register(SAMPLING)
+
+
+# Sums of float32 in another order, and the 1e-6 that Opacus adds to every norm.
+_SUMS = 2e-3
+_EXTREME = (
+    "scaled by 1e30", "plus infinity", "not a number", "one coordinate infinite", "minus 1e38",
+)  # fmt: skip
+UNGUARDED_UPDATE = (
+    "a client whose update is not finite is not left out: it would make the model not finite, "
+    "which tells that it was there"
+)
+UNTRAINED = "how a client comes to its update was not looked at"
+UNGUARDED = (
+    "a record whose gradient is not finite is not left out: it would make the model not finite, "
+    "which tells that it was there"
+)
+_OF_RECORDS = (
+    "the clipped sums of {steps} steps are those that the recorder computes of the records' "
+    "own gradients at sampled coordinates; and synthetic neighbouring batches, records that "
+    "must be clipped among them, move the sum of the loop's own model and optimiser by at most "
+    "C where a record is added and by 2C where one is replaced"
+)
+
+
+def _sums(index: int, evidence: LoopEvidence, charge: Spend, reasons: list[str]) -> None:
+    clip, where = charge.clipping_norm, f"file {index}"
+    if np.any(evidence.nonfinite):
+        reasons.append(f"{where}: a record's gradient is not finite")
+        return
+    apart = np.linalg.norm(evidence.clean - evidence.expected, axis=1)
+    size = np.linalg.norm(evidence.expected, axis=1)
+    if not np.all(apart <= _SUMS * (clip + size)):
+        reasons.append(
+            f"{where}: the sum is not that of this step's records, each clipped to C over all "
+            "trained parameters (another norm, parameters left out of it, or sums of earlier steps)"
+        )
+    longest = np.sqrt(evidence.clean_sum_squares[0].sum(axis=1))
+    if np.any(longest > evidence.batch_size[0] * clip * (1.0 + TOLERANCE) + clip * TOLERANCE):
+        reasons.append(f"{where}: the sum is longer than its records, clipped to C, allow")
+
+
+def _finite(probe: ProbeResults) -> tuple[ProbeResults, bool]:
+    """The probe without extreme records whose sums are not finite, and whether there were any."""
+    finite = np.isfinite(probe.difference_norm)
+    finite &= np.isfinite(probe.norm_with) & np.isfinite(probe.norm_without)
+    extreme = np.asarray([any(kind in name for kind in _EXTREME) for name in probe.names])
+    kept = finite | ~extreme
+    rows = np.flatnonzero(kept)
+    return (
+        replace(
+            probe,
+            names=tuple(probe.names[row] for row in rows),
+            kinds=tuple(probe.kinds[row] for row in rows),
+            batch_size=probe.batch_size[rows],
+            difference_norm=probe.difference_norm[rows],
+            norm_with=probe.norm_with[rows],
+            norm_without=probe.norm_without[rows],
+        ),
+        bool(np.any(~kept)),
+    )
+
+
+def _judge_sensitivity(bundle: Bundle) -> Judgement:
+    charges = last_spends(bundle.readable_ledger.spends)
+    reasons: list[str] = []
+    steps = clipped = norms = 0
+    for index, evidence in bundle.loop_rounds():
+        charge = charges.get((index, 0))
+        if charge is None:
+            raise UnverifiedError(f"file {index}: was never charged")
+        _sums(index, evidence, charge, reasons)
+        steps += evidence.batch_size.shape[1]
+        norms += len(evidence.raw_norms)
+        clipped += int(np.count_nonzero(evidence.raw_norms > charge.clipping_norm))
+    details: dict[str, object] = {"steps": steps}
+    unreadable: list[str] = []
+    of_clients = bundle.header.of_clients
+    beside: tuple[str, ...] = (UNTRAINED,) if of_clients else ()
+    try:
+        whole = bundle.probe_results()
+        probe, dropped = _finite(whole)
+        last = max(charges.values(), key=lambda spend: spend.line)
+        one = "client" if of_clients else "record"
+        details["probe"] = judge_probe(probe, last.clipping_norm, one, reasons)
+        if dropped:
+            beside = (*beside, UNGUARDED_UPDATE if of_clients else UNGUARDED)
+        if of_clients and set(UPDATE_KINDS) - set(whole.kinds):
+            unreadable.append("the probe is not one of whole updates")
+        elif not of_clients and not {ADDED, NOT_DRAWN, ABSENT, ELSEWHERE} <= set(probe.kinds):
+            unreadable.append("the probe is not one of whole steps")
+        reach = probe.difference_norm[[kind not in (ADDED, ELSEWHERE) for kind in probe.kinds]]
+        if not np.any(reach > 0.5 * last.clipping_norm):
+            unreadable.append("no probe record had to be clipped, so clipping was not exercised")
+    except AuditError as error:
+        unreadable.append(f"no results of the active probe ({error})")
+    if of_clients:
+        passed = (
+            f"the clipped sums of {steps} rounds are those that the recorder computes of the "
+            "clients' own updates at sampled coordinates; and synthetic updates, some that must be "
+            "clipped among them, move the program's own sum by at most C"
+        )
+    else:
+        passed = _OF_RECORDS.format(steps=steps)
+    return conclude(
+        passed,
+        reasons,
+        unreadable,
+        details=details,
+        private={"records_used": norms, "share_clipped": clipped / norms if norms else None},
+        qualifications=beside,
+    )
+
+
+SENSITIVITY = Check(
+    name="sensitivity",
+    title="Does one record move the clipped sum by no more than the noise is made for?",
+    units=(LOOP,),
+    place=40,
+    meaning="If it fails, one record can weigh more than the noise was made to hide.",
+    claim="Each record's whole gradient is clipped to norm C over all trained parameters, on "
+    "itself alone, and the sum is that of the step's records.",
+    tolerance="2e-3 of C and of the sum, for sums of float32 in another order and the 1e-6 that "
+    "Opacus adds to each norm; 1e-4 of C for the probe. Not a statistical test: no false alarms "
+    "but by rounding.",
+    power="clipping of a batch's mean or sum, or of a part of the parameters; sums of earlier "
+    "steps that were not cleared; a record that moves how others are read (batch statistics)",
+    limits="Under ghost clipping no record's gradient is ever there, so that the recorder takes "
+    "clipped gradients from the second backward pass: whether they are clipped rightly is then for "
+    "the probe alone to say. The probe asks with one tensor of numbers, or of tokens, and one "
+    "label a record; a model that reads anything else is NOT VERIFIED. Where whole clients are "
+    "protected, a record is a client, its gradient the client's update, and the probe asks with "
+    "made-up updates. Sums are compared at sampled coordinates.",
+    rule=_judge_sensitivity,
+)
+register(SENSITIVITY)
+
 
 # float32: a few roundings of the parameter, and of the update, whose quotients are worse.
 _ROUNDING, _UPDATE = 2.0**-21, 2e-4
@@ -97,7 +395,7 @@ def _moved(
             return
 
 
-def _judge(bundle: Bundle) -> Judgement:
+def _judge_steps(bundle: Bundle) -> Judgement:
     producer = bundle.header.producer
     rule = producer.optimizer if producer is not None else ""
     reasons: list[str] = []
@@ -160,6 +458,6 @@ STEPS = Check(
     limits="A checksum is a sum of bits, which an accident does not leave as it was and a forger "
     "can. Between two attachments parameters may be replaced, as a server's average replaces "
     "them: that it does so by released values is not seen.",
-    rule=_judge,
+    rule=_judge_steps,
 )
 register(STEPS)

@@ -27,7 +27,7 @@ from audit.accounting.budget import (
 from audit.accounting.comparison import AtFineness, Comparison, profile_fault
 from audit.accounting.sampling import cost_of, most_spent
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
-from audit.checks.shared.compared import judgement_on
+from audit.checks.shared.claimed import judgement_on
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger

@@ -12,19 +12,18 @@ from typing import Any
 from audit.accounting.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, conclude, register
 from audit.checks.record.accounting import histories
-from audit.checks.shared import adaptive
 from audit.checks.shared.agreement import (
     agree_on_unit,
+    budget_faults,
     claimed_delta,
     differs,
     divisor_fault,
+    limit_faults,
     number_faults,
     target_fault,
     word_faults,
 )
-from audit.checks.shared.epsilon_limit import limit_faults
-from audit.checks.shared.shared_budget import budget_faults
-from audit.checks.shared.tuning import trial_faults
+from audit.checks.shared.claimed import trial_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -178,6 +177,22 @@ def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         reasons.append("the claim's adjacency is not the header's")
 
 
+def _adaptation(
+    spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list[str]
+) -> None:
+    """A rule that adapts is declared, and did in each round what it says."""
+    declared = {"noise_decay", "local_iterations"} & fields.mapping(spec, "algorithm").keys()
+    if header.adaptation is None and not declared:
+        return
+    # Loaded for runs of such a rule alone.
+    from audit.checks.shared import adaptive
+
+    adaptive.declared(spec, header, reasons)
+    if header.adaptation is not None:
+        adaptive.turns(spec, ledger, header, reasons)
+        adaptive.affordable(spec, ledger, header, reasons)
+
+
 def _adapted(header: Header) -> str:
     if header.adaptation is None:
         return ""
@@ -198,10 +213,7 @@ def _judge(bundle: Bundle) -> Judgement:
                 reasons.append("the claim of a run without privacy is not none")
         else:
             _charges(ledger, header, reasons)
-            adaptive.declared(spec, header, reasons)
-            if header.adaptation is not None:
-                adaptive.turns(spec, ledger, header, reasons)
-                adaptive.affordable(spec, ledger, header, reasons)
+            _adaptation(spec, ledger, header, reasons)
             _delta(ledger, header, reasons)
             _said(ledger.claim or {}, header, reasons)
             target_fault(spec, ledger, "server", reasons)

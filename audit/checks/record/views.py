@@ -30,15 +30,16 @@ from audit.accounting.sampling import MostSpent, largest_share, most_spent, part
 from audit.accounting.selection import selection_cost
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import histories
-from audit.checks.shared.compared import judgement_on
-from audit.checks.shared.drawn_partition import names_people
-from audit.checks.shared.second_library import (
+from audit.checks.shared.claimed import (
     NOT_RECORDED,
+    claimed_selection,
     due_of_records,
+    judgement_on,
+    law_of,
     number_faults,
     rounds_that_fit,
 )
-from audit.checks.shared.tuning import claimed_selection, law_of
+from audit.checks.shared.drawn_partition import names_people
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
-from audit.reading.client_evidence import UpdateRound
 from audit.reading.ledger_lines import (
     MOST_COORDINATES,
     Sparsification,
@@ -28,6 +27,9 @@ from audit.reading.ledger_lines import (
 )
 from audit.untrusted.archives import Floats, Integers
 from audit.untrusted.fields import FieldError
+
+if TYPE_CHECKING:
+    from audit.reading.client_evidence import UpdateRound
 
 
 @dataclass(frozen=True)

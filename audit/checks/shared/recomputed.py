@@ -10,12 +10,12 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
-from audit.reading.client_evidence import UpdateRound
 from audit.reading.evidence import RoundEvidence
 from audit.reading.ledger import Round
 from audit.reading.ledger_lines import RoundSpend, Spend, read_spend
@@ -27,6 +27,9 @@ from audit.reexecution import (
     RoundAgain,
     UpdateAgain,
 )
+
+if TYPE_CHECKING:
+    from audit.reading.client_evidence import UpdateRound
 
 # Unit roundoff of float32, and what a handful of float64 roundings can add to it.
 UNIT = 2.0**-24 * (1.0 + 2.0**-20)
@@ -122,7 +125,7 @@ def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recompute
         tally.reasons.append(f"{where}: its clients are not those that the key draws")
     if again.whole:
         _server(bundle, where, item, again, same, tally)
-    if again.release is not None and isinstance(evidence, UpdateRound):
+    if again.release is not None and not isinstance(evidence, RoundEvidence):
         _release(bundle, where, again.release, evidence, tally)
     for part in again.participations:
         name = f"{where}, client {part.client}"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from audit.checks import disclosure, publication, weights
-from audit.checks.publication import _proportional
+from audit.checks import disclosure, weights
+from audit.checks.weights import _proportional
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from tests.audit.checks.opened import changed, judged, says
@@ -43,7 +43,7 @@ def test_a_number_tells_of_participants_that_is_a_multiple_of_them(
 def metrics(bundle: Bundle, lines: list[Any], monkeypatch: pytest.MonkeyPatch) -> Bundle:
     """The run with other lines of metrics.jsonl."""
     raw = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
-    for module in (publication, disclosure):
+    for module in (weights, disclosure):
         read = module.read_bytes
 
         def instead(root: Any, name: str, limit: int, read: Any = read) -> bytes:
@@ -92,7 +92,7 @@ def test_metrics_that_cannot_be_read_are_not_verified(
             raise UntrustedFileError("metrics.jsonl", "is not there")
         return raw
 
-    for module in (publication, disclosure):
+    for module in (weights, disclosure):
         monkeypatch.setattr(module, "read_bytes", instead)
     assert says(of_clients, "publication") == (
         "NOT VERIFIED",
@@ -142,12 +142,12 @@ def test_a_difference_of_all_that_is_allowed_is_still_a_multiple(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A factor of 2 leaves 1 at either value, of which the larger is 4.
-    monkeypatch.setattr(publication, "_EXACT", 0.25)
+    monkeypatch.setattr(weights, "_EXACT", 0.25)
     assert _proportional([1.0, 3.0], [1, 1]) is False
     assert _proportional([4.0, 4.0, 4.0], [1, 2, 3]) is False
-    monkeypatch.setattr(publication, "_EXACT", 0.5)
+    monkeypatch.setattr(weights, "_EXACT", 0.5)
     assert _proportional([4.0, 4.0, 4.0], [1, 2, 3]) is True
-    monkeypatch.setattr(publication, "_EXACT", 0.4999)
+    monkeypatch.setattr(weights, "_EXACT", 0.4999)
     assert _proportional([4.0, 4.0, 4.0], [1, 2, 3]) is False
 
 
@@ -155,12 +155,12 @@ def test_empty_lines_and_further_names_change_nothing_of_the_traffic(
     of_clients: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lines(raw: bytes) -> Bundle:
-        read = publication.read_bytes
+        read = weights.read_bytes
 
         def instead(root: Any, name: str, limit: int) -> bytes:
             return raw if name == "metrics.jsonl" else read(root, name, limit)
 
-        monkeypatch.setattr(publication, "read_bytes", instead)
+        monkeypatch.setattr(weights, "read_bytes", instead)
         return of_clients
 
     text = b'{"round":1,"bytes_up":5,"bytes_down":5,"zebras":1}\n\n  \n'

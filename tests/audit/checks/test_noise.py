@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from audit.checks import base, noise
-from audit.checks.shared import single_noise
 from audit.reading.bundle import Bundle, open_bundle
 from audit.statistics.intervals import FALSE_ALARM, chi_square_interval
 from tests.audit.checks.opened import changed, judged, says
@@ -69,70 +68,70 @@ def extreme(name: str) -> Fake:
             "the sampled noise does not have the shape of the",
         ),
         (
-            single_noise,
+            noise,
             "coincidence_p_value",
             lambda value: lambda *_: value,
             FALSE_ALARM * SHARES["grain"],
             "values of the noise repeat themselves: a coarse grid, or a table, made it",
         ),
         (
-            single_noise,
+            noise,
             "halves_p_value",
             lambda value: lambda *_: value,
             FALSE_ALARM * SHARES["drift"] / 2,
             "the noise of the first rounds has another scale than that of the last",
         ),
         (
-            single_noise,
+            noise,
             "silent_p_values",
             lambda value: lambda silent, _: (np.ones(len(silent)), value),
             FALSE_ALARM * SHARES["silent"] / 2,
             "over the run, some coordinates carry no noise at all",
         ),
         (
-            single_noise,
+            noise,
             "coordinate_p_values",
             spread("low"),
             FALSE_ALARM * SHARES["coordinate"] / 3,
             "some coordinates get too little noise, over all releases of the run",
         ),
         (
-            single_noise,
+            noise,
             "coordinate_p_values",
             spread("high"),
             FALSE_ALARM * SHARES["coordinate"] / 3,
             "some coordinates get too much noise, over all releases of the run",
         ),
         (
-            single_noise,
+            noise,
             "coordinate_p_values",
             spread("shape"),
             FALSE_ALARM * SHARES["coordinate"] / 3,
             "coordinates do not get equal amounts of noise",
         ),
         (
-            single_noise,
+            noise,
             "extremes",
             extreme("too_small"),
             FALSE_ALARM * SHARES["tail"] / 4,
             "the noise has no tails: its largest values are too small",
         ),
         (
-            single_noise,
+            noise,
             "extremes",
             extreme("lightness"),
             FALSE_ALARM * SHARES["tail"] / 4,
             "the noise has no tails: its largest values are too small",
         ),
         (
-            single_noise,
+            noise,
             "extremes",
             extreme("too_large"),
             FALSE_ALARM * SHARES["tail"] / 4,
             "the noise has values that are too large for a Gaussian",
         ),
         (
-            single_noise,
+            noise,
             "extremes",
             extreme("shape"),
             FALSE_ALARM * SHARES["tail"] / 4,
@@ -492,10 +491,10 @@ def test_values_are_alike_by_chance_within_the_rounding_of_float32_to_the_larges
         asked.append(resolution)
         return 1.0
 
-    monkeypatch.setattr(single_noise, "coincidence_p_value", p_value)
+    monkeypatch.setattr(noise, "coincidence_p_value", p_value)
     one = replace(table([[1.0], [1.0]], [[4], [4]]), clean=np.array([3.0, 5.0]))
     for narrow in (True, False):
-        single_noise.granularity(replace(one, narrow=narrow), np.zeros((2, 4)), 0.01, [])
+        noise.granularity(replace(one, narrow=narrow), np.zeros((2, 4)), 0.01, [])
     assert asked == [5.0 * 2.0**-23, 0.0]
 
 
@@ -528,11 +527,9 @@ def test_a_tail_at_its_share_leaves_an_odd_shape_to_be_told(
 
     def said(value: float) -> list[str]:
         values = {"low": 1.0, "high": 1.0, "shape": share * 0.99, at: value}
-        monkeypatch.setattr(
-            single_noise, "coordinate_p_values", lambda *_: SimpleNamespace(**values)
-        )
+        monkeypatch.setattr(noise, "coordinate_p_values", lambda *_: SimpleNamespace(**values))
         reasons: list[str] = []
-        single_noise.coordinates((np.ones(3), np.ones(3, np.int64)), 0.03, reasons)
+        noise.coordinates((np.ones(3), np.ones(3, np.int64)), 0.03, reasons)
         return reasons
 
     odd = "coordinates do not get equal amounts of noise"

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from audit.auditor import audit_run
-from audit.checks import Judgement, reexecution
+from audit.checks import Judgement
 from audit.checks.reexecution import WORD, _conclude, _power, chances, passing, percent, said
+from audit.checks.shared import recomputed
 from audit.checks.shared.recomputed import Recomputed, _clean, _clipping
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle, open_bundle
@@ -115,7 +116,7 @@ def test_a_round_that_the_auditor_cannot_judge_is_told_and_never_passed(
             raise UnverifiedError("round 3: nobody knows")
         tally.participations += 1
 
-    monkeypatch.setattr(reexecution, "judge_round", judge_round)
+    monkeypatch.setattr(recomputed, "judge_round", judge_round)
     finding = found(run, lambda one: one)
     assert finding.verdict is Verdict.NOT_VERIFIED
     assert finding.measurement.endswith("could be computed again; round 3: nobody knows")

@@ -16,10 +16,10 @@ from audit.checks import (
     checks_of,
     disclosure,
     initial_weights,
+    integrity,
     noise,
     participation,
     partition,
-    publication,
     randomness,
     reexecution,
     register,
@@ -29,7 +29,7 @@ from audit.checks import (
     weights,
 )
 from audit.checks.base import Check, Judgement, conclude, listed
-from audit.checks.record import accounting, integrity, spec_conformance, uploads, views
+from audit.checks.record import accounting, spec_conformance, uploads, views
 from audit.reading.units import CLIENT, EVERY_UNIT, LOOP, NONE, RECORD
 from audit.verdict import Severity, Verdict
 
@@ -116,7 +116,7 @@ def test_each_question_stands_in_the_file_that_is_named_after_it():
     named = {
         "canaries": canaries.CANARIES, "disclosure": disclosure.DISCLOSURE,
         "noise-scale": noise.NOISE, "participation": participation.PARTICIPATION,
-        "partition": partition.PARTITION, "publication": publication.PUBLICATION,
+        "partition": partition.PARTITION, "publication": weights.PUBLICATION,
         "randomness": randomness.RANDOMNESS, "reexecution": reexecution.REEXECUTION,
         "second-moment": second_moment.SECOND_MOMENT, "sensitivity": sensitivity.SENSITIVITY,
         "outside-budget": unaccounted_processing.UNACCOUNTED_PROCESSING,

@@ -10,7 +10,7 @@ import pytest
 from audit.accounting.comparison import Comparison
 from audit.accounting.registry import Range
 from audit.accounting.selection import Law
-from audit.checks.shared.tuning import (
+from audit.checks.shared.claimed import (
     UNACCOUNTED,
     claimed_selection,
     law_of,

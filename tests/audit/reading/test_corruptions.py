@@ -14,7 +14,7 @@ import pytest
 
 from audit import audit_run
 from audit.__main__ import main, render
-from audit.checks.shared.completeness import UNATTESTED
+from audit.checks.integrity import UNATTESTED
 from audit.verdict import Verdict
 from tests.audit.corruptions import ENVELOPE, attest, copy, corrupt
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run

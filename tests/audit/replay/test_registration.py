@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
+import audit.replay
 from audit import audit_run
 from audit.errors import UnverifiedError
-from audit.replay import find_applied_mean, find_replay, register, registration
+from audit.replay import OWN, find_applied_mean, find_replay, register
 from audit.verdict import Verdict
 from tests.audit.synthetic_run import Settings, build_run, rewrite_spec
 
@@ -21,9 +23,8 @@ REGISTERS = GOOD + "\nfrom audit.replay import register\n\nregister('my-fedavg',
 def installed(tmp_path, monkeypatch):
     """Installs a package with one entry point, as a file of metadata on the path."""
     monkeypatch.syspath_prepend(tmp_path / "site")
-    registration.own_algorithms()
-    monkeypatch.setattr(registration, "_REPLAYS", dict(registration._REPLAYS))
-    monkeypatch.setattr(registration, "_APPLY_THE_MEAN", set(registration._APPLY_THE_MEAN))
+    monkeypatch.setattr(audit.replay, "_BROUGHT", {})
+    monkeypatch.setattr(audit.replay, "_BROUGHT_MEANS", set())
 
     def install(code, name="my-fedavg", value="{}:REPLAY", package="mine"):
         folder = tmp_path / "site" / f"{package}-1.2.dist-info"
@@ -83,6 +84,13 @@ def test_a_replay_that_cannot_be_had_is_not_verified_and_told(code, says, instal
     finding = uploads_of(tmp_path)
     assert finding.verdict is Verdict.NOT_VERIFIED
     assert says in finding.measurement
+
+
+def test_each_file_has_the_replays_that_are_said_to_be_in_it():
+    for file in set(OWN.values()):
+        own = import_module(f"audit.replay.{file}").REPLAYS
+        assert set(own) == {name for name, where in OWN.items() if where == file}
+        assert all(find_replay(name).replay is replay for name, replay in own.items())
 
 
 def test_no_package_stands_in_for_a_replay_of_the_auditors_own(installed):

@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from audit import audit_run
 from audit.reading import exchanges
-from audit.replay import find_replay, own_algorithms
+from audit.replay import OWN, OWN_MEANS, find_replay
 from audit.replay.base import (
     UPDATE,
     Conditions,
@@ -70,12 +70,12 @@ SECTIONS = [
 
 
 def test_every_algorithm_that_protects_records_has_a_replay():
-    assert own_algorithms()[0] == set(RECORD_LEVEL)
+    assert OWN.keys() == set(RECORD_LEVEL)
 
 
 def test_every_algorithm_that_protects_clients_is_known():
     client_level = {name for name, entry in ALGORITHMS.items() if "client" in entry.units}
-    assert own_algorithms()[1] >= client_level
+    assert client_level <= OWN_MEANS
 
 
 class Noting(worlds.Oracle):
@@ -323,8 +323,8 @@ def test_a_ledger_without_digests_is_not_verified(tmp_path):
 
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_an_algorithm_without_a_replay_is_not_verified_and_named(unit, tmp_path, monkeypatch):
-    known = (frozenset(), frozenset())
-    monkeypatch.setattr("audit.replay.registration.own_algorithms", lambda: known)
+    monkeypatch.setattr("audit.replay.OWN", {})
+    monkeypatch.setattr("audit.replay.OWN_MEANS", frozenset())
     if unit == "record":
         run = build_run(tmp_path / "run", Settings(algorithm="dp-fedavg"))
     else:

@@ -59,7 +59,7 @@ def test_a_later_audit_leaves_it_as_it_was_filed(case: RunDirectory, capsys) -> 
 
 def test_a_failure_is_not_audited_away(case: RunDirectory, monkeypatch) -> None:
     monkeypatch.setattr(
-        "audit.checks.reexecution.judge_round",
+        "audit.checks.shared.recomputed.judge_round",
         lambda *given: given[-1].reasons.append("a lie was found"),
     )
     assert call("audit", str(case.path), "--replay", "1", "--write") == 1

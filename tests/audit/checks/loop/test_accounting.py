@@ -12,7 +12,8 @@ from audit.accounting.budget import Budget, Steps, budget
 from audit.accounting.comparison import Comparison
 from audit.accounting.registry import Range
 from audit.checks import checks_of
-from audit.checks.loop.accounting import _counted, _judge, _stated, over_steps
+from audit.checks.loop.ledger import _counted, _stated, over_steps
+from audit.checks.loop.ledger import _judge_accounting as _judge
 from audit.errors import UnverifiedError
 from audit.reading.ledger_lines import Spend
 from audit.reading.units import LOOP
@@ -222,4 +223,4 @@ def test_a_damaged_claim_is_a_reason_and_one_without_a_number_is_not_verified() 
 
 def test_the_check_is_asked_of_loops_by_its_name() -> None:
     (check,) = (one for one in checks_of(LOOP) if one.name == "accounting")
-    assert check.rule.__module__ == "audit.checks.loop.accounting"
+    assert check.rule.__module__ == "audit.checks.loop.ledger"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from audit.checks import checks_of
-from audit.checks.loop import integrity
-from audit.checks.loop.integrity import _evidence, _rounds
+from audit.checks.loop import ledger as loop_ledger
+from audit.checks.loop.ledger import _evidence, _rounds
 from audit.errors import UntrustedFileError
 from audit.reading.units import LOOP
 
@@ -38,7 +38,9 @@ def faults(
     monkeypatch: pytest.MonkeyPatch, spends: Sequence[Any] = SPENDS, rounds: Sequence[Any] = ROUNDS,
     resumes: tuple[Any, ...] = (), clients: int = 1,
 ) -> list[str]:  # fmt: skip
-    monkeypatch.setattr(integrity, "sequence_faults", lambda _, reasons: reasons.append("in order"))
+    monkeypatch.setattr(
+        loop_ledger, "sequence_faults", lambda _, reasons: reasons.append("in order")
+    )
     ledger: Any = SimpleNamespace(spends=spends, rounds=rounds, resumes=resumes)
     header: Any = SimpleNamespace(clients=clients)
     reasons: list[str] = []
@@ -124,4 +126,4 @@ def test_each_file_has_as_many_steps_as_the_ledger_says() -> None:
 
 def test_the_check_is_asked_of_loops_by_its_name() -> None:
     (check,) = (one for one in checks_of(LOOP) if one.name == "integrity")
-    assert check.rule.__module__ == "audit.checks.loop.integrity"
+    assert check.rule.__module__ == "audit.checks.loop.ledger"

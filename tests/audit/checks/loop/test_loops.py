@@ -14,12 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.checks.loop import beside
-from audit.checks.loop.accounting import over_steps
-from audit.checks.loop.beside import NOT_LOOKED_AT, NOT_SECURE, WORD
-from audit.checks.loop.sampling import _LOOKED_AT, _PASSED_OVER, _Draws
-from audit.checks.loop.sensitivity import UNGUARDED, UNGUARDED_UPDATE, UNTRAINED
-from audit.checks.loop.steps import RULES, _Settings, _State
+from audit.checks.loop import ledger as loop_ledger
+from audit.checks.loop.ledger import NOT_COMPUTED_AGAIN, NOT_LOOKED_AT, NOT_SECURE, over_steps
+from audit.checks.loop.steps import (
+    _LOOKED_AT,
+    _PASSED_OVER,
+    RULES,
+    UNGUARDED,
+    UNGUARDED_UPDATE,
+    UNTRAINED,
+    _Draws,
+    _Settings,
+    _State,
+)
 from audit.checks.randomness import SEEDED
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
@@ -827,7 +834,7 @@ def test_adam_and_adamw_are_replayed_as_their_papers_have_them(decoupled: bool) 
 
 
 def test_what_cannot_be_judged_of_a_loop_is_said_by_name(loop: Bundle) -> None:
-    for name, said in (("reexecution", WORD), ("outside-budget", NOT_LOOKED_AT)):
+    for name, said in (("reexecution", NOT_COMPUTED_AGAIN), ("outside-budget", NOT_LOOKED_AT)):
         found = judged(loop, name)
         assert (found.verdict, found.measurement) == (Verdict.NOT_VERIFIED, said)
         assert (found.qualifications, found.severity) == ((said,), Severity.THEORETICAL)
@@ -841,13 +848,13 @@ def test_the_generator_is_judged_by_its_seed_and_by_what_it_is_said_to_be(
         found = judged(changed(loop, header={"producer": producer}), "randomness")
         assert (found.verdict, found.measurement) == (Verdict.NOT_VERIFIED, NOT_SECURE)
         assert (found.qualifications, found.severity) == ((NOT_SECURE,), Severity.THEORETICAL)
-    monkeypatch.setattr(beside, "drawn_again", lambda _: "torch, seed 0")
+    monkeypatch.setattr(loop_ledger, "drawn_again", lambda _: "torch, seed 0")
     assert says(loop, "randomness") == ("FAIL", SEEDED)
 
     def unreadable(_: Bundle) -> str:
         raise UnverifiedError("file 0 is missing")
 
-    monkeypatch.setattr(beside, "drawn_again", unreadable)
+    monkeypatch.setattr(loop_ledger, "drawn_again", unreadable)
     assert says(loop, "randomness") == (
         "NOT VERIFIED",
         "whether the noise is that of a usual seed: file 0 is missing",

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from audit.checks import checks_of
-from audit.checks.loop.promise import _divisors, _judge
+from audit.checks.loop.ledger import _divisors
+from audit.checks.loop.ledger import _judge_promise as _judge
 from audit.errors import UntrustedFileError
 from audit.reading.ledger_lines import Spend
 from audit.reading.units import LOOP
@@ -187,4 +188,4 @@ def test_evidence_that_cannot_be_read_leaves_the_divisors_unverified() -> None:
 
 def test_the_check_is_asked_of_loops_by_its_name() -> None:
     (check,) = (one for one in checks_of(LOOP) if one.name == "promise")
-    assert check.rule.__module__ == "audit.checks.loop.promise"
+    assert check.rule.__module__ == "audit.checks.loop.ledger"

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from audit.checks import checks_of
-from audit.checks.loop import sampling
-from audit.checks.loop.sampling import _Draws, _file, _judge
+from audit.checks.loop import steps
+from audit.checks.loop.steps import _Draws, _file
+from audit.checks.loop.steps import _judge_sampling as _judge
 from audit.errors import UnverifiedError
 from audit.reading.ledger_lines import Spend
 from audit.reading.loop_evidence import LoopEnd
@@ -40,7 +41,7 @@ def test_equal_batches_are_told_where_chance_makes_any_more_rarely(
     for number in range(batches):
         draws.add(np.array([max(number, 1)]), 0)
     for share, said in ((1.0 + 1e-9, [AGAIN]), (1.0 - 1e-9, [])):
-        monkeypatch.setattr(sampling, "_BY_CHANCE", chance * share)
+        monkeypatch.setattr(steps, "_BY_CHANCE", chance * share)
         assert told(draws) == said
 
 
@@ -56,7 +57,7 @@ def test_batches_that_are_equal_in_one_loop_of_a_million_are_told(
     # 2^-20 is a little less than a millionth, 2^-19 is not.
     assert told(twice(20)) == [AGAIN]
     assert told(twice(19)) == []
-    monkeypatch.setattr(sampling, "_BY_CHANCE", 2.0**-20)
+    monkeypatch.setattr(steps, "_BY_CHANCE", 2.0**-20)
     assert told(twice(20)) == []
     # An epoch in order, drawn whole: equal batches are what it always has.
     whole = _Draws(150, 1.0)
@@ -85,7 +86,7 @@ def test_the_first_batch_of_each_attachment_is_held_against_usual_seeds(
         asked.append((rows.tolist(), records, rate))
         return bool(rows[0] == 7)
 
-    monkeypatch.setattr(sampling, "seeded_batch", seeded)
+    monkeypatch.setattr(steps, "seeded_batch", seeded)
     draws = _Draws(60, 0.25)
     for first, attachment in ((3, 1), (7, 1), (2, 0), (8, 0), (1, 1)):
         draws.add(np.array([first, 0]), attachment)
@@ -206,7 +207,7 @@ def test_batches_without_a_step_are_added_up_over_all_files_and_the_end() -> Non
     assert (found.private["looked_at"], found.private["passed_over"]) == (15, 150)
     assert found.details == {"steps": 4}
     assert found.verdict.value == "FAIL"
-    assert found.measurement == f"{sampling._LOOKED_AT}; {sampling._PASSED_OVER}"
+    assert found.measurement == f"{steps._LOOKED_AT}; {steps._PASSED_OVER}"
 
 
 def test_a_loop_whose_batches_are_not_known_has_no_power() -> None:
@@ -232,7 +233,7 @@ def test_without_a_rate_all_records_may_be_in_every_batch(monkeypatch: pytest.Mo
         def judge(self, reasons: list[str]) -> None:
             """Nothing is wrong."""
 
-    monkeypatch.setattr(sampling, "_Draws", Draws)
+    monkeypatch.setattr(steps, "_Draws", Draws)
     for rate in (None, 0.25):
         _judge(a_loop([a_file([[0], [1]])], sampling_rate=rate))
     assert made == [(5, 1.0), (5, 0.25)]

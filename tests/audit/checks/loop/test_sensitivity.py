@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from audit.checks import checks_of
-from audit.checks.loop.sensitivity import (
+from audit.checks.loop.steps import (
     UNGUARDED,
     UNGUARDED_UPDATE,
     UNTRAINED,
     _finite,
-    _judge,
     _sums,
+)
+from audit.checks.loop.steps import (
+    _judge_sensitivity as _judge,
 )
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
@@ -261,4 +263,4 @@ def test_a_probe_of_which_nothing_is_finite_exercised_nothing() -> None:
 
 def test_the_check_is_asked_of_loops_by_its_name() -> None:
     (check,) = (one for one in checks_of(LOOP) if one.name == "sensitivity")
-    assert check.rule.__module__ == "audit.checks.loop.sensitivity"
+    assert check.rule.__module__ == "audit.checks.loop.steps"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from audit.checks import checks_of
-from audit.checks.loop.steps import RULES, _judge, _moved, _Settings, _State
+from audit.checks.loop.steps import RULES, _moved, _Settings, _State
+from audit.checks.loop.steps import _judge_steps as _judge
 from audit.reading.loop_evidence import SETTINGS
 from audit.reading.units import LOOP
 

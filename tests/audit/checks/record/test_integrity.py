@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.checks.record import integrity
-from audit.checks.shared.completeness import UNATTESTED
+from audit.checks import integrity
+from audit.checks.integrity import UNATTESTED
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.ledger import Fault, Ledger, Resume
@@ -437,7 +437,7 @@ def test_a_charge_of_the_round_that_was_cut_off_by_the_limit_of_steps_has_no_end
         spends=[replace(first, round=index) for index in range(5)],
     )  # fmt: skip
     reasons: list[str] = []
-    integrity._rounds(read, of_records.header, reasons)
+    integrity._rounds_of_records(read, of_records.header, reasons)
     assert (seen, reasons) == (asked, [])
 
 
@@ -455,10 +455,10 @@ def test_without_a_ledger_no_evidence_is_compared(
     asked: list[Any] = []
     monkeypatch.setattr(integrity, "evidence_faults", lambda *given: asked.append(given[0]))
     header = of_records.header
-    integrity._evidence(replace(of_records, ledger=None), header, [], [])
-    integrity._evidence(of_records, replace(header, unit=NONE), [], [])
+    integrity._evidence_of_records(replace(of_records, ledger=None), header, [], [])
+    integrity._evidence_of_records(of_records, replace(header, unit=NONE), [], [])
     assert asked == []
-    integrity._evidence(of_records, header, [], [])
+    integrity._evidence_of_records(of_records, header, [], [])
     assert asked == [of_records]
 
 
@@ -489,6 +489,6 @@ def test_clients_may_stand_in_any_order(
     )
     monkeypatch.setattr(integrity, "evidence_faults", lambda *given: given[2](1, evidence))
     reasons: list[str] = []
-    integrity._evidence(run, run.header, reasons, [])
+    integrity._evidence_of_records(run, run.header, reasons, [])
     said = "evidence/round-00001.npz: its clients are not the ledger's"
     assert reasons == ([] if right else [said])

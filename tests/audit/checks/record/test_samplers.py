@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from audit.accounting.sampling import epoch_sizes, most_uses
+from audit.checks.participation import overlap_p_value
 from audit.reading.units import RECORD
 from audit.statistics.batches import Group, pairs, repeats_p_value
 from audit.statistics.intervals import FALSE_ALARM
-from audit.statistics.participation import overlap_p_value
 from audit.verdict import Findings, Verdict
 from tests.audit.corruptions import audit_attested as audit_run
 from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger

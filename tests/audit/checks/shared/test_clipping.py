@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.checks.shared.clipping import (
+from audit.checks.sensitivity import (
     PUBLISHED,
     TOLERANCE,
     _known_as_rounding,

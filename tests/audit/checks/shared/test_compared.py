@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from audit.accounting.comparison import Comparison
-from audit.checks.shared.compared import judgement_on
+from audit.checks.shared.claimed import judgement_on
 from audit.verdict import Severity
 
 UNKNOWN = "epsilon by {} is claimed, which no accountant of the auditor recomputes"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from audit.checks.shared import completeness
-from audit.checks.shared.completeness import (
+from audit.checks import integrity
+from audit.checks.integrity import (
     _order,
     charged_in_time,
     evidence_faults,
@@ -48,9 +48,9 @@ def test_what_is_asked_of_rounds_and_evidence_is_part_of_the_judgement(of_client
     found = judge_run(of_clients, rounds, evidence)
     assert (found.verdict.value, found.measurement) == ("FAIL", "of rounds; of evidence")
     assert found.details == {"ledger_lines": 50, "rounds": 24, "charges": 24, "attested": False}
-    assert found.qualifications == (completeness.UNATTESTED,)
+    assert found.qualifications == (integrity.UNATTESTED,)
     unread = judge_run(of_clients, lambda *_: None, lambda *given: given[3].append("unread"))
-    assert unread.measurement == f"{completeness.UNATTESTED}; unread"
+    assert unread.measurement == f"{integrity.UNATTESTED}; unread"
 
 
 LAST = "the claim is not the one last line"

@@ -13,8 +13,8 @@ from audit.accounting.budget import Steps, budget
 from audit.accounting.comparison import ABSOLUTE, RELATIVE
 from audit.checks.client.accounting import third_party_history
 from audit.checks.record.accounting import histories
-from audit.checks.shared import epsilon_limit
-from audit.checks.shared.epsilon_limit import _repeated, _with_a_further_round, limit_faults
+from audit.checks.shared import agreement
+from audit.checks.shared.agreement import _repeated, _with_a_further_round, limit_faults
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Resume, SharedBudget, Stopped
@@ -325,7 +325,7 @@ def test_independent_draws_count_every_round_that_was_begun(
         return [BEFORE]
 
     most = SimpleNamespace(everything=everything)
-    monkeypatch.setattr(epsilon_limit, "most_spent", lambda *_: most)
+    monkeypatch.setattr(agreement, "most_spent", lambda *_: most)
     header = a_header(client_sampling="poisson")
     assert further(header, a_ledger(rounds=4), {}) == [[BEFORE]]
     resumes = (Resume(10, 1, None), Resume(11, 1, None))
@@ -356,7 +356,7 @@ def test_any_client_s_further_round_explains_an_end(
         assert delta == DELTA
         return SimpleNamespace(headline=costs[history[-1].sampling_rate == 0.5])
 
-    monkeypatch.setattr(epsilon_limit, "budget", cost)
+    monkeypatch.setattr(agreement, "budget", cost)
     reasons: list[str] = []
     ledger = a_ledger(header=a_header())
     limit_faults({"federation": {"max_epsilon": 4.0}}, ledger, "server", {}, reasons)

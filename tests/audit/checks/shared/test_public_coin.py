@@ -13,8 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from audit.checks.randomness import RANDOMNESS
-from audit.checks.shared.public_coin import _statement, _subject, _time, coin_faults
+from audit.checks.randomness import RANDOMNESS, _statement, _subject, _time, coin_faults
 from audit.reading.bundle import open_bundle
 from audit.reading.ledger import INTENTS
 from audit.untrusted.fields import FieldError

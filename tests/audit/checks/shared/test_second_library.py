@@ -10,7 +10,7 @@ from dp_accounting.pld import PLDAccountant
 
 from audit.accounting.budget import budget
 from audit.accounting.sampling import most_spent
-from audit.checks.shared.second_library import due_of_records
+from audit.checks.shared.claimed import due_of_records
 from audit.reading.bundle import Bundle, open_bundle
 from tests.audit.checks.opened import changed, says
 from tests.audit.synthetic_run import Settings, build_run

@@ -11,8 +11,8 @@ import pytest
 
 from audit.accounting.budget import Budget
 from audit.accounting.registry import Range
-from audit.checks.shared import shared_budget
-from audit.checks.shared.shared_budget import budget_faults
+from audit.checks.shared import agreement
+from audit.checks.shared.agreement import budget_faults
 from audit.reading.ledger import SharedBudget
 from audit.untrusted.fields import FieldError
 
@@ -31,7 +31,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert delta == DELTA
         return Budget({"pld": Range(float(history[0]), float(history[0]))})
 
-    monkeypatch.setattr(shared_budget, "budget", cost)
+    monkeypatch.setattr(agreement, "budget", cost)
 
 
 def faults(

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.checks.shared import single_noise
-from audit.checks.shared.noise_table import NoiseTable
-from audit.checks.shared.single_noise import (
+from audit.checks import noise
+from audit.checks.noise import (
     by_coordinate,
     coordinates,
     drift,
@@ -18,6 +17,7 @@ from audit.checks.shared.single_noise import (
     silence,
     tails,
 )
+from audit.checks.shared.noise_table import NoiseTable
 from audit.errors import UnverifiedError
 
 ALPHA = 0.012
@@ -49,7 +49,7 @@ def silent(
     def law(*_: Any) -> tuple[Any, float]:
         return np.array(each), together
 
-    monkeypatch.setattr(single_noise, "silent_p_values", law)
+    monkeypatch.setattr(noise, "silent_p_values", law)
     reasons: list[str] = []
     silence([a_table(len(each))] * tables, ALPHA, reasons)
     return reasons
@@ -85,8 +85,8 @@ def test_zeros_are_expected_of_each_vector_s_own_size_and_grid(
         asked.append((silent.tolist(), expected.tolist()))
         return np.ones(len(silent)), 1.0
 
-    monkeypatch.setattr(single_noise, "zeros_expected", expected)
-    monkeypatch.setattr(single_noise, "silent_p_values", law)
+    monkeypatch.setattr(noise, "zeros_expected", expected)
+    monkeypatch.setattr(noise, "silent_p_values", law)
     counted = a_table(2, silent=np.array([5, 6]))
     # One that was not recorded is passed over, and not what follows it.
     silence([a_table(silent=None), counted, a_table(1, gridded=True)], ALPHA, [])
@@ -125,7 +125,7 @@ def test_the_largest_values_are_as_large_as_chance_has_them(
     def told(value: float) -> list[str]:
         names = ("too_small", "lightness", "too_large", "shape")
         found = {name: value if name in low else share for name in names}
-        monkeypatch.setattr(single_noise, "extremes", lambda *_: SimpleNamespace(**found))
+        monkeypatch.setattr(noise, "extremes", lambda *_: SimpleNamespace(**found))
         reasons: list[str] = []
         tails([a_table()] * tables, ALPHA, reasons)
         return reasons
@@ -141,7 +141,7 @@ def test_a_table_without_its_largest_values_is_passed_over(monkeypatch: pytest.M
         asked.append((largest.tolist(), of.tolist()))
         return SimpleNamespace(too_small=1.0, lightness=1.0, too_large=1.0, shape=1.0)
 
-    monkeypatch.setattr(single_noise, "extremes", law)
+    monkeypatch.setattr(noise, "extremes", law)
     tails([a_table(largest=None), a_table(2, largest=np.array([4.0, 5.0]))], ALPHA, [])
     assert asked == [([4.0, 5.0], [3.0, 3.0])]
 
@@ -174,9 +174,7 @@ def found_in(run: Any, table: NoiseTable | None = None) -> tuple[Any, list[str]]
 
 
 def test_squares_by_coordinate_are_those_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        single_noise, "coordinate_degrees", lambda _, queries: np.array([queries, 1, 0])
-    )
+    monkeypatch.setattr(noise, "coordinate_degrees", lambda _, queries: np.array([queries, 1, 0]))
     assert found_in(run_with(None)) == (None, [])
     # A coordinate that never got noise has no part in it.
     assert found_in(run_with(EVEN)) == (([4.0, 4.0], [4, 1]), [])
@@ -198,7 +196,7 @@ UNLIKE = ["the noise by coordinate is not the noise by block"]
 def test_coordinates_add_up_to_their_blocks_as_float32_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(single_noise, "coordinate_degrees", lambda _, queries: np.full(3, queries))
+    monkeypatch.setattr(noise, "coordinate_degrees", lambda _, queries: np.full(3, queries))
     # A ten-thousandth of the larger one, and a ten-thousandth besides.
     for off, said in ((8.9e-4, []), (9.1e-4, UNLIKE), (-8.9e-4, []), (-9.1e-4, UNLIKE)):
         assert found_in(run_with([4.0 + off, 4.0, 8.0]))[1] == said
@@ -250,7 +248,7 @@ def test_every_coordinate_gets_as_much_noise_as_the_others(
             assert (squares, degrees) == (given[0], given[1])
             return SimpleNamespace(**found)
 
-        monkeypatch.setattr(single_noise, "coordinate_p_values", law)
+        monkeypatch.setattr(noise, "coordinate_p_values", law)
         reasons: list[str] = []
         coordinates(given, ALPHA, reasons)
         return reasons
@@ -261,7 +259,7 @@ def test_every_coordinate_gets_as_much_noise_as_the_others(
 
 def test_no_coordinate_at_all_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        single_noise, "coordinate_p_values", lambda *_: pytest.fail("was asked of nothing")
+        noise, "coordinate_p_values", lambda *_: pytest.fail("was asked of nothing")
     )
     reasons: list[str] = []
     coordinates((np.zeros(0), np.zeros(0, np.int64)), ALPHA, reasons)
@@ -276,7 +274,7 @@ def test_values_that_repeat_are_told_below_the_share(monkeypatch: pytest.MonkeyP
             asked.append(resolution)
             return value
 
-        monkeypatch.setattr(single_noise, "coincidence_p_value", law)
+        monkeypatch.setattr(noise, "coincidence_p_value", law)
         reasons: list[str] = []
         granularity(table, np.ones((2, 3)), ALPHA, reasons)
         return reasons
@@ -302,7 +300,7 @@ def test_halves_of_rounds_and_of_steps_have_one_scale(monkeypatch: pytest.Monkey
             assert squares.dtype == degrees.dtype == np.float64
             return left.pop(0)
 
-        monkeypatch.setattr(single_noise, "halves_p_value", law)
+        monkeypatch.setattr(noise, "halves_p_value", law)
         reasons: list[str] = []
         squares = np.array([[1.0, 0.5], [2.0, 0.0], [4.0, 0.0], [8.0, 0.0]])
         rounds = np.array([7, 7, 5, 9])

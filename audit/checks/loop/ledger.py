@@ -1,0 +1,390 @@
+"""What the ledger of a recorded loop says, and what nobody can judge of such a loop.
+
+* "integrity": as for the engine's runs, but that a loop has one client, is charged step by step,
+  and that no file says beforehand how long it will be;
+* "promise": spec, header, charges and the measured divisors agree;
+* "accounting": the ε that the loop prints is what its steps cost. What the ledger charged is
+  composed over all steps that were recorded, whoever counted them. A loop that makes its accountant
+  once more in each round, or counts what was no step, prints another number;
+* "randomness", "reexecution" and "outside-budget" ask what the engine's runs answer and a loop of
+  somebody else's cannot: who could draw the noise again, whether computing it again from the data
+  leads to the same, and what happened to the records before training, of which the weights that it
+  began with may be made. They are said by name, and are never a PASS but for a secure generator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from audit.accounting.budget import Budget, budget, epsilon_curve, merge, methods
+from audit.accounting.comparison import Comparison, overstates, understates
+from audit.accounting.registry import Steps
+from audit.accounting.sampling import ADJACENCY, cost_of
+from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.integrity import judge_run, layout_fits, sequence_faults
+from audit.checks.randomness import SEEDED, drawn_again
+from audit.checks.shared.agreement import claimed_delta, differs
+from audit.checks.shared.claimed import judgement_on
+from audit.errors import AuditError, UntrustedFileError, UnverifiedError
+from audit.reading.bundle import Bundle, round_file
+from audit.reading.ledger import Header, Ledger
+from audit.reading.ledger_lines import claimed_epsilons, last_spends
+from audit.reading.units import LOOP
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
+from audit.verdict import Severity, Verdict
+
+
+def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    """Every step is charged before the line that ends its file, and none without one."""
+    sequence_faults(ledger, reasons)
+    for resumed in ledger.resumes:
+        reasons.append(f"ledger.jsonl:{resumed.line}: a recording cannot be continued")
+    finished = {item.round: item for item in ledger.rounds}
+    charged = Counter(spend.round for spend in ledger.spends)
+    for spend in ledger.spends:
+        where = f"ledger.jsonl:{spend.line}"
+        if spend.round not in finished:
+            reasons.append(f"{where}: a step was charged that no evidence covers")
+        elif spend.line > finished[spend.round].line:
+            reasons.append(f"{where}: charged after its file was written")
+        if spend.client != 0 or spend.steps != 1:
+            reasons.append(f"{where}: a loop has one client, and is charged step by step")
+    for item in finished.values():
+        if item.clients != (0,) or header.clients != 1:
+            reasons.append(f"ledger.jsonl:{item.line}: a loop has one client")
+        elif item.queries != (charged[item.round],) or item.steps != item.queries:
+            reasons.append(f"ledger.jsonl:{item.line}: its steps are not those that were charged")
+
+
+def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> None:
+    ledger = bundle.ledger
+    if ledger is None or not layout_fits(bundle, header, reasons, unreadable):
+        return
+    for item in {one.round: one for one in ledger.rounds}.values():
+        try:
+            evidence = bundle.evidence_of_round(item.round, LOOP)
+        except UntrustedFileError as error:
+            unreadable.append(str(error))
+            continue
+        if item.queries != (evidence.batch_size.shape[1],):
+            reasons.append(f"{round_file(item.round)}: its steps are not as many as the ledger's")
+    try:
+        bundle.loop_end()
+    except UntrustedFileError as error:
+        unreadable.append(str(error))
+
+
+def _judge_integrity(bundle: Bundle) -> Judgement:
+    return judge_run(bundle, _rounds, _evidence)
+
+
+INTEGRITY = Check(
+    name="integrity",
+    title="Is the recording complete and its ledger unaltered?",
+    units=(LOOP,),
+    place=10,
+    meaning="If it fails, files were changed or are missing, and no other finding can be relied "
+    "on.",
+    claim="The ledger is an unbroken hash chain from header to claim, and each step that was "
+    "charged has its evidence.",
+    tolerance="none: digests and counts are compared exactly",
+    power="any single changed byte of ledger, spec or an array of the evidence; a step that was "
+    "charged and never recorded",
+    limits="A ledger rewritten as a whole, digests included, is consistent with itself; only the "
+    "trainer's signature ties it to the moment of training. A step that the loop made behind the "
+    "recorder's back has no line here; the check steps sees that the parameters moved.",
+    rule=_judge_integrity,
+)
+register(INTEGRITY)
+
+
+# The divisor is taken from float32 values at the sampled coordinates.
+_MEASURED = 1e-3
+
+
+def _divisors(bundle: Bundle, reasons: list[str], unreadable: list[str]) -> None:
+    charges = last_spends(bundle.readable_ledger.spends)
+    for index, evidence in bundle.loop_rounds():
+        charge = charges.get((index, 0))
+        if charge is None:
+            return
+        measured = evidence.measured_divisor
+        if np.any(measured == 0.0):
+            unreadable.append(f"file {index}: what the noised sum was divided by does not show")
+        due = charge.expected_batch_size
+        known = measured != 0.0
+        if np.any(np.abs(measured[known] / due - 1.0) > _MEASURED):
+            reasons.append(
+                f"file {index}: a noised sum was divided by something else than the public batch "
+                "size, which makes the sensitivity depend on the data"
+            )
+
+
+def _judge_promise(bundle: Bundle) -> Judgement:
+    ledger, header = bundle.readable_ledger, bundle.header
+    reasons: list[str] = []
+    unreadable: list[str] = []
+    for spend in ledger.spends:
+        where = f"ledger.jsonl:{spend.line}"
+        if spend.records != header.records[0]:
+            reasons.append(f"{where}: records differ from the header's")
+        if spend.sampling != header.sampling or spend.queries_per_step != 1:
+            reasons.append(f"{where}: sampling differs from the header's")
+    if ADJACENCY.get(header.sampling or "") != header.adjacency:
+        reasons.append(f"{header.sampling} batches have no accounting under {header.adjacency}")
+    delta = header.declared("delta")
+    if delta * header.records[0] >= 1.0:
+        reasons.append(f"delta is not below 1/{header.records[0]}, the number of records")
+    try:
+        claimed_delta(ledger, delta, reasons)
+    except FieldError as error:
+        reasons.append(str(error))
+    if ledger.claim is not None and ledger.claim.get("adjacency") != header.adjacency:
+        reasons.append("the claim's adjacency is not the header's")
+    try:
+        _divisors(bundle, reasons, unreadable)
+    except AuditError as error:
+        unreadable.append(str(error))
+    clients = header.of_clients
+    clips = {spend.clipping_norm for spend in ledger.spends}
+    changed = any(differs(header.clipping_norm, clip) for clip in clips)
+    return conclude(
+        ("whole clients are protected, so that a record is a client and a step a round; " * clients)
+        + "header and every charge agree on records, sampling, delta and adjacency"
+        + (", C changes during the loop" if changed else " and C")
+        + "; each noised sum was divided by the public batch size",
+        reasons,
+        unreadable,
+        details={"delta_records": delta * header.records[0], "charges": len(ledger.spends)},
+    )
+
+
+PROMISE = Check(
+    name="promise",
+    title="Did the loop do what it declares, and no more?",
+    units=(LOOP,),
+    place=20,
+    meaning="If it fails, the run was not the one that was described, whatever its numbers say.",
+    claim="Every step is charged for the declared records and sampler, delta is below 1/n, and "
+    "every noisy sum is divided by the public batch size.",
+    tolerance="1e-9 relative for numbers of the ledger; 1e-3 for the divisor, which is measured on "
+    "values of float32",
+    power="any different parameter in a single charge; a divisor that is the realised batch size",
+    limits="The declarations are those of the loop's own objects, such as its optimiser and its "
+    "data loader, as the recorder read them.",
+    rule=_judge_promise,
+)
+register(PROMISE)
+
+
+_MOST_POINTS = 40
+# What Opacus calls its accountants, and by which of the auditor's their numbers are known.
+_KNOWN = {"prv": "pld", "pld": "pld", "rdp": "rdp"}
+NOTHING_STATED = "the loop states no epsilon: hand it to the recorder's close"
+
+
+def _history(ledger: Ledger) -> list[Steps]:
+    return [cost_of(spend) for spend in ledger.spends]
+
+
+def _counted(claim: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None:
+    """What the loop's own accountant counted is what was charged."""
+    if "accountant_history" not in claim:
+        return
+    told: Counter[tuple[float, float]] = Counter()
+    for entry in fields.sequence(claim, "accountant_history"):
+        if not isinstance(entry, list) or len(entry) != 3:
+            raise FieldError("accountant_history has an entry that is not three numbers")
+        noise, rate = (fields.as_number(one, "accountant_history", least=0.0) for one in entry[:2])
+        told[_rounded(noise, rate)] += fields.as_integer(entry[2], "accountant_history")
+    paid: Counter[tuple[float, float]] = Counter()
+    for spend in ledger.spends:
+        paid[_rounded(spend.noise_multiplier, spend.sampling_rate)] += spend.steps
+    if told == paid:
+        return
+    made, counted = sum(paid.values()), sum(told.values())
+    if made != counted:
+        reasons.append(f"the loop's accountant counted {counted} steps, and {made} were made")
+    else:
+        reasons.append("the loop's accountant counted another noise or rate than was used")
+
+
+def _rounded(noise: float, rate: float) -> tuple[float, float]:
+    return float(f"{noise:.9g}"), float(f"{rate:.9g}")
+
+
+def _stated(claim: Mapping[str, Any], spent: Budget, comparison: Comparison) -> tuple[str, float]:
+    view = fields.mapping(claim, "server")
+    if not view:
+        raise UnverifiedError(NOTHING_STATED)
+    name, epsilon = next(iter(claimed_epsilons(view).items()))
+    known = spent.by_accountant.get(_KNOWN.get(name, ""))
+    # A number that is too high protects nobody less.
+    if known is not None and overstates(epsilon, known.most, 0.05):
+        comparison.high.append(
+            f"epsilon by {name} is overstated ({epsilon:.4g} for {known.most:.4g})"
+        )
+    if understates(epsilon, spent.at):
+        comparison.reasons.append(
+            f"epsilon by {name} is stated as {epsilon:.4g} and the steps cost {spent.headline:.4g}"
+        )
+    return name, epsilon
+
+
+def over_steps(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
+    """ε after up to 40 of the steps, for the report's curve."""
+    history = _history(ledger)
+    kinds = {item.kind: place for place, item in enumerate(merge(history))}
+    counts, curve, points = [0] * len(kinds), [], []
+    every = max(1, -(-len(history) // _MOST_POINTS))
+    for made, item in enumerate(history, start=1):
+        counts[kinds[item.kind]] += item.steps
+        if made % every == 0 or made == len(history):
+            points.append(made)
+            curve.append(tuple(counts))
+    found = epsilon_curve(merge(history), curve, delta)
+    return [
+        {"round": made, "server": epsilon, "third_party": epsilon}
+        for made, epsilon in zip(points, found, strict=True)
+    ]
+
+
+def _judge_accounting(bundle: Bundle) -> Judgement:
+    ledger, delta = bundle.readable_ledger, bundle.header.declared("delta")
+    if delta >= 1.0:
+        raise UnverifiedError("delta is not below 1")
+    if ledger.claim is None or not ledger.spends:
+        raise UnverifiedError("the ledger has no claim or no charges")
+    spent = budget(_history(ledger), delta)
+    comparison = Comparison()
+    details: dict[str, Any] = {
+        "delta": delta,
+        "epsilon": spent.headline,
+        "steps": len(ledger.spends),
+    }
+    name, epsilon = "", 0.0
+    try:
+        _counted(ledger.claim, ledger, comparison.reasons)
+        name, epsilon = _stated(ledger.claim, spent, comparison)
+    except FieldError as error:
+        comparison.reasons.append(f"claim: {error}")
+    except UnverifiedError:
+        if not comparison.reasons:
+            raise
+    details |= {"stated": epsilon, "accountant": name, "by_accountant": spent.epsilon}
+    details["over_rounds"] = over_steps(ledger, delta)
+    return judgement_on(
+        comparison,
+        f"{len(ledger.spends)} charged steps cost epsilon = {spent.headline:.4g} at delta = "
+        f"{delta:g}, composed again by {methods()}; the loop states {epsilon:.4g} by {name}, "
+        "which is not less"
+        + (", and its accountant counted these steps" * ("accountant_history" in ledger.claim)),
+        details,
+    )
+
+
+ACCOUNTING = Check(
+    name="accounting",
+    title="Is the epsilon that the loop prints what its steps cost?",
+    units=(LOOP,),
+    place=70,
+    meaning="If it fails, the stated loss is not what the ledger's queries cost.",
+    claim="The stated epsilon covers every step that was recorded, and the loop's own accountant "
+    "counted these steps, at their noise and rate.",
+    tolerance="A stated number may lie below the auditor's tight one by 1e-4 of it. One that "
+    "is more than 5 % and 0.01 too high, by an accountant that the auditor has too, is told and "
+    "does not fail. What the loop's accountant counted is compared exactly.",
+    power="steps that were not counted, or counted twice; another noise, rate or formula, where "
+    "it changes epsilon by about 1 %",
+    limits="What is composed are the charges as the recorder wrote them; other checks tie them to "
+    "what ran. Training that the recorder was not attached to is not in the ledger, nor is tuning.",
+    rule=_judge_accounting,
+)
+register(ACCOUNTING)
+
+
+NOT_COMPUTED_AGAIN = (
+    "rests on the recorder's word: nothing was computed again from the data, so that evidence "
+    "which was forged consistently would pass"
+)
+NOT_SECURE = (
+    "noise and batches come from a generator that is not cryptographic: whoever learns its state, "
+    "or enough of what it gave, can draw the noise again"
+)
+NOT_LOOKED_AT = (
+    "how records were scaled, chosen or encoded before training, whether settings were tuned on "
+    "them, and whether the weights that training began with were made from them, was not looked at"
+)
+
+
+def _unjudged(why: str) -> Judgement:
+    return Judgement(
+        Verdict.NOT_VERIFIED, why, qualifications=(why,), severity=Severity.THEORETICAL
+    )
+
+
+def _judge_randomness(bundle: Bundle) -> Judgement:
+    try:
+        if drawn_again(bundle) is not None:
+            return Judgement(Verdict.FAIL, SEEDED)
+    except AuditError as error:
+        return Judgement(
+            Verdict.NOT_VERIFIED, f"whether the noise is that of a usual seed: {error}"
+        )
+    producer = bundle.header.producer
+    if producer is None or not producer.secure:
+        return _unjudged(NOT_SECURE)
+    return Judgement(
+        Verdict.PASS, "the noise is that of no usual seed; the generator is said to be secure"
+    )
+
+
+RANDOMNESS = Check(
+    name="randomness",
+    title="Could anyone draw the noise again?",
+    units=(LOOP,),
+    place=110,
+    meaning="If it fails, somebody may be able to draw the noise again and remove it.",
+    claim="Noise comes from a cryptographic generator whose state nobody knows.",
+    tolerance="2e-5 of the standard deviation, on six values in a row of one of the usual "
+    "generators: by chance in fewer than one loop in 10^12",
+    power="NumPy's, Python's and torch's CPU generators seeded with one of about 50 numbers "
+    "that anybody would try first",
+    limits="Other seeds, and what else was drawn from the generator, are not tried.",
+    rule=_judge_randomness,
+)
+register(RANDOMNESS)
+REEXECUTION = Check(
+    name="reexecution",
+    title="Does computing it again from the data lead to the same?",
+    units=(LOOP,),
+    place=66,
+    meaning="If it fails, the run is not what data and key make of it: somebody changed what was "
+    "computed, or what was written of it. Where nothing was computed again, all other findings "
+    "judge what the trainer's own process wrote of itself.",
+    claim="Batches, sums and noise are those that the data and the generator give.",
+    tolerance="none: nothing was computed",
+    power="none",
+    limits="The auditor cannot run somebody else's program again.",
+    rule=lambda _: _unjudged(NOT_COMPUTED_AGAIN),
+)
+register(REEXECUTION)
+OUTSIDE_BUDGET = Check(
+    name="outside-budget",
+    title="Is nothing done to the records outside the budget but what is said?",
+    units=(LOOP,),
+    place=130,
+    meaning="If it fails, private records were used, or may have been, in a way that nothing pays "
+    "for.",
+    claim="What happens to the records beside the recorded steps is for the loop's author to say.",
+    tolerance="none: nothing was measured",
+    power="none",
+    limits="The recorder sees the steps of the training loop alone.",
+    rule=lambda _: _unjudged(NOT_LOOKED_AT),
+)
+register(OUTSIDE_BUDGET)
