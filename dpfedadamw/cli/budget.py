@@ -100,3 +100,7 @@ def _shown(one: Standing) -> Panel:
         table.add_row(Text(run.run), Text(str(condition)), alone, kind)
     title = f"[bold]{escape(account.dataset)}[/] {account.data_sha256[:12]}…"
     return Panel(Group(facts, Text(), table), title=title, title_align="left")
+
+
+app = typer.Typer(help="Show what all runs on the same data spend.", no_args_is_help=True)
+app.command("show")(budget_show)

@@ -333,3 +333,15 @@ def _refuse_existing(*paths: Path) -> None:
     for path in paths:
         if path.exists() or path.is_symlink():
             refuse(f"{path}: exists and is never overwritten; choose another name")
+
+
+app = typer.Typer(
+    help="Let trainer and auditor fix a run's noise, and what is opened of it, so that neither can "
+    "choose it.\n\nIn this order: intent (trainer), new (auditor), dpfedadamw run SPEC --challenge "
+    "FILE --escrow FILE (trainer), draw (auditor), open (trainer).",
+    no_args_is_help=True,
+)
+app.command("intent")(challenge_intent)
+app.command("new")(challenge_new)
+app.command("draw")(challenge_draw)
+app.command("open")(challenge_open)

@@ -106,3 +106,9 @@ def evidence_merge(
         for text in merged.qualifications:
             out.print(Text(f"  {text}"), soft_wrap=True)
     exit_by(merged.verdict.value)
+
+
+app = typer.Typer(help="Check evidence that another program wrote.", no_args_is_help=True)
+app.command("check")(evidence_check)
+app.command("close")(evidence_close)
+app.command("merge")(evidence_merge)

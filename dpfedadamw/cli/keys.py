@@ -232,3 +232,11 @@ def _show_made(made: KeyFiles, as_json: bool) -> None:
             ]
         )
     )
+
+
+app = typer.Typer(help="Make, show, replace and revoke signing keys.", no_args_is_help=True)
+app.command("new")(keys_new)
+app.command("import")(keys_import)
+app.command("show")(keys_show)
+app.command("rotate")(keys_rotate)
+app.command("revoke")(keys_revoke)

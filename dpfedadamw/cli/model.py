@@ -41,3 +41,9 @@ def model_check(
         out.print(display.model_check(found))
     if found.refused is not None:
         stop(f"error: {found.refused}", EXIT_WRONG_INPUT)
+
+
+app = typer.Typer(
+    help="What training by record makes of a model, before a run.", no_args_is_help=True
+)
+app.command("check")(model_check)

@@ -198,3 +198,9 @@ def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 def _with_origin(registry: Registry[Any], name: str, source: str) -> str:
     """A source, and the distribution of a name that another package brings."""
     return "; from ".join(filter(None, (source, registry.origin(name))))
+
+
+app = typer.Typer(help="Check, show and explain specs.", no_args_is_help=True)
+app.command("validate")(spec_validate)
+app.command("show")(spec_show)
+app.command("schema")(spec_schema)

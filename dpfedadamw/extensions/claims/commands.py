@@ -68,8 +68,3 @@ def _shown(found: Mapping[str, Any]) -> RenderableType:
         title = "noise multiplier that the claimed epsilon would need"
         parts.append(display.facts(rendering.implied_rows(found), title=title))
     return Group(*parts)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(claim)

@@ -223,8 +223,3 @@ def _group(group: Group) -> RenderableType:
     parts.append(table)
     parts += [Padding(Text(text), (0, 0, 0, 2)) for text in tables.said_of(group)]
     return Lines(*parts, Text())
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(compare)

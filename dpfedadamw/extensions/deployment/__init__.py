@@ -6,3 +6,9 @@ the run `collect` makes one run directory of what clients hand in, which the aud
 """
 
 from __future__ import annotations
+
+GROUPS = {
+    "flower": (
+        "Federations of machines by Flower: each client holds its own records, ledger and key."
+    ),
+}

@@ -327,17 +327,13 @@ def _judge(collected: Collected, filing: Any, as_json: bool) -> None:
     exit_by(found["verdict"])
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of federations to the command line."""
-    flower = typer.Typer(
-        help="Federations of machines by Flower: each client holds its own records, ledger and "
-        "key.",
-        no_args_is_help=True,
-    )
-    app.add_typer(flower, name="flower")
-    flower.command("new")(flower_new)
-    flower.command("poc")(flower_poc)
-    flower.command("superlink")(flower_superlink)
-    flower.command("client")(flower_client)
-    flower.command("supernode")(flower_supernode)
-    flower.command("collect")(flower_collect)
+app = typer.Typer(
+    help="Federations of machines by Flower: each client holds its own records, ledger and key.",
+    no_args_is_help=True,
+)
+app.command("new")(flower_new)
+app.command("poc")(flower_poc)
+app.command("superlink")(flower_superlink)
+app.command("client")(flower_client)
+app.command("supernode")(flower_supernode)
+app.command("collect")(flower_collect)

@@ -7,3 +7,9 @@ itself with what it needs, measures and shows, `gallery` measures all that were 
 pass over a run, `drawing` turns what they show into a picture, and `publication` says who may see
 it and writes it.
 """
+
+from __future__ import annotations
+
+COMMANDS = {
+    "figures": ("Draw what happened inside finished runs: moments, drift, norms, curvature."),
+}

@@ -208,8 +208,3 @@ def _as_dict(gallery: Gallery, written: list[list[Path]]) -> dict[str, Any]:
         ],
         "left_out": [vars(one) for one in gallery.left_out],
     }
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(figures)

@@ -62,8 +62,3 @@ def site(
         return
     rows = [("page", str(relative(page.resolve()))), ("runs", str(len(found.runs)))]
     out.print(display.facts([*rows, ("with a public report", str(reports))]))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(site)

@@ -55,8 +55,3 @@ _WHAT = {
     "serve.py": "answers rows by HTTP",
     "test_serve.py": "that what is served is what was trained",
 }
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(new)

@@ -3,3 +3,9 @@
 `folder` knows what of a sweep is done, `runner` does the rest. What a cell's run says of itself is
 read by whoever calls this package, which knows neither the auditor nor the reports.
 """
+
+from __future__ import annotations
+
+GROUPS = {
+    "sweep": ("Run every combination of a spec's matrix: dpfedadamw sweep SPEC."),
+}

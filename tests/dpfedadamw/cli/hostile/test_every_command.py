@@ -54,7 +54,7 @@ def commands() -> list[str]:
         for name, one in found.items():
             yield from below(one, (*path, name))
 
-    return list(below(cli._commands(), ()))
+    return list(below(cli.every_command(), ()))
 
 
 @dataclass(frozen=True)
