@@ -2,8 +2,9 @@
 
 Two lower bounds, because they assume different things:
 
-* *of any mechanism*: no (ε, δ)-DP mechanism whatever makes so many right guesses likely. The
-  better of `one_run` and `f_dp`: both bound the same probability, so that the smaller holds.
+* *of any mechanism*: no (ε, δ)-DP mechanism whatever makes so many right guesses likely. The better
+  of `one_run_p_value` and `is_excluded`: both bound the same probability, so that the smaller
+  holds.
 * *of these steps*: no mechanism that takes the ledger's steps with so much noise does. It is
   larger, because it uses the whole profile δ(ε), and it blames the noise alone.
 
@@ -18,9 +19,16 @@ from functools import cache
 
 from audit.accounting.budget import Steps
 from audit.accounting.registry import LossPair
-from audit.canaries import f_dp, one_run
-from audit.canaries.guessing import Guesses, perfect
-from audit.canaries.trade_off import TradeOff, approximate_dp, of_losses
+from audit.canaries.guessing import (
+    Guesses,
+    TradeOff,
+    approximate_dp,
+    is_excluded,
+    largest_excluded,
+    of_losses,
+    one_run_p_value,
+    perfect,
+)
 from audit.statistics.intervals import FALSE_ALARM
 
 # Of the lower bounds that are printed. A contradiction asks for more: `FALSE_ALARM`.
@@ -144,15 +152,15 @@ def any_mechanism(guesses: Guesses, delta: float, level: float) -> float:
     numbers = (guesses.canaries, guesses.made, guesses.correct)
 
     def excluded(epsilon: float) -> bool:
-        return one_run.p_value(*numbers, epsilon, delta) < level or f_dp.is_excluded(
+        return one_run_p_value(*numbers, epsilon, delta) < level or is_excluded(
             *numbers, level, approximate_dp(epsilon, delta)
         )
 
-    return one_run.largest_excluded(excluded)
+    return largest_excluded(excluded)
 
 
 def _excluded(guesses: Guesses, level: float, allowed: TradeOff) -> bool:
-    return f_dp.is_excluded(guesses.canaries, guesses.made, guesses.correct, level, allowed)
+    return is_excluded(guesses.canaries, guesses.made, guesses.correct, level, allowed)
 
 
 def _noise_share(

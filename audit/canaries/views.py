@@ -1,8 +1,27 @@
 """Who sees what of an audit run, what the ledger claims towards them, and what they would guess.
 
-Three views. Towards the server, who sees every noised gradient: all of the run, and its beginning,
-where the claim is small and a fault therefore shows with fewer canaries. Towards a third party, who
-sees the final model.
+**Views.** Where records are protected there are three. Towards the server, who sees every noised
+gradient: all of the run, and its beginning, where the claim is small and a fault therefore shows
+with fewer canaries. Towards a third party, who sees the final model. Where whole clients are
+protected, all that leaves a round is its noised mean, so that the claim towards a third party is
+the one that is judged: of all releases, of the first of them, and of the final model.
+
+**Scores**: how much a release speaks for a canary's having been there.
+
+White-box: the adversary of the claim sees every noised sum and knows all other records, so it takes
+away what those put in and looks along the canary's own direction. What is left in units of C is
+N(0, σ²) with a shift of 1 in each step that drew the canary. Adding the logarithms of the
+likelihood ratio over the steps is the best that anybody can do with it (Neyman & Pearson 1933).
+
+Black-box: the canary's loss under the final model against that under the initial one; a record that
+was trained on has a smaller loss.
+
+The noise is that of the ledger, or what the releases themselves show where they show less
+(`noise_shown`): the adversary looks before it weighs, or else a single draw of a canary would count
+little under noise that is not there.
+
+A score is only ever used to order the canaries: a bad one costs power, and never makes a bound
+wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from audit.accounting.budget import Steps, ThirdParty, budget, merge, privacy_profile, rdp_estimate
 from audit.accounting.sampling import cost_of, most_spent, participation
@@ -24,12 +44,76 @@ from audit.canaries.e_values import (
     collected,
     of_one_draw,
 )
-from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
 from audit.errors import UnverifiedError
 from audit.reading.canary_evidence import CanaryEvidence
 from audit.reading.ledger import Header, Ledger
-from audit.reading.ledger_lines import Spend
+from audit.reading.ledger_lines import RoundSpend, Spend
 from audit.untrusted.archives import Floats
+
+# Of the normal law: median of |x| over the standard deviation.
+_MEDIAN_MAGNITUDE = 0.6744897501960817
+_LEAST_SHARE = 0.02
+
+
+def noise_shown(standardised: NDArray[np.float64]) -> float:
+    """The noise that releases show over the ledger's, in [0.02, 1].
+
+    The median magnitude, because most releases say nothing but noise: half of the canaries are out,
+    and the others are in few batches.
+
+    Args:
+        standardised: projections over the noise multiplier that the ledger names.
+    """
+    if not standardised.size:
+        return 1.0
+    shown = float(np.median(np.abs(standardised))) / _MEDIAN_MAGNITUDE
+    return min(1.0, max(_LEAST_SHARE, shown))
+
+
+def log_likelihood_ratio(
+    projections: NDArray[np.float64],
+    noise_multiplier: float,
+    sampling_rate: float,
+    queries: float | NDArray[np.float64] = 1,
+    opposed: bool = False,
+) -> NDArray[np.float64]:
+    """Log-likelihood ratio of "in" against "out" for one step.
+
+    Args:
+        projections: sum over the step's queries of the released sum along each canary's direction,
+            without what other records put in, in units of C, times what the canary would move it
+            by; any shape.
+        noise_multiplier: σ of one query.
+        sampling_rate: q, a canary's chance to be in the step's batch.
+        queries: noised answers on the step's one batch; or, where a canary moves some of them by
+            other than 1, the sum of the squares of what it moves them by, of the same shape.
+        opposed: whether a canary that is out points the other way, as under replace-one adjacency,
+            instead of being absent.
+    """
+    inside = _mixture(projections, noise_multiplier, sampling_rate, queries)
+    if not opposed:
+        return inside
+    return inside - _mixture(-projections, noise_multiplier, sampling_rate, queries)
+
+
+def _mixture(
+    projections: NDArray[np.float64],
+    noise_multiplier: float,
+    rate: float,
+    queries: float | NDArray[np.float64],
+) -> NDArray[np.float64]:
+    present: NDArray[np.float64] = (projections - queries / 2.0) / noise_multiplier**2
+    if rate >= 1.0:
+        return present
+    mixed: NDArray[np.float64] = np.logaddexp(np.log1p(-rate), np.log(rate) + present)
+    return mixed
+
+
+def loss_reduction(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much smaller each canary's loss became, [m]; what is not finite counts as 0."""
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(before - after, nan=0.0, posinf=0.0, neginf=0.0)
+
 
 _BEGINNING, _BEGINNING_OF_FEW, _FEW = 2.0, 1.0, 200
 # Samplers that do not draw each record by itself.
@@ -268,3 +352,93 @@ def _third_party(ledger: Ledger, header: Header, delta: float) -> Mechanism:
         return [(1.0, mixture.losses([rounds for _, rounds in kinds]))]
 
     return losses
+
+
+def client_views(
+    evidence: CanaryEvidence, ledger: Ledger, header: Header, delta: float
+) -> list[View]:
+    """The views of an audit run at client level.
+
+    Raises:
+        UnverifiedError: the ledger charges no round.
+    """
+    del header
+    charged = sorted(ledger.round_spends, key=lambda spend: spend.round)
+    if not charged:
+        raise UnverifiedError("no round was charged")
+    whole = _mechanism_of_rounds(charged, delta)
+    found = [View("uploads", "every noised mean", whole, _scores_of_rounds(evidence, charged))]
+    first = _beginning_of_rounds(charged, beginning(len(evidence.client)), delta)
+    if first < len(charged):
+        part = charged[:first]
+        words = f"the noised means of the first {first} rounds"
+        if first == 1:
+            words = "the noised mean of the first round"
+        found.append(
+            View(
+                "beginning",
+                words,
+                _mechanism_of_rounds(part, delta),
+                _scores_of_rounds(evidence, part),
+            )
+        )
+    reduction = loss_reduction(evidence.loss_before, evidence.loss_after)
+    return [*found, View("final-model", "the final model", whole, reduction)]
+
+
+def client_observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Scores | str:
+    """The scores of every release, whose law the ledger states; or why there are none."""
+    del header
+    at = {spend.round: spend for spend in ledger.round_spends}
+    parts = []
+    for number, _, canaries, projections in evidence.rows():
+        if number not in at:
+            continue
+        noise = at[number].noise_multiplier
+        if noise < LEAST_NOISE:
+            return TOO_LITTLE_NOISE
+        included = evidence.included[canaries].astype(np.float64)
+        parts += of_one_draw(
+            projections[None] / noise, included * at[number].sampling_rate, included / noise
+        )
+    return collected(parts)
+
+
+def _history_of_rounds(charged: Sequence[RoundSpend]) -> tuple[Steps, ...]:
+    return merge([Steps(one.sampling_rate, one.noise_multiplier, 1) for one in charged])
+
+
+def _mechanism_of_rounds(charged: Sequence[RoundSpend], delta: float) -> Mechanism:
+    history = _history_of_rounds(charged)
+
+    def losses(factor: float) -> Shares:
+        return [(1.0, privacy_profile(scaled(history, factor), delta))]
+
+    return losses
+
+
+def _beginning_of_rounds(charged: Sequence[RoundSpend], most: float, delta: float) -> int:
+    """How many rounds spend up to ε = `most`, at least one; fixed by the ledger alone."""
+    low, high = 1, len(charged)
+    while low < high:
+        middle = (low + high + 1) // 2
+        spent = budget(_history_of_rounds(charged[:middle]), delta).headline
+        low, high = (middle, high) if spent <= most else (low, middle - 1)
+    return low
+
+
+def _scores_of_rounds(evidence: CanaryEvidence, charged: Sequence[RoundSpend]) -> Floats:
+    """Sum of the log-likelihood ratios over the charged rounds."""
+    at = {spend.round: spend for spend in charged}
+    rows = [
+        (at[number], canaries, projections)
+        for number, _, canaries, projections in evidence.rows()
+        if number in at
+    ]
+    standardised = [projections / spend.noise_multiplier for spend, _, projections in rows]
+    shown = noise_shown(np.concatenate([np.zeros(0), *standardised]))
+    scores = np.zeros(len(evidence.client))
+    for spend, canaries, projections in rows:
+        noise = spend.noise_multiplier * shown
+        scores[canaries] += log_likelihood_ratio(projections, noise, spend.sampling_rate)
+    return scores

@@ -23,11 +23,9 @@ from audit.canaries.bounds import (
     epsilon,
     judge,
 )
-from audit.canaries.client_views import client_views
-from audit.canaries.client_views import observations as client_observations
 from audit.canaries.e_values import Evaluation, Scores, judge_scores
 from audit.canaries.guessing import guess
-from audit.canaries.views import View, observations, views
+from audit.canaries.views import View, client_observations, client_views, observations, views
 from audit.checks.base import AT_CLIENT_LEVEL, AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle

@@ -27,7 +27,7 @@ from audit.accounting.budget import Steps, privacy_profile
 from audit.canaries.bounds import judge, scaled
 from audit.canaries.e_values import collected, log_e_value, of_one_draw
 from audit.canaries.guessing import guess
-from audit.canaries.scores import log_likelihood_ratio
+from audit.canaries.views import log_likelihood_ratio
 from audit.statistics.intervals import FALSE_ALARM
 
 BEGIN, END = "<!-- canary scores -->", "<!-- end of canary scores -->"

@@ -15,12 +15,21 @@ import pytest
 from scipy import optimize, stats
 
 from audit.accounting.budget import Steps, privacy_profile
-from audit.canaries import f_dp, one_run
 from audit.canaries.bounds import any_mechanism, canaries_needed, judge, lower_bound, scaled
-from audit.canaries.guessing import PLANS, Guesses, guess, perfect, plans
-from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
-from audit.canaries.trade_off import TradeOff, approximate_dp, of_losses
-from audit.canaries.views import _worst
+from audit.canaries.guessing import (
+    PLANS,
+    Guesses,
+    TradeOff,
+    approximate_dp,
+    guess,
+    is_excluded,
+    largest_excluded,
+    of_losses,
+    one_run_p_value,
+    perfect,
+    plans,
+)
+from audit.canaries.views import _worst, log_likelihood_ratio, loss_reduction, noise_shown
 from audit.reading.canary_evidence import read_canaries
 from audit.statistics.intervals import FALSE_ALARM
 from audit.untrusted.fields import FieldError
@@ -50,8 +59,8 @@ def most_above(simulations, level):
 
 def of_one_run(canaries, guesses, correct, level):
     """The largest ε that the guesses exclude at a level, by the theorem on one run alone."""
-    return one_run.largest_excluded(
-        lambda epsilon: one_run.p_value(canaries, guesses, correct, epsilon, DELTA) < level
+    return largest_excluded(
+        lambda epsilon: one_run_p_value(canaries, guesses, correct, epsilon, DELTA) < level
     )
 
 
@@ -69,11 +78,11 @@ def test_the_one_run_p_value_is_the_theorem_written_out(canaries, guesses, corre
     tail = binomial.sf(correct - 1)
     slope = max((binomial.sf(correct - i - 1) - tail) / i for i in range(1, correct + 1))
     expected = min(1.0, tail + 2.0 * canaries * delta * slope)
-    assert one_run.p_value(canaries, guesses, correct, epsilon, delta) == pytest.approx(expected)
+    assert one_run_p_value(canaries, guesses, correct, epsilon, delta) == pytest.approx(expected)
 
 
 def largest_tail(canaries, guesses, correct, allowed):
-    """Max of P[C ≥ c] under the inequalities of `f_dp`: a linear program over all laws of C."""
+    """Max of P[C ≥ c] under the inequalities of `is_excluded`: a linear program."""
     rows, limits = [], []
     for least in range(1, guesses + 1):
         right = np.array([j / canaries if j >= least else 0.0 for j in range(guesses + 1)])
@@ -104,9 +113,9 @@ def largest_tail(canaries, guesses, correct, allowed):
 )
 def test_the_f_dp_bound_is_the_optimum_of_its_linear_program(canaries, guesses, correct, allowed):
     largest = min(1.0, largest_tail(canaries, guesses, correct, allowed))
-    assert not f_dp.is_excluded(canaries, guesses, correct, largest * (1.0 - 1e-4), allowed)
+    assert not is_excluded(canaries, guesses, correct, largest * (1.0 - 1e-4), allowed)
     above = min(1.0, largest * (1.0 + 1e-4))
-    assert largest == 1.0 or f_dp.is_excluded(canaries, guesses, correct, above, allowed)
+    assert largest == 1.0 or is_excluded(canaries, guesses, correct, above, allowed)
 
 
 def test_an_envelope_of_a_profile_lies_just_above_the_gaussian_trade_off():
@@ -152,8 +161,8 @@ def test_bounds_cover_randomised_response(epsilon, delta):
     counts, times = np.unique(told.sum(1), return_counts=True)
     allowed = approximate_dp(epsilon, delta)
     for excluded in (
-        lambda count: one_run.p_value(canaries, canaries, count, epsilon, delta) < LEVEL,
-        lambda count: f_dp.is_excluded(canaries, canaries, count, LEVEL, allowed),
+        lambda count: one_run_p_value(canaries, canaries, count, epsilon, delta) < LEVEL,
+        lambda count: is_excluded(canaries, canaries, count, LEVEL, allowed),
     ):
         above = sum(int(n) for count, n in zip(counts, times, strict=True) if excluded(int(count)))
         assert above <= most_above(simulations, LEVEL)
@@ -171,8 +180,8 @@ def test_bounds_cover_a_mechanism_that_tells_all_coins_at_once():
     )
     allowed = approximate_dp(0.0, delta)
     above = [
-        (one_run.p_value(canaries, canaries, int(count), 0.0, delta) < LEVEL)
-        or f_dp.is_excluded(canaries, canaries, int(count), LEVEL, allowed)
+        (one_run_p_value(canaries, canaries, int(count), 0.0, delta) < LEVEL)
+        or is_excluded(canaries, canaries, int(count), LEVEL, allowed)
         for count in right
     ]
     assert sum(above) <= most_above(simulations, LEVEL)
@@ -203,10 +212,10 @@ def test_bounds_cover_the_gaussian_mechanism_over_all_plans_together(sigma):
         share = LEVEL / len(made)
         numbers = [(one.canaries, one.made, one.correct) for one in made]
         above_any += any(
-            one_run.p_value(*one, truth, DELTA) < share or f_dp.is_excluded(*one, share, pure)
+            one_run_p_value(*one, truth, DELTA) < share or is_excluded(*one, share, pure)
             for one in numbers
         )
-        above_steps += any(f_dp.is_excluded(*one, share, profile) for one in numbers)
+        above_steps += any(is_excluded(*one, share, profile) for one in numbers)
     assert above_any <= most_above(simulations, LEVEL)
     assert above_steps <= most_above(simulations, LEVEL)
 
@@ -245,7 +254,7 @@ def test_the_level_of_a_contradiction_is_shared_by_all_plans_and_all_views():
 
     claimed = of_losses(mechanism(1.0))
     shared, whole = (
-        next(c for c in range(60, 121) if f_dp.is_excluded(300, 120, c, level, claimed))
+        next(c for c in range(60, 121) if is_excluded(300, 120, c, level, claimed))
         for level in (FALSE_ALARM / 6 / 3, FALSE_ALARM)
     )
     # Fewer right guesses would do if each had the whole level.
@@ -262,7 +271,7 @@ def test_a_true_claim_is_contradicted_no_oftener_than_its_level():
         rng = np.random.default_rng([seed, 77])
         made = guess(*simulated(rng, 250, 0.2, 1.0, 20))
         contradicted += any(
-            f_dp.is_excluded(one.canaries, one.made, one.correct, FALSE_ALARM / len(made), claimed)
+            is_excluded(one.canaries, one.made, one.correct, FALSE_ALARM / len(made), claimed)
             for one in made
         )
     assert contradicted <= most_above(400, FALSE_ALARM)
@@ -307,8 +316,7 @@ def test_too_few_canaries_are_known_beforehand():
     level = FALSE_ALARM / len(PLANS)
     claimed = of_losses(mechanism(1.0))
     assert any(
-        f_dp.is_excluded(one.canaries, one.made, one.correct, level, claimed)
-        for one in perfect(needed)
+        is_excluded(one.canaries, one.made, one.correct, level, claimed) for one in perfect(needed)
     )
     few = judge(perfect(max(1, needed // 2)), mechanism, DELTA)
     assert not few.can_contradict

@@ -148,7 +148,7 @@ def test_answers_on_one_batch_share_a_draw_and_have_independent_contrasts():
     np.testing.assert_allclose(together.shifts, shift)
     assert together.values[drawn].mean() == pytest.approx(shift, abs=0.1)
     for one in contrasts:
-        assert one.still.all()
+        assert one.noise_alone.all()
         assert one.values.std() == pytest.approx(1.0, abs=0.05)
         assert one.values[drawn].mean() == pytest.approx(0.0, abs=0.1)
     stacked = np.array([one.values[~drawn] for one in parts])
