@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, registe
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence
-from audit.reading.exchanges import Exchange, Extent, extent, is_kept
+from audit.reading.exchanges import Exchange, Extent, ServerRound, extent, is_kept
 from audit.reading.ledger import Header, Ledger, Round
 from audit.reading.ledger_lines import Spend, last_spends
 from audit.replay import Replay, find_replay
@@ -132,100 +132,157 @@ def _conditions(
     )
 
 
+@dataclass
+class _Round:
+    """One round while its participations are replayed.
+
+    Attributes:
+        item: the round in the ledger.
+        evidence: of its noise and norms.
+        rate: its learning rate.
+        served: what was kept of its server; None where nothing was, or none is judged by that.
+        setting: what spec and ledger say of the last participation that was looked at.
+        sent: the broadcast of the first that was replayed, as it was sent.
+        broadcast: the same, read.
+        uploads: what those that were replayed uploaded.
+    """
+
+    item: Round
+    evidence: RoundEvidence
+    rate: float
+    served: ServerRound | None = None
+    setting: Conditions | None = None
+    sent: bytes = b""
+    broadcast: Message | None = None
+    uploads: list[Mapping[str, Rounded]] = field(default_factory=list)
+
+
+class _Replaying:
+    """One pass over a run's rounds: all that is the same in them, and what one leaves the next."""
+
+    def __init__(self, bundle: Bundle, replay: Replay, kept: Extent, tally: Tally) -> None:
+        self.bundle, self.replay, self.kept, self.tally = bundle, replay, kept, tally
+        self.header, layout = bundle.header, bundle.layout()
+        self.algorithm = fields.mapping(bundle.readable_spec, "algorithm")
+        self.spends, self.salt = last_spends(bundle.readable_ledger.spends), bundle.salt()
+        self.clip = self.header.declared("clipping_norm")
+        self.coordinates = recorded_coordinates(bundle, kept)
+        self.partition = partition_of(bundle, self.coordinates)
+        # Where noise is sampled, among the coordinates that are recorded.
+        self.sampled = layout.sample_coordinates
+        if self.coordinates is not None:
+            self.sampled = np.searchsorted(self.coordinates, self.sampled)
+        self.trajectory = Trajectory(replay, tally)
+        self.earlier_steps = 0
+        # Tensors that an upload has, as soon as one was replayed.
+        self.names: frozenset[str] | None = None
+        # Of a clean gradient, what could hide behind the rounding of each upload.
+        self.hidden_shares = [0.0]
+
+    def round(self, item: Round, later: Sequence[Round], servers: ServerRounds | None) -> None:
+        """Replay the participations of a round that were kept, and what its server made of them."""
+        evidence = self.bundle.round_evidence(item.round)
+        digests = evidence.upload_sha256.astype(np.uint8)
+        if hashlib.sha256(digests.tobytes()).hexdigest() != item.exchanged:
+            self.tally.reasons.append(
+                f"round {item.round}: its uploads are not those the ledger notes"
+            )
+        rate = learning_rate(self.algorithm, item.round, self.header.rounds)
+        now = _Round(item, evidence, rate)
+        if not item.clients:
+            _unmoved(item, later, self.tally)
+            self.tally.rounds += servers is not None
+        elif servers is not None:
+            now.served = servers.find(item, not later)
+        for row in _kept(evidence, item, self.header, self.salt, self.kept.share):
+            self._participation(now, row)
+        uploads = now.uploads if servers is None else ()
+        self.trajectory.leaves(item, now.setting, now.broadcast, uploads)
+        if servers is not None and now.served is not None:
+            self._server(now, later, servers)
+        self.earlier_steps += max(item.steps, default=0)
+
+    def _participation(self, now: _Round, row: int) -> None:
+        """Replay one participation, which must go on from what was evidenced before it."""
+        item, evidence, tally = now.item, now.evidence, self.tally
+        client = int(evidence.clients[row])
+        where = f"round {item.round}, client {client}"
+        exchange = self.bundle.exchange(item.round, client, len(self.partition.of_coordinate))
+        spend = self.spends.get((item.round, client))
+        steps = dict(zip(item.clients, item.steps, strict=True))
+        if spend is None or client not in steps:
+            raise UnverifiedError(f"{where}: was not charged, or is not in the ledger")
+        if self.coordinates is None:
+            digest = evidence.upload_sha256[row].astype(np.uint8).tobytes()
+            _bound(where, exchange, item, digest, tally)
+        elif exchange.square_sums is None:
+            raise UnverifiedError(f"{where}: the block sums of its gradients are not recorded")
+        now.setting = Conditions(
+            algorithm=self.algorithm,
+            clients=self.header.clients,
+            learning_rate=now.rate,
+            steps=steps[client],
+            earlier_steps=self.earlier_steps,
+            noise_variance=_noise_variance(spend),
+            partition=self.partition,
+            whole=self.coordinates is None,
+        )
+        sums = block_sums(exchange, self.partition)
+        faults = noise_faults(exchange, sums, evidence, row, self.clip, self.sampled)
+        tally.reasons.extend(f"{where}: {fault}" for fault in faults)
+        self.trajectory.remembers(where, client, item.round, exchange)
+        if now.sent and now.sent != exchange.broadcast:
+            tally.reasons.append(f"{where}: was sent another broadcast than the others")
+        result = replay_participation(
+            where, exchange, sums, now.setting, self.replay, tally, self.header.grid
+        )
+        if result is None:
+            return
+        broadcast, upload = result
+        self.names = self.names or frozenset(upload)
+        if now.served is not None and row < len(now.served.uploads):
+            combined, at = now.served.uploads[row], now.served.coordinates
+            if not agrees(combined, at, read_message(exchange.upload), self.coordinates):
+                tally.reasons.append(f"{where}: its upload is not the one that was combined")
+        now.uploads.append(upload)
+        if now.broadcast is None:
+            now.broadcast, now.sent = broadcast, exchange.broadcast
+            self.trajectory.arrives(where, now.setting, broadcast)
+        norms = np.sqrt(evidence.clean_sum_squares[row].sum(axis=-1))
+        clean = max(float(np.median(norms)), 1e-300)
+        self.hidden_shares.append(2.0 * tally.widths[-1] / clean)
+
+    def _server(self, now: _Round, later: Sequence[Round], servers: ServerRounds) -> None:
+        """Judge the round's server by what was kept of it."""
+        item, served = now.item, now.served
+        assert served is not None
+        following = next((one for one in later if one.clients), None)
+        servers.bind(item, following, served, len(item.clients))
+        setting = _conditions(
+            self.bundle, item, self.spends, self.earlier_steps, served.coordinates
+        )
+        combine(servers, item, served, setting, self.replay, self.names)
+
+
 def _replay_all(
     bundle: Bundle, replay: Replay, kept: Extent, tally: Tally, private: dict[str, Any]
 ) -> None:
-    header, ledger, layout = bundle.header, bundle.readable_ledger, bundle.layout()
-    algorithm = fields.mapping(bundle.readable_spec, "algorithm")
-    spends, salt = last_spends(ledger.spends), bundle.salt()
-    clip = header.declared("clipping_norm")
-    coordinates = recorded_coordinates(bundle, kept)
-    partition = partition_of(bundle, coordinates)
-    sampled = layout.sample_coordinates
-    if coordinates is not None:
-        sampled = np.searchsorted(coordinates, sampled)
-    trajectory, earlier, shares = Trajectory(replay, tally), 0, [0.0]
-    finished = finished_rounds(ledger)
+    """Go through all rounds in order, and end with the published weights."""
+    replaying = _Replaying(bundle, replay, kept, tally)
+    finished = finished_rounds(bundle.readable_ledger)
     tally.finished, tally.participations = len(finished), sum(len(one.clients) for one in finished)
-    servers, names = _servers(bundle, kept, finished, tally), None
+    servers = _servers(bundle, kept, finished, tally)
     for place, item in enumerate(finished):
-        evidence = bundle.round_evidence(item.round)
-        digests = evidence.upload_sha256.astype(np.uint8)
-        if hashlib.sha256(digests.tobytes()).hexdigest() != item.exchanged:
-            tally.reasons.append(f"round {item.round}: its uploads are not those the ledger notes")
-        rate = learning_rate(algorithm, item.round, header.rounds)
-        steps = dict(zip(item.clients, item.steps, strict=True))
-        uploads: list[Mapping[str, Rounded]] = []
-        broadcast: Message | None = None
-        sent, setting, found = b"", None, None
-        if not item.clients:
-            _unmoved(item, finished[place + 1 :], tally)
-            tally.rounds += servers is not None
-        elif servers is not None:
-            found = servers.find(item, item is finished[-1])
-        for row in _kept(evidence, item, header, salt, kept.share):
-            client = int(evidence.clients[row])
-            where = f"round {item.round}, client {client}"
-            exchange = bundle.exchange(item.round, client, len(partition.of_coordinate))
-            spend = spends.get((item.round, client))
-            if spend is None or client not in steps:
-                raise UnverifiedError(f"{where}: was not charged, or is not in the ledger")
-            if coordinates is None:
-                _bound(where, exchange, item, digests[row].tobytes(), tally)
-            elif exchange.square_sums is None:
-                raise UnverifiedError(f"{where}: the block sums of its gradients are not recorded")
-            setting = Conditions(
-                algorithm=algorithm,
-                clients=header.clients,
-                learning_rate=rate,
-                steps=steps[client],
-                earlier_steps=earlier,
-                noise_variance=_noise_variance(spend),
-                partition=partition,
-                whole=coordinates is None,
-            )
-            sums = block_sums(exchange, partition)
-            faults = noise_faults(exchange, sums, evidence, row, clip, sampled)
-            tally.reasons.extend(f"{where}: {fault}" for fault in faults)
-            trajectory.remembers(where, client, item.round, exchange)
-            if sent and sent != exchange.broadcast:
-                tally.reasons.append(f"{where}: was sent another broadcast than the others")
-            result = replay_participation(
-                where, exchange, sums, setting, replay, tally, header.grid
-            )
-            if result is None:
-                continue
-            names = names or frozenset(result[1])
-            if found is not None and row < len(found.uploads):
-                kept_there = read_message(exchange.upload)
-                if not agrees(found.uploads[row], found.coordinates, kept_there, coordinates):
-                    tally.reasons.append(f"{where}: its upload is not the one that was combined")
-            uploads.append(result[1])
-            if broadcast is None:
-                broadcast, sent = result[0], exchange.broadcast
-                trajectory.arrives(where, setting, broadcast)
-            norms = np.sqrt(evidence.clean_sum_squares[row].sum(axis=-1))
-            shares.append(2.0 * tally.widths[-1] / max(float(np.median(norms)), 1e-300))
-        trajectory.leaves(item, setting, broadcast, uploads if servers is None else ())
-        if servers is not None and found is not None:
-            following = next((one for one in finished[place + 1 :] if one.clients), None)
-            servers.bind(item, following, found, len(item.clients))
-            combine(
-                servers,
-                item,
-                found,
-                _conditions(bundle, item, spends, earlier, found.coordinates),
-                replay,
-                names,
-            )
-        earlier += max(item.steps, default=0)
-    if trajectory.after is not None:
-        judge_weights(bundle, coordinates, published(trajectory.after), tally)
+        replaying.round(item, finished[place + 1 :], servers)
+    left = replaying.trajectory.after
+    if left is not None:
+        judge_weights(bundle, replaying.coordinates, published(left), tally)
     if not tally.rounds and tally.replayed:
         tally.unjudged.append(
             "no round's uploads were all kept: what the server made of them was not judged"
         )
-    private["largest_share_of_a_clean_gradient_that_could_hide"] = max(shares)
+    hidden = max(replaying.hidden_shares)
+    private["largest_share_of_a_clean_gradient_that_could_hide"] = hidden
 
 
 def _judge(bundle: Bundle) -> Judgement:
