@@ -30,7 +30,8 @@ from audit.checks.base import AT_CLIENT_LEVEL, AT_RECORD_LEVEL, Check, Judgement
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.canary_evidence import CanaryEvidence
-from audit.reading.ledger import Canaries, Header, Ledger
+from audit.reading.ledger import Header, Ledger
+from audit.reading.ledger_lines import Canaries
 from audit.statistics.intervals import FALSE_ALARM, binomial_p_value
 from audit.verdict import Verdict
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,28 @@ import numpy as np
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.files import read_bytes
-from audit.reading.ledger_lines import OLD_FIELDS
+from audit.reading.ledger import DIGESTS, INTENTS, Pieces, Stopped
+from audit.reading.ledger_lines import (
+    OLD_FIELDS,
+    Canaries,
+    Decay,
+    Grid,
+    Producer,
+    SharedBudget,
+    Sparsification,
+    Trial,
+)
 from audit.reading.units import EVERY_UNIT
 from audit.untrusted.archives import Floats
 
 # A shape is a mapping of names to shapes; None stands for whatever a known field holds.
 Shape = Mapping[str, Any]
+
+
+def _fields_of(section: type) -> Shape:
+    """The fields of a section that is read into a class of the same fields."""
+    return dict.fromkeys(one.name for one in fields(section))
+
 
 _CHAIN = dict.fromkeys(("kind", "previous", "digest"))
 
@@ -97,11 +113,7 @@ _SPEND = (
     "noise_added_by", "clients", "upload_noise_multiplier", "rate_stated",
 )  # fmt: skip
 
-_ROUND = (
-    "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
-    "state_sha256", "parameters_sha256", "participations_sha256", "dropped",
-    "frozen_sha256",
-)  # fmt: skip
+_ROUND = ("round", "clients", "steps", "queries", "dropped", *DIGESTS)
 
 # A claim's numbers, also as they once stood; that ε holds numbers alone is for its readers.
 _EPSILON = ("epsilon", *OLD_FIELDS)
@@ -123,22 +135,22 @@ LEDGER: Mapping[str, Shape] = {
         **_CHAIN,
         **dict.fromkeys(_HEADER),
         "accountant": dict.fromkeys(("library", "version")),
-        "producer": dict.fromkeys(("name", "version", "mode", "optimizer", "generator", "secure")),
-        "sparsification": dict.fromkeys(("kind", "size", "kept", "seed")),
-        "canaries": dict.fromkeys(("count", "kind", "audited")),
-        "budget": dict.fromkeys(("epsilon", "delta", "reservation")),
-        "tuning": dict.fromkeys(("trial", "trials", "commitment")),
+        "producer": _fields_of(Producer),
+        "sparsification": _fields_of(Sparsification),
+        "canaries": _fields_of(Canaries),
+        "budget": {**_fields_of(SharedBudget), "reservation": None},
+        "tuning": _fields_of(Trial),
         "sites": dict.fromkeys(("keys", "drop_outs")),
-        "grid": dict.fromkeys(("update", "vectors", "summaries", "weights")),
+        "grid": _fields_of(Grid),
         "public_coin": {
             **dict.fromkeys(("run", "intent_sha256", "challenge_sha256", "challenger")),
             **dict.fromkeys(("nonce", "root", "own")),
-            "intents": dict.fromkeys(("of_trainer", "for_data", "dropped", "dropped_of_trainer")),
+            "intents": dict.fromkeys(INTENTS),
         },
         "initial": dict.fromkeys(("broadcast_sha256", "origin", "file", "file_sha256")),
         "adaptation": {
             **dict.fromkeys(("most_local_steps", "step_limit", "follows_releases")),
-            "decay": dict.fromkeys(("factor", "patience", "floor")),
+            "decay": _fields_of(Decay),
         },
     },
     "spend": {**_CHAIN, **dict.fromkeys(_SPEND)},
@@ -146,7 +158,7 @@ LEDGER: Mapping[str, Shape] = {
     "round": {
         **_CHAIN,
         **dict.fromkeys(_ROUND),
-        "pieces": dict.fromkeys(("broadcast", "uploads", "vectors", "heads")),
+        "pieces": _fields_of(Pieces),
         "released": dict.fromkeys(("strong_convexity", "slope")),
     },
     "resume": {**_CHAIN, **dict.fromkeys(("round", "commitment"))},
@@ -167,7 +179,7 @@ LEDGER: Mapping[str, Shape] = {
         "budget": dict.fromkeys(("epsilon", "delta", "charged")),
         # Of the person with most records, in every round: no more than the worst case tells.
         "person": dict.fromkeys(("records", "epsilon", "reason")),
-        "stopped": dict.fromkeys(("rounds", "max_epsilon")),
+        "stopped": _fields_of(Stopped),
         # Of the headline, and so no more than that tells.
         "dp_accounting": dict.fromkeys(
             ("version", "view", "accountant", "epsilon", "bound", "reason")

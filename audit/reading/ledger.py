@@ -14,15 +14,27 @@ from typing import Any, Literal
 
 from audit.errors import UnverifiedError
 from audit.reading.ledger_lines import (
+    HEX,
+    RUN_NAME,
     Adaptation,
+    Canaries,
     Course,
+    Grid,
+    Producer,
     RoundSpend,
+    SharedBudget,
     Sparsification,
     Spend,
+    Trial,
     read_adaptation,
+    read_budget,
+    read_canaries,
     read_claim,
+    read_grid,
+    read_producer,
     read_sparsification,
     read_spend,
+    read_trial,
     steps_charged,
 )
 from audit.reading.units import CLIENT, LOOP, PERSON, RECORD, UNITS, Unit
@@ -32,71 +44,13 @@ from audit.untrusted.fields import FieldError
 
 MAXIMUM_LINE_BYTES = 1 << 20
 GENESIS = "0" * 64
-# The bounds on guesses take time that grows with their number.
-MOST_CANARIES = 100_000
 # What an auditor counts of a trainer's intents, this one included.
 INTENTS = ("of_trainer", "for_data", "dropped", "dropped_of_trainer")
-_HEX = r"[0-9a-f]{64}"
-_DIGESTS = (
+# Digests that a round's line may note.
+DIGESTS = (
     "broadcast_sha256", "uploads_sha256", "released_sha256", "state_sha256", "parameters_sha256",
     "participations_sha256", "frozen_sha256",
 )  # fmt: skip
-_RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
-
-
-@dataclass(frozen=True)
-class Canaries:
-    """What an audit run says it planted.
-
-    Attributes:
-        count: N.
-        kind: "gradient" or "label".
-        audited: identifier of the run whose spec was trained again, None for a spec alone.
-    """
-
-    count: int
-    kind: str
-    audited: str | None
-
-
-@dataclass(frozen=True)
-class SharedBudget:
-    """What all runs on the data set may spend together, as the header declares it."""
-
-    epsilon: float
-    delta: float
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Which trial of a private selection the run is, as the header declares it.
-
-    Attributes:
-        trial: its number, from 1.
-        trials: how many there are.
-        commitment: digest (hex) of what drew their number.
-    """
-
-    trial: int
-    trials: int
-    commitment: str
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Significant bits that the run says it writes: in updates, other vectors, summaries, weights.
-
-    Attributes:
-        update: of a client's update; of a round's released mean where whole clients are protected.
-        vectors: of all else that has d coordinates.
-        summaries: of shorter tensors.
-        weights: of the published weights.
-    """
-
-    update: int
-    vectors: int
-    summaries: int
-    weights: int
 
 
 @dataclass(frozen=True)
@@ -135,27 +89,6 @@ class Initial:
     origin: str
     file: str | None
     file_sha256: str | None
-
-
-@dataclass(frozen=True)
-class Producer:
-    """Who trained where it was not the engine, as the header declares it.
-
-    Attributes:
-        name: such as "opacus".
-        version: its version.
-        mode: how it computes clipped sums.
-        optimizer: the update's name.
-        generator: what draws noise and batches.
-        secure: whether that is said to be a cryptographic generator.
-    """
-
-    name: str
-    version: str
-    mode: str
-    optimizer: str
-    generator: str
-    secure: bool
 
 
 @dataclass(frozen=True)
@@ -470,7 +403,9 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
     if fields.integer(entry, "format") != 1:
         raise FieldError("format is not 1")
     unit, whole_clients = UNITS[fields.choice(entry, "unit", tuple(UNITS))], False
-    producer = _optional(entry, "producer", lambda: _producer(fields.mapping(entry, "producer")))
+    producer = None
+    if entry.get("producer") is not None:
+        producer = read_producer(fields.mapping(entry, "producer"))
     if producer is not None:
         if unit not in (RECORD, CLIENT):
             raise FieldError("a recorded loop protects single records, or whole clients")
@@ -485,6 +420,9 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
     def word(key: str) -> str | None:
         return fields.text(entry, key) if given(key) else None
 
+    def section(key: str, read: Callable[[Mapping[str, Any]], Any]) -> Any:
+        return None if entry.get(key) is None else read(fields.mapping(entry, key))
+
     clients = fields.integer(entry, "clients", least=1, most=100_000)
     records = fields.integers(entry, "records")
     if len(records) != clients:
@@ -494,8 +432,8 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
     if rows is not None and len(rows) != clients:
         raise FieldError("rows does not have one entry a client")
     return Header(
-        run=fields.text(entry, "run", pattern=_RUN),
-        spec_sha256=fields.text(entry, "spec_sha256", pattern=_HEX),
+        run=fields.text(entry, "run", pattern=RUN_NAME),
+        spec_sha256=fields.text(entry, "spec_sha256", pattern=HEX),
         unit=unit,
         adjacency=word("adjacency"),
         delta=number("delta", 1.0),
@@ -527,33 +465,22 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         noise_added_by=fields.choice(entry, "noise_added_by", ("server", "clients"))
         if "noise_added_by" in unit.declared
         else None,
-        sparsification=_optional(
-            entry,
-            "sparsification",
-            lambda: read_sparsification(fields.mapping(entry, "sparsification")),
-        ),
+        sparsification=section("sparsification", read_sparsification),
         adaptation=read_adaptation(entry),
-        canaries=_optional(entry, "canaries", lambda: _canaries(fields.mapping(entry, "canaries"))),
-        budget=_optional(entry, "budget", lambda: _budget(fields.mapping(entry, "budget"))),
+        canaries=section("canaries", read_canaries),
+        budget=section("budget", read_budget),
         max_epsilon=_optional(entry, "max_epsilon", lambda: fields.positive(entry, "max_epsilon")),
-        grid=_optional(entry, "grid", lambda: _grid(fields.mapping(entry, "grid"))),
+        grid=section("grid", read_grid),
         tensors=_digest(entry, "tensors_sha256"),
-        public_coin=_optional(
-            entry, "public_coin", lambda: _public_coin(fields.mapping(entry, "public_coin"))
-        ),
+        public_coin=section("public_coin", _public_coin),
         selection=_digest(entry, "selection_sha256"),
-        tuning=_optional(entry, "tuning", lambda: _trial(fields.mapping(entry, "tuning"))),
+        tuning=section("tuning", read_trial),
         producer=producer,
         of_clients=whole_clients,
-        sites=_optional(entry, "sites", lambda: _sites(fields.mapping(entry, "sites"))) or (),
-        drop_outs=_optional(
-            entry, "sites", lambda: fields.integer(fields.mapping(entry, "sites"), "drop_outs")
-        )
-        or 0,
-        whole_seconds=_optional(
-            entry, "seconds", lambda: fields.choice(entry, "seconds", ("whole",))
-        )
-        is not None,
+        sites=section("sites", _sites) or (),
+        drop_outs=section("sites", lambda sites: fields.integer(sites, "drop_outs")) or 0,
+        whole_seconds=entry.get("seconds") is not None
+        and bool(fields.choice(entry, "seconds", ("whole",))),
         frozen=_digest(entry, "frozen_sha256"),
         contents=_digest(entry, "contents_sha256"),
         rows=rows,
@@ -561,7 +488,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         clients_per_person=fields.integer(entry, "clients_per_person", least=1, most=clients)
         if people
         else 1,
-        initial=_optional(entry, "initial", lambda: _initial(fields.mapping(entry, "initial"))),
+        initial=section("initial", _initial),
     )
 
 
@@ -569,61 +496,28 @@ def _initial(entry: Mapping[str, Any]) -> Initial:
     origin = fields.choice(entry, "origin", ("seed", "file", "code", "given"))
     named = origin == "file"
     return Initial(
-        fields.text(entry, "broadcast_sha256", pattern=_HEX),
+        fields.text(entry, "broadcast_sha256", pattern=HEX),
         origin,
         fields.text(entry, "file") if named else None,
-        fields.text(entry, "file_sha256", pattern=_HEX) if named else None,
-    )
-
-
-def _producer(entry: Mapping[str, Any]) -> Producer:
-    texts = ("name", "version", "mode", "optimizer", "generator")
-    found = {name: fields.text(entry, name, pattern=r".{1,200}") for name in texts}
-    return Producer(**found, secure=fields.flag(entry, "secure"))
-
-
-def _trial(entry: Mapping[str, Any]) -> Trial:
-    return Trial(
-        fields.integer(entry, "trial", least=1),
-        fields.integer(entry, "trials", least=1),
-        fields.text(entry, "commitment", pattern=_HEX),
+        fields.text(entry, "file_sha256", pattern=HEX) if named else None,
     )
 
 
 def _sites(entry: Mapping[str, Any]) -> tuple[str, ...]:
     keys = fields.sequence(entry, "keys", most=100_000)
-    if not all(isinstance(key, str) and re.fullmatch(_HEX, key) for key in keys):
+    if not all(isinstance(key, str) and re.fullmatch(HEX, key) for key in keys):
         raise FieldError("sites.keys holds what is no public key")
     return tuple(keys)
-
-
-def _grid(entry: Mapping[str, Any]) -> Grid:
-    names = ("update", "vectors", "summaries", "weights")
-    return Grid(**{name: fields.integer(entry, name, least=1, most=53) for name in names})
-
-
-def _canaries(entry: Mapping[str, Any]) -> Canaries:
-    return Canaries(
-        fields.integer(entry, "count", least=1, most=MOST_CANARIES),
-        fields.choice(entry, "kind", ("gradient", "input", "label")),
-        _optional(entry, "audited", lambda: fields.text(entry, "audited", pattern=_RUN)),
-    )
-
-
-def _budget(entry: Mapping[str, Any]) -> SharedBudget:
-    return SharedBudget(
-        fields.positive(entry, "epsilon"), fields.positive(entry, "delta", most=1.0)
-    )
 
 
 def _public_coin(entry: Mapping[str, Any]) -> PublicCoin:
     intents = fields.mapping(entry, "intents")
     return PublicCoin(
-        fields.text(entry, "run", pattern=_RUN),
-        fields.text(entry, "intent_sha256", pattern=_HEX),
-        fields.text(entry, "challenge_sha256", pattern=_HEX),
-        bytes.fromhex(fields.text(entry, "nonce", pattern=_HEX)),
-        fields.text(entry, "root", pattern=_HEX),
+        fields.text(entry, "run", pattern=RUN_NAME),
+        fields.text(entry, "intent_sha256", pattern=HEX),
+        fields.text(entry, "challenge_sha256", pattern=HEX),
+        bytes.fromhex(fields.text(entry, "nonce", pattern=HEX)),
+        fields.text(entry, "root", pattern=HEX),
         {name: fields.integer(intents, name) for name in INTENTS},
     )
 
@@ -665,7 +559,7 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
         uploads or mean,
         fields.mapping(entry, "released") if "released" in entry else {},
         _digest(entry, "parameters_sha256"),
-        {key: fields.text(entry, key, pattern=_HEX) for key in _DIGESTS if key in entry},
+        {key: fields.text(entry, key, pattern=HEX) for key in DIGESTS if key in entry},
         _optional(entry, "pieces", lambda: _pieces(fields.mapping(entry, "pieces"))),
         dropped,
     )
@@ -673,15 +567,15 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
 
 def _pieces(entry: Mapping[str, Any]) -> Pieces:
     return Pieces(
-        bytes.fromhex(fields.text(entry, "broadcast", pattern=_HEX)),
-        bytes.fromhex(fields.text(entry, "uploads", pattern=_HEX)),
+        bytes.fromhex(fields.text(entry, "broadcast", pattern=HEX)),
+        bytes.fromhex(fields.text(entry, "uploads", pattern=HEX)),
         fields.integer(entry, "vectors", least=1, most=10**9),
         fields.integer(entry, "heads", most=10**12),
     )
 
 
 def _digest(entry: Mapping[str, Any], key: str) -> str | None:
-    return fields.text(entry, key, pattern=_HEX) if key in entry else None
+    return fields.text(entry, key, pattern=HEX) if key in entry else None
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any], int], Any]] = {

@@ -33,6 +33,11 @@ from audit.untrusted import fields
 from audit.untrusted.archives import Floats, Integers
 from audit.untrusted.fields import FieldError
 
+HEX = r"[0-9a-f]{64}"
+RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+# The bounds on guesses take time that grows with their number.
+MOST_CANARIES = 100_000
+
 
 @dataclass(frozen=True)
 class Spend:
@@ -479,3 +484,117 @@ def claimed_headline(view: Mapping[str, Any]) -> float:
         FieldError: as for `claimed_epsilons`, or it names none whose number it states.
     """
     return fields.number(claimed_epsilons(view), fields.text(view, "accountant"))
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """What an audit run says it planted.
+
+    Attributes:
+        count: N.
+        kind: "gradient" or "label".
+        audited: identifier of the run whose spec was trained again, None for a spec alone.
+    """
+
+    count: int
+    kind: str
+    audited: str | None
+
+
+def read_canaries(entry: Mapping[str, Any]) -> Canaries:
+    """The header's section as it stands in `Header`."""
+    return Canaries(
+        fields.integer(entry, "count", least=1, most=MOST_CANARIES),
+        fields.choice(entry, "kind", ("gradient", "input", "label")),
+        None if entry.get("audited") is None else fields.text(entry, "audited", pattern=RUN_NAME),
+    )
+
+
+@dataclass(frozen=True)
+class SharedBudget:
+    """What all runs on the data set may spend together, as the header declares it."""
+
+    epsilon: float
+    delta: float
+
+
+def read_budget(entry: Mapping[str, Any]) -> SharedBudget:
+    """The header's section as it stands in `Header`."""
+    return SharedBudget(
+        fields.positive(entry, "epsilon"), fields.positive(entry, "delta", most=1.0)
+    )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Which trial of a private selection the run is, as the header declares it.
+
+    Attributes:
+        trial: its number, from 1.
+        trials: how many there are.
+        commitment: digest (hex) of what drew their number.
+    """
+
+    trial: int
+    trials: int
+    commitment: str
+
+
+def read_trial(entry: Mapping[str, Any]) -> Trial:
+    """The header's section as it stands in `Header`."""
+    return Trial(
+        fields.integer(entry, "trial", least=1),
+        fields.integer(entry, "trials", least=1),
+        fields.text(entry, "commitment", pattern=HEX),
+    )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Significant bits that the run says it writes: in updates, other vectors, summaries, weights.
+
+    Attributes:
+        update: of a client's update; of a round's released mean where whole clients are protected.
+        vectors: of all else that has d coordinates.
+        summaries: of shorter tensors.
+        weights: of the published weights.
+    """
+
+    update: int
+    vectors: int
+    summaries: int
+    weights: int
+
+
+def read_grid(entry: Mapping[str, Any]) -> Grid:
+    """The header's section as it stands in `Header`."""
+    names = ("update", "vectors", "summaries", "weights")
+    return Grid(**{name: fields.integer(entry, name, least=1, most=53) for name in names})
+
+
+@dataclass(frozen=True)
+class Producer:
+    """Who trained where it was not the engine, as the header declares it.
+
+    Attributes:
+        name: such as "opacus".
+        version: its version.
+        mode: how it computes clipped sums.
+        optimizer: the update's name.
+        generator: what draws noise and batches.
+        secure: whether that is said to be a cryptographic generator.
+    """
+
+    name: str
+    version: str
+    mode: str
+    optimizer: str
+    generator: str
+    secure: bool
+
+
+def read_producer(entry: Mapping[str, Any]) -> Producer:
+    """The header's section as it stands in `Header`."""
+    texts = ("name", "version", "mode", "optimizer", "generator")
+    found = {name: fields.text(entry, name, pattern=r".{1,200}") for name in texts}
+    return Producer(**found, secure=fields.flag(entry, "secure"))

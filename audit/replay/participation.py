@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from audit.reading.exchanges import Exchange
-from audit.reading.ledger import Grid
+from audit.reading.ledger_lines import Grid
 from audit.replay.base import (
     UPDATE,
     Conditions,

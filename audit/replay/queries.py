@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from audit.reading.evidence import RoundEvidence
 from audit.reading.exchanges import Exchange
-from audit.reading.ledger import Grid, Header
+from audit.reading.ledger import Header
+from audit.reading.ledger_lines import Grid
 from audit.replay.base import Partition
 from audit.replay.rounding import ROUNDING
 from audit.untrusted.archives import Floats, Integers

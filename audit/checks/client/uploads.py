@@ -18,8 +18,8 @@ from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.exchanges import Extent, Release, extent, is_kept
-from audit.reading.ledger import Grid, Header, Round
-from audit.reading.ledger_lines import BROADCAST_NAME
+from audit.reading.ledger import Header, Round
+from audit.reading.ledger_lines import BROADCAST_NAME, Grid
 from audit.replay import find_applied_mean
 from audit.replay.base import UPDATE, server_rate
 from audit.replay.participation import Message, Tally, read_message, shown

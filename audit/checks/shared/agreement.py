@@ -23,8 +23,8 @@ import numpy as np
 from audit.accounting.budget import Steps, budget, dearest, rdp_estimate
 from audit.accounting.comparison import ABSOLUTE, RELATIVE, understates
 from audit.accounting.sampling import cost, most_spent
-from audit.reading.ledger import Header, Ledger, Resume, Round, SharedBudget
-from audit.reading.ledger_lines import claimed_headline
+from audit.reading.ledger import Header, Ledger, Resume, Round
+from audit.reading.ledger_lines import SharedBudget, claimed_headline
 from audit.statistics.intervals import relative_difference
 from audit.untrusted import fields
 

@@ -24,7 +24,7 @@ from audit.checks import Judgement, canaries, checks_for
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.canary_evidence import CanaryEvidence
-from audit.reading.ledger import Canaries
+from audit.reading.ledger_lines import Canaries
 from audit.statistics.intervals import FALSE_ALARM
 from tests.audit.checks.opened import changed, judged, says
 

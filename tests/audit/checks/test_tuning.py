@@ -19,7 +19,7 @@ from audit.checks.shared.claimed import (
     trial_faults,
 )
 from audit.errors import UntrustedFileError
-from audit.reading.ledger import Trial
+from audit.reading.ledger_lines import Trial
 from audit.untrusted.fields import FieldError
 
 SECRET = bytes(range(32))

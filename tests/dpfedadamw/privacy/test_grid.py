@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from audit.reading.ledger import Grid as StatedGrid
+from audit.reading.ledger_lines import Grid as StatedGrid
 from audit.replay import queries as judged
 from dpfedadamw.privacy.grid import Grid, on_grid
 from dpfedadamw.units.registry import UNITS

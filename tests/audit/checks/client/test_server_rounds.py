@@ -15,8 +15,8 @@ from audit.checks.client.uploads import _of_servers, vector_sha256
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.exchanges import Extent
-from audit.reading.ledger import Grid, Pieces
-from audit.reading.ledger_lines import BROADCAST_NAME
+from audit.reading.ledger import Pieces
+from audit.reading.ledger_lines import BROADCAST_NAME, Grid
 from audit.replay.base import UPDATE
 from audit.replay.participation import Tally
 from audit.replay.rounding import Rounded

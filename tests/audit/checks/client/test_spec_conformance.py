@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from audit.reading.bundle import Bundle, open_bundle
-from audit.reading.ledger import Trial
-from audit.reading.ledger_lines import Sparsification
+from audit.reading.ledger_lines import Sparsification, Trial
 from tests.audit.checks.opened import changed, charge, ended, judged, says
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 

@@ -17,7 +17,7 @@ from audit.checks.client.accounting import (
 )
 from audit.checks.client.views import TRUSTED_SERVER, _all_trials
 from audit.reading.bundle import Bundle
-from audit.reading.ledger import Trial
+from audit.reading.ledger_lines import Trial
 from tests.audit.checks.opened import changed, judged, says
 
 Document = dict[str, Any]

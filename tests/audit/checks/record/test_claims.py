@@ -23,7 +23,7 @@ from audit.accounting.sampling import most_spent
 from audit.checks.record.accounting import histories, over_rounds
 from audit.checks.record.views import _reading, _selection
 from audit.reading.bundle import Bundle, open_bundle
-from audit.reading.ledger import Trial
+from audit.reading.ledger_lines import Trial
 from tests.audit.checks.opened import changed, judged, says
 from tests.audit.synthetic_run import Settings, build_run
 

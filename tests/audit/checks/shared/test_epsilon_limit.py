@@ -17,8 +17,8 @@ from audit.checks.shared import agreement
 from audit.checks.shared.agreement import _repeated, _with_a_further_round, limit_faults
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
-from audit.reading.ledger import Resume, SharedBudget, Stopped
-from audit.reading.ledger_lines import Adaptation, Course, Decay
+from audit.reading.ledger import Resume, Stopped
+from audit.reading.ledger_lines import Adaptation, Course, Decay, SharedBudget
 from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, says
 

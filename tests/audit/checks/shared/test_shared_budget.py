@@ -13,7 +13,7 @@ from audit.accounting.budget import Budget
 from audit.accounting.registry import Range
 from audit.checks.shared import agreement
 from audit.checks.shared.agreement import budget_faults
-from audit.reading.ledger import SharedBudget
+from audit.reading.ledger_lines import SharedBudget
 from audit.untrusted.fields import FieldError
 
 DELTA = 1e-5
