@@ -1,4 +1,4 @@
-"""How far sizes of Poisson batches may scatter: exact moments, and the level in both directions."""
+"""How batches may scatter: exact moments and counts, their level on both sides, their power."""
 
 from __future__ import annotations
 
@@ -9,8 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from audit.statistics.batches import Batches, dispersion_interval, squares_cumulants
+from audit.reading.ledger_lines import Spend
+from audit.statistics import batches as module
+from audit.statistics.batches import (
+    LEVELS,
+    Batches,
+    batches_to_see_a_cut,
+    batches_to_see_none,
+    count_p_value,
+    dispersion_interval,
+    empty_alpha,
+    empty_batches,
+    end_alpha,
+    ends_of_sizes,
+    squares_cumulants,
+)
+from audit.statistics.intervals import FALSE_ALARM
 
 
 @pytest.mark.parametrize(("records", "rate"), [(10, Fraction(1, 4)), (60, Fraction(3, 100))])
@@ -96,3 +112,115 @@ def test_the_queries_of_a_step_are_answered_on_the_batch_that_was_drawn(
     read: list[int] | None, said: list[str]
 ) -> None:
     assert told(read) == said
+
+
+@pytest.mark.parametrize(("trials", "chance"), [(1000, 0.05), (31, 0.5), (10, 1e-9), (5000, 0.3)])
+def test_equal_chances_give_the_binomial_law(trials: int, chance: float) -> None:
+    mean = round(trials * chance)
+    for count in (0, mean, mean + 5, min(trials, 2 * mean + 3)):
+        lower = stats.binom.cdf(count, trials, chance)
+        upper = stats.binom.sf(count - 1, trials, chance)
+        due = min(1.0, 2.0 * min(lower, upper))
+        # Equal chances in parts are still equal chances.
+        halves = {chance: trials // 2, chance * (1.0 + 1e-15): trials - trials // 2}
+        assert count_p_value(count, {chance: trials}) == pytest.approx(due, abs=1e-11)
+        assert count_p_value(count, halves) == pytest.approx(due, abs=1e-11)
+
+
+def test_chances_that_differ_are_convolved() -> None:
+    groups = {0.0: 4, 0.1: 3, 0.5: 2, 0.9: 1, 1.0: 2}
+    law = np.ones(1)
+    for chance, count in groups.items():
+        for _ in range(count):
+            law = np.convolve(law, [1.0 - chance, chance])
+    for count in range(len(law)):
+        due = min(1.0, 2.0 * min(law[: count + 1].sum(), law[count:].sum()))
+        assert count_p_value(count, groups) == pytest.approx(due, abs=1e-12)
+
+
+def test_counts_far_off_and_of_very_many_are_judged_too() -> None:
+    assert count_p_value(10_000, {0.01: 100_000}) == 0.0
+    assert count_p_value(0, {0.2: 10_000_000, 0.3: 5}) == 0.0
+    assert 0.1 < count_p_value(2_000_000, {0.2: 10_000_000}) <= 1.0
+
+
+@pytest.mark.parametrize("batch", [3, 8])
+def test_correct_batches_are_flagged_no_oftener_than_stated(batch: int) -> None:
+    """At 2 % each of 300 runs: 6 expected at most, and 17 or more are there in 1 of 5,000."""
+    random, records = np.random.default_rng(5), (90, 143, 160)
+    empty = ends = 0
+    for _ in range(300):
+        sizes = {(size, batch / size): random.binomial(size, batch / size, 60) for size in records}
+        empty += empty_batches(sizes).p_value < 0.02
+        ends += min(one.p_value for one in ends_of_sizes(sizes)) < 0.02 / (2 * len(LEVELS))
+    assert empty < 17
+    assert ends < 17
+
+
+def test_each_end_and_each_side_of_it_is_told() -> None:
+    key = (150, 8 / 150)
+    sizes = np.random.default_rng(2).binomial(150, 8 / 150, 400)
+
+    def seen(found: np.ndarray) -> set[tuple[str, bool]]:
+        counts = [empty_batches({key: found}), *ends_of_sizes({key: found})]
+        return {(one.kind, one.too_few) for one in counts if one.p_value < end_alpha()}
+
+    assert seen(sizes) == set()
+    assert ("large", True) in seen(np.minimum(sizes, 12))
+    assert ("small", True) in seen(np.maximum(sizes, 4))
+    assert ("empty", False) in seen(np.where(np.arange(400) % 20 == 0, 0, sizes))
+    assert ("large", False) in seen(np.where(np.arange(400) % 20 == 0, 20, sizes))
+
+
+def test_what_is_always_seen_begins_at_the_number_that_is_told() -> None:
+    """Nothing of a kind is there, so that chance has no part in it."""
+    chance, alpha = (1.0 - 3 / 150) ** 150, empty_alpha()
+    least = batches_to_see_none(chance, alpha)
+    assert count_p_value(0, {chance: least}) < alpha <= count_p_value(0, {chance: least - 1})
+    rate = 8 / 150
+    cut = batches_to_see_a_cut(150, rate, 12, end_alpha())
+    assert cut == 211
+    for number, found in ((cut, True), (cut - 1, False)):
+        # As large as can be below the cut: no other level is touched.
+        law = np.minimum(np.random.default_rng(1).binomial(150, rate, number), 12)
+        ps = [one.p_value for one in ends_of_sizes({(150, rate): law}) if one.kind == "large"]
+        assert (min(ps) < end_alpha()) == found
+    assert batches_to_see_a_cut(150, rate, 60, end_alpha()) is None
+
+
+def charge(rate: float | None = None) -> Spend:
+    """What 250 steps of a client of 150 records are charged, at 3 a batch or a stated rate."""
+    return Spend(
+        2, 0, 0, 1, 150, "poisson", rate or 3 / 150, 3.0, 1.0, 1.0, 250, 1, rate is not None
+    )
+
+
+def reasons_of(sizes: np.ndarray) -> list[str]:
+    """What is said of a client's batches, whose records are used as evenly as chance has it."""
+    batches, reasons = Batches("poisson"), list[str]()
+    used = np.bincount(np.random.default_rng(3).integers(0, 150, sizes.sum()), minlength=150)
+    batches.add("here", charge(), sizes, used, reasons)
+    private = batches.judge(reasons)
+    assert set(private) >= {"empty_batches_p_value", "batch_ends_p_values"}
+    return reasons
+
+
+def test_batches_that_are_never_empty_are_named() -> None:
+    sizes = np.random.default_rng(4).binomial(150, 3 / 150, 500)
+    assert (sizes == 0).any()
+    assert reasons_of(sizes[:250]) == []
+    assert [one for one in reasons_of(sizes[sizes > 0][:250]) if "drawn again" in one]
+
+
+def test_rates_of_0_and_1_leave_nothing_to_chance() -> None:
+    batches, reasons = Batches("poisson"), list[str]()
+    batches.add("here", charge(rate=1.0), np.full(250, 150), np.full(150, 250), reasons)
+    assert "empty_batches_p_value" not in batches.judge(reasons)
+    assert reasons == []
+
+
+def test_all_tests_of_the_batches_together_keep_to_the_level() -> None:
+    shares = [value for name, value in vars(module).items() if name.endswith("_SHARE")]
+    assert len(shares) == 5
+    assert sum(shares) == pytest.approx(1.0)
+    assert empty_alpha() + 2 * len(LEVELS) * end_alpha() == pytest.approx(0.2 * FALSE_ALARM)
