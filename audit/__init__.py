@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from audit.auditor import audit_run, write_findings
     from audit.errors import AuditError
     from audit.probe.probing import Probe, StepProbe, record_probe
-    from audit.probe.update_probing import UpdateProbe
+    from audit.probe.updates import UpdateProbe
     from audit.verdict import Finding, Findings, Severity, Verdict
 
 __all__ = [
@@ -38,7 +38,7 @@ _MODULES = {
     "audit.auditor": ("audit_run", "write_findings"),
     "audit.errors": ("AuditError",),
     "audit.probe.probing": ("Probe", "StepProbe", "record_probe"),
-    "audit.probe.update_probing": ("UpdateProbe",),
+    "audit.probe.updates": ("UpdateProbe",),
     "audit.verdict": ("Finding", "Findings", "Severity", "Verdict"),
 }
 

@@ -2,13 +2,19 @@
 
 Facade over the accountants in `registry`. The checks "accounting" and "views" call only this
 module. It shares no code with the engine or with dp-accounting, so agreement of the two is
-evidence. `together` composes what the server sees of a person whose records are at several clients:
-clients draw batches and noise by themselves, so that all their histories compose, and the claim
-must hold whichever clients these are.
+evidence.
+
+* `together` composes what the server sees of a person whose records are at several clients: clients
+draw batches and noise by themselves, so that all their histories compose, and the claim must hold
+whichever clients these are.
+* `selection_cost` is what the best of a random number of trials costs: Papernot & Steinke 2022,
+Theorem 2, for the truncated negative binomial law of Definition 1, by the auditor's own Rényi
+divergences. The law is drawn again from its secret by its own sums.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +22,11 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from audit.accounting.pld import composer
-from audit.accounting.rdp import composed_rdp, epsilon_improved, whole_orders
+from audit.accounting.rdp import composed_rdp, epsilon_improved, fine_orders, whole_orders
 from audit.accounting.registry import Accountant, LossPair, Range, Steps, accountants, merge
 
 __all__ = [
@@ -292,3 +300,98 @@ def _most_of_each(histories: Sequence[tuple[Steps, ...]]) -> tuple[Steps, ...]:
         for kind, steps in own.items():
             most[kind] = max(most.get(kind, 0), steps)
     return merge([Steps(rate, noise, steps, fixed) for (noise, fixed), steps in most.items()])
+
+
+# The accountant by which a selection's ε is claimed.
+SELECTION_ACCOUNTANT = "rdp"
+_MOST_TRIALS = 10_000_000
+# Sums of as many terms as there are trials, in two orders, differ by less.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Law:
+    """The law of the number of trials.
+
+    Attributes:
+        mean: E[K] > 1.
+        shape: η ≥ 0.
+    """
+
+    mean: float
+    shape: float
+
+    @property
+    def stopping(self) -> float:
+        """γ in (0, 1)."""
+        return _stopping(self.mean, self.shape)
+
+    def draws(self, secret: bytes, trials: int) -> bool:
+        """Whether a secret draws this number of trials."""
+        if not 1 <= trials <= _MOST_TRIALS:
+            return False
+        digest = hashlib.sha256(b"number of trials" + secret).digest()
+        share = (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53
+        last = float(np.exp(self._log_masses(trials)[-1]))
+        below = float(np.exp(self._log_masses(trials)).sum()) - last
+        return below - _ROUNDING <= share <= below + last + _ROUNDING
+
+    def _log_masses(self, trials: int) -> NDArray[np.float64]:
+        """The logarithms of P(K = 1), …, P(K = trials)."""
+        number, gamma = np.arange(1, trials + 1, dtype=np.float64), self.stopping
+        going_on = number * np.log1p(-gamma)
+        if self.shape == 0.0:
+            logarithmic: NDArray[np.float64] = going_on - np.log(number) - np.log(-np.log(gamma))
+            return logarithmic
+        ways = gammaln(number + self.shape) - gammaln(number + 1.0) - gammaln(self.shape)
+        masses: NDArray[np.float64] = going_on + ways - np.log(gamma**-self.shape - 1.0)
+        return masses
+
+
+@lru_cache(maxsize=64)
+def _stopping(mean: float, shape: float) -> float:
+    """Halve the range of γ until it has one number."""
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if _expected(middle, shape) > mean else (low, middle)
+    return 0.5 * (low + high)
+
+
+def _expected(gamma: float, shape: float) -> float:
+    if shape == 0.0:
+        return float((1.0 / gamma - 1.0) / np.log(1.0 / gamma))
+    return float(shape * (1.0 - gamma) / (gamma * -np.expm1(shape * np.log(gamma))))
+
+
+def selection_cost(
+    kinds: Sequence[tuple[Steps, int]], participation: float, delta: float, law: Law
+) -> Range:
+    """ε of a selection towards somebody who sees of the trials the published one alone.
+
+    Args:
+        kinds: what one participation costs, and in how many rounds.
+        participation: l = S/N in (0, 1]; patterns do not depend on the records, and the moments
+            e^((α-1)·D_α) are jointly convex, so that their mean over patterns bounds the trial's.
+        delta: δ in (0, 1).
+        law: of the number of trials.
+    """
+    ends = []
+    for orders in (fine_orders(), whole_orders()):
+        alpha = np.asarray(orders)
+        trial = np.zeros(len(orders))
+        for steps, rounds in kinds:
+            exponent = (alpha - 1.0) * composed_rdp([steps], orders)
+            if participation < 1.0:
+                taken = np.log(participation) + exponent
+                exponent = np.logaddexp(np.log1p(-participation), taken)
+            trial = trial + rounds * exponent / (alpha - 1.0)
+        repeated = ((1.0 - 1.0 / alpha) * trial - np.log(law.stopping) / alpha).min()
+        mean = _expected(law.stopping, law.shape)
+        whole = trial + (1.0 + law.shape) * repeated + np.log(mean) / (alpha - 1.0)
+        # A divergence rises with its order, so that of a higher one bounds it.
+        whole = np.minimum.accumulate(whole[::-1])[::-1]
+        ends.append(epsilon_improved(whole, orders, delta)[0])
+    return Range(ends[0], ends[1])

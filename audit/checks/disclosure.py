@@ -35,7 +35,7 @@ from audit.reading.leaks import (
     unknown_fields,
 )
 from audit.reading.units import LOOP
-from audit.replay.trajectory import learning_rate
+from audit.replay.participation import learning_rate
 from audit.untrusted import fields
 from audit.untrusted.archives import MessageError, read_names
 from audit.untrusted.documents import DocumentError, parse_json

@@ -20,8 +20,7 @@ from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.exchanges import extent
 from audit.reading.ledger import Initial, Round
-from audit.replay.participation import read_message
-from audit.replay.trajectory import finished_rounds, recorded_coordinates
+from audit.replay.participation import finished_rounds, read_message, recorded_coordinates
 from audit.untrusted import fields
 from audit.untrusted.archives import Floats, Integers, MessageError
 from audit.untrusted.fields import FieldError

@@ -22,7 +22,7 @@ from audit.reexecution import (
     participations_needed,
     with_the_first_round,
 )
-from audit.replay.trajectory import finished_rounds
+from audit.replay.participation import finished_rounds
 from audit.verdict import Severity, Verdict
 
 if TYPE_CHECKING:

@@ -17,19 +17,22 @@ from numpy.typing import NDArray
 
 from audit.checks.base import AT_CLIENT_LEVEL, AT_RECORD_LEVEL, Check, Judgement, conclude, register
 from audit.errors import UntrustedFileError, UnverifiedError
-from audit.probe.probe_tally import (
+from audit.probe.probing import PATH_KINDS
+from audit.probe.updates import (
     ADDED,
     ADDED_PRECISELY,
     ALONE,
+    CLIENT_KINDS,
     ELSEWHERE,
     MANY,
+    NONFINITE_KINDS,
     REPEAT,
     REPLACED,
+    ROUND_KINDS,
     UNEQUAL,
     UNMOVED,
+    UPDATE_KINDS,
 )
-from audit.probe.probing import PATH_KINDS
-from audit.probe.update_probing import CLIENT_KINDS, NONFINITE_KINDS, ROUND_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults, RoundEvidence, Seen
 from audit.reading.ledger_lines import Spend, last_spends

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import ProbeError, RunDirectoryError
-from audit.probe.probe_tally import (
+from audit.probe.updates import (
     ABSENT,
     ADDED,
     ADDED_PRECISELY,
@@ -37,9 +37,10 @@ from audit.probe.probe_tally import (
     UNEQUAL,
     Numbers,
     ProbeTally,
+    SumProbe,
+    run_update_probe,
     shortened,
 )
-from audit.probe.update_probing import SumProbe, run_update_probe
 from audit.reading.files import write_atomically
 
 BATCH_SIZE, LARGE_BATCH = 3, 7

@@ -21,10 +21,9 @@ from audit.reading.bundle import Bundle
 from audit.reading.exchanges import Sent, ServerRound, drawn, kept_of, pieces_of
 from audit.reading.ledger import Round
 from audit.replay.base import UPDATE, Conditions, NeedsWholeVectorsError, Replay, ServerValues
-from audit.replay.participation import Message, Tally, exactly, shown
+from audit.replay.participation import Message, Tally, exactly, judge_weights, shown
 from audit.replay.queries import Places, off_grid
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
-from audit.replay.trajectory import judge_weights
 from audit.untrusted import fields
 from audit.untrusted.archives import Floats, Integers
 

@@ -35,7 +35,7 @@ from audit.reexecution import (
     escape_probability,
     with_the_first_round,
 )
-from audit.replay.trajectory import finished_rounds
+from audit.replay.participation import finished_rounds
 from dpfedadamw import spec as specs
 from dpfedadamw.cli import opened as cli_opened
 from dpfedadamw.clipping.engines import choose

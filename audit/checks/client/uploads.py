@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,11 +23,18 @@ from audit.reading.ledger import Header, Round
 from audit.reading.ledger_lines import BROADCAST_NAME, Grid
 from audit.replay import find_applied_mean
 from audit.replay.base import UPDATE, server_rate
-from audit.replay.participation import Message, Tally, read_message, shown
+from audit.replay.participation import (
+    Message,
+    Tally,
+    finished_rounds,
+    judge_weights,
+    read_message,
+    recorded_coordinates,
+    shown,
+)
 from audit.replay.queries import carries, grid_notes, off_grid, too_fine
 from audit.replay.rounding import Rounded, exact
 from audit.replay.rounds import ANOTHER_KEY, ServerRounds, another_key, named
-from audit.replay.trajectory import finished_rounds, judge_weights, recorded_coordinates
 from audit.untrusted import fields
 from audit.untrusted.archives import Floats, Integers, MessageError
 from audit.untrusted.fields import FieldError
@@ -51,23 +59,48 @@ def _read(where: str, raw: bytes, tally: Tally) -> Message | None:
     return found
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """What is the same in all rounds.
+
+    Attributes:
+        clip: C.
+        rate: the server's.
+        grid: on which releases and the published weights lie; None where the run states none.
+        coordinates: where vectors are recorded; None for everywhere.
+        parameters: d.
+    """
+
+    clip: float
+    rate: float
+    grid: Grid | None
+    coordinates: Integers | None
+    parameters: int
+
+
 def _release(
     item: Round,
     following: str | None,
     evidence: UpdateRound,
     release: Release,
-    whole: bool,
-    clip: float,
-    sampled: tuple[Integers, Integers],
-    rate: float,
-    grid: Grid | None,
+    setting: _Setting,
     tally: Tally,
 ) -> Rounded | None:
-    """Judge one round's release; returns the parameters that it must leave."""
-    where = f"round {item.round}"
+    """Judge one round's release; returns the parameters that it must leave.
+
+    Args:
+        item: the round in the ledger.
+        following: digest (hex) of the next broadcast; None after the last round.
+        evidence: of its noise and of its clipped updates.
+        release: what was broadcast before and after it, and what was released.
+        setting: of all rounds.
+        tally: where differences are noted.
+    """
+    where, grid = f"round {item.round}", setting.grid
+    recorded, places = _sampled(evidence, setting.coordinates, setting.parameters)
     before = _read(f"{where}: the broadcast", release.broadcast, tally)
     after = _read(f"{where}: the next broadcast", release.combined, tally)
-    if whole:
+    if setting.coordinates is None:
         digests = (
             ("broadcast", release.broadcast, item.broadcast),
             ("released mean", release.released.astype("<f4").tobytes(), item.exchanged),
@@ -76,9 +109,9 @@ def _release(
         for what, raw, noted in digests:
             if noted is not None and hashlib.sha256(raw).hexdigest() != noted:
                 tally.reasons.append(f"{where}: its {what} is not the one that the ledger notes")
-    recorded, places = sampled
     found, divisor = release.released[places], evidence.divisor
-    noise, clean = evidence.noise_sample[recorded] * clip, evidence.clean_sample[recorded]
+    noise = evidence.noise_sample[recorded] * setting.clip
+    clean = evidence.clean_sample[recorded]
     bits = None if grid is None else grid.update
     if bits is not None and off_grid(release.released, bits).any():
         tally.reasons.append(
@@ -92,7 +125,7 @@ def _release(
     if len(before.principal) != len(release.released):
         tally.reasons.append(f"{where}: the broadcast is not as long as the released mean")
         return None
-    expected = _moved(before.principal, release.released, rate)
+    expected = _moved(before.principal, release.released, setting.rate)
     # Of all models only the last, which is published, lies on the grid.
     bits = None if grid is None or following is not None else grid.weights
     tally.compare(f"{where}: the next model", after.principal, expected, bits)
@@ -171,6 +204,9 @@ def _judge_all(bundle: Bundle, kept: Extent, rate: float, tally: Tally) -> None:
     items = finished_rounds(bundle.readable_ledger)
     coordinates, salt = recorded_coordinates(bundle, kept), bundle.salt()
     recorded = layout.parameters if coordinates is None else len(coordinates)
+    setting = _Setting(
+        header.declared("clipping_norm"), rate, header.grid, coordinates, layout.parameters
+    )
     rounds = bundle.readable_ledger.rounds_to_finish
     tally.finished = len(items)
     servers = None
@@ -188,18 +224,7 @@ def _judge_all(bundle: Bundle, kept: Extent, rate: float, tally: Tally) -> None:
             continue
         release = bundle.release(index, recorded)
         following = None if last else items[index + 1].broadcast
-        left = _release(
-            item,
-            following,
-            evidence,
-            release,
-            coordinates is None,
-            header.declared("clipping_norm"),
-            _sampled(evidence, coordinates, layout.parameters),
-            rate,
-            header.grid,
-            tally,
-        )
+        left = _release(item, following, evidence, release, setting, tally)
         if last and left is not None:
             judge_weights(bundle, coordinates, left, tally)
 

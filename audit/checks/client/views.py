@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from audit.accounting.budget import Budget, Steps, budget
+from audit.accounting.budget import Budget, Steps, budget, selection_cost
 from audit.accounting.comparison import AtFineness, Comparison
 from audit.accounting.registry import Range
-from audit.accounting.selection import selection_cost
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.client.accounting import third_party_history, worst_uploads
 from audit.checks.record.views import VIEWS

@@ -24,8 +24,7 @@ import numpy as np
 from audit.checks.base import Check, Judgement, conclude, register
 from audit.checks.sensitivity import TOLERANCE, judge_probe
 from audit.errors import AuditError, UnverifiedError
-from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
-from audit.probe.update_probing import UPDATE_KINDS
+from audit.probe.updates import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN, UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults
 from audit.reading.ledger_lines import Spend, last_spends

@@ -26,7 +26,13 @@ from audit.replay.base import Conditions
 from audit.replay.participation import (
     Message,
     Tally,
+    Trajectory,
+    finished_rounds,
+    judge_weights,
+    learning_rate,
+    partition_of,
     read_message,
+    recorded_coordinates,
     replay_participation,
 )
 from audit.replay.queries import block_sums, grid_notes, noise_faults, too_fine
@@ -39,14 +45,6 @@ from audit.replay.rounds import (
     combine,
     published,
     with_average,
-)
-from audit.replay.trajectory import (
-    Trajectory,
-    finished_rounds,
-    judge_weights,
-    learning_rate,
-    partition_of,
-    recorded_coordinates,
 )
 from audit.untrusted import fields
 from audit.untrusted.archives import Integers

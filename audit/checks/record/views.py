@@ -20,6 +20,7 @@ from audit.accounting.budget import (
     budget,
     closed_forms,
     merge,
+    selection_cost,
     server_delta,
     together,
 )
@@ -27,7 +28,6 @@ from audit.accounting.comparison import AtFineness, Comparison
 from audit.accounting.pld import composer
 from audit.accounting.registry import Range
 from audit.accounting.sampling import MostSpent, largest_share, most_spent, participation
-from audit.accounting.selection import selection_cost
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import histories
 from audit.checks.shared.claimed import (

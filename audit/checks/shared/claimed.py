@@ -17,11 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from audit.accounting.budget import Steps, budget
+from audit.accounting.budget import SELECTION_ACCOUNTANT, Law, Steps, budget
 from audit.accounting.comparison import ABSOLUTE, RELATIVE, AtFineness, Comparison
 from audit.accounting.registry import Range
 from audit.accounting.sampling import MostSpent
-from audit.accounting.selection import ACCOUNTANT, Law
 from audit.checks.base import Judgement, conclude, listed
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
@@ -273,13 +272,13 @@ def claimed_selection(
     party = fields.mapping(claim, "third_party")
     where = "the third party's epsilon, of the selection,"
     stated, by = claimed_epsilons(party), fields.text(party, "accountant")
-    if by != ACCOUNTANT or stated.keys() != {ACCOUNTANT}:
+    if by != SELECTION_ACCOUNTANT or stated.keys() != {SELECTION_ACCOUNTANT}:
         comparison.reasons.append(
             f"{where} is claimed by {', '.join(sorted(stated))}; a selection is accounted by "
-            f"{ACCOUNTANT} alone, so that the claim leaves it out"
+            f"{SELECTION_ACCOUNTANT} alone, so that the claim leaves it out"
         )
     else:
-        comparison.compare(where, fields.number(stated, ACCOUNTANT), chosen)
+        comparison.compare(where, fields.number(stated, SELECTION_ACCOUNTANT), chosen)
     tuning = fields.mapping(claim, "tuning")
     comparison.headline("one trial's epsilon", fields.mapping(tuning, "one_trial"), one_trial)
     if all_trials is not None:

@@ -15,7 +15,7 @@ from audit.checks import unaccounted_processing
 from audit.checks.disclosure import _public, shown
 from audit.checks.randomness import _obvious_keys, intents_in_words, obvious_commitments
 from audit.checks.unaccounted_processing import between_its_extremes, scaled_by_themselves
-from audit.probe.update_probing import ROUND_KINDS, UPDATE_KINDS
+from audit.probe.updates import ROUND_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import Moments, Reach
 from audit.reading.ledger import Resume

@@ -25,9 +25,17 @@ from audit.checks.sensitivity import (
     norm_faults,
 )
 from audit.errors import UntrustedFileError, UnverifiedError
-from audit.probe.probe_tally import ADDED, ADDED_PRECISELY, ELSEWHERE, NOT_DRAWN, REPLACED, UNEQUAL
 from audit.probe.probing import PATH_KINDS
-from audit.probe.update_probing import CLIENT_KINDS, NONFINITE_KINDS
+from audit.probe.updates import (
+    ADDED,
+    ADDED_PRECISELY,
+    CLIENT_KINDS,
+    ELSEWHERE,
+    NONFINITE_KINDS,
+    NOT_DRAWN,
+    REPLACED,
+    UNEQUAL,
+)
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults, Seen
 from audit.statistics.batches import LAWS

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.probe.probe_tally import (
+from audit.probe.probing import run_probe
+from audit.probe.updates import (
     ABSENT,
     ADDED,
     ADDED_PRECISELY,
@@ -15,7 +16,6 @@ from audit.probe.probe_tally import (
     UNEQUAL,
     shortened,
 )
-from audit.probe.probing import run_probe
 from tests.audit.synthetic_run import SoftmaxProbe
 
 CLIP = 0.5

@@ -12,8 +12,8 @@ import pytest
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from scipy import optimize, stats
 
+from audit.accounting.budget import Law, selection_cost
 from audit.accounting.registry import Steps
-from audit.accounting.selection import Law, selection_cost
 from dpfedadamw.accounting import selection
 from dpfedadamw.accounting.client_level import client_level_claim
 from dpfedadamw.accounting.pld import epsilon_pld

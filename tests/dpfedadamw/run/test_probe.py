@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from audit.probe.probe_tally import ADDED_PRECISELY, UNEQUAL
 from audit.probe.probing import run_probe
+from audit.probe.updates import ADDED_PRECISELY, UNEQUAL
 from dpfedadamw import spec as specs
 from dpfedadamw.models.own import fitting
 from dpfedadamw.models.own.permission import allowing

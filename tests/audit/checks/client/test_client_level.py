@@ -20,7 +20,7 @@ from audit.checks.client.accounting import composed_multiplier
 from audit.checks.client.views import TRUSTED_SERVER
 from audit.checks.participation import dispersion_p_value, rounds_to_see_constant_counts
 from audit.checks.reexecution import WORD
-from audit.probe.update_probing import CLIENT_KINDS, UPDATE_KINDS, run_update_probe
+from audit.probe.updates import CLIENT_KINDS, UPDATE_KINDS, run_update_probe
 from audit.reading.bundle import open_bundle
 from audit.reading.units import CLIENT
 from audit.verdict import Findings, Verdict

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from audit.accounting.budget import Budget, Steps, budget
+from audit.accounting.budget import Budget, Law, Steps, budget, selection_cost
 from audit.accounting.registry import Range
-from audit.accounting.selection import Law, selection_cost
 from audit.checks.client.accounting import (
     third_party_history,
     worst_uploads,

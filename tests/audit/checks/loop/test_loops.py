@@ -29,8 +29,7 @@ from audit.checks.loop.steps import (
 )
 from audit.checks.randomness import SEEDED
 from audit.errors import UntrustedFileError, UnverifiedError
-from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
-from audit.probe.update_probing import UPDATE_KINDS
+from audit.probe.updates import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN, UPDATE_KINDS
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.evidence import ProbeResults
 from audit.reading.ledger import Resume

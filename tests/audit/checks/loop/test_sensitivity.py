@@ -20,8 +20,7 @@ from audit.checks.loop.steps import (
     _judge_sensitivity as _judge,
 )
 from audit.errors import UntrustedFileError, UnverifiedError
-from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
-from audit.probe.update_probing import UPDATE_KINDS
+from audit.probe.updates import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN, UPDATE_KINDS
 from audit.reading.evidence import ProbeResults
 from audit.reading.ledger_lines import Spend
 from audit.reading.units import LOOP

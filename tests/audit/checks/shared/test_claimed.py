@@ -13,11 +13,10 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
-from audit.accounting.budget import budget
+from audit.accounting.budget import Law, budget
 from audit.accounting.comparison import Comparison
 from audit.accounting.registry import Range
 from audit.accounting.sampling import most_spent
-from audit.accounting.selection import Law
 from audit.checks.shared.claimed import (
     UNACCOUNTED,
     claimed_selection,
