@@ -13,8 +13,8 @@ from pathlib import Path
 
 from reports.content.parts import INTERNAL
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError
-from reports.reading.files import write_atomic
-from reports.reading.source import Auditing
+from reports.files import write_atomic
+from reports.source import Auditing
 
 __all__ = [
     "Auditing",

@@ -1,4 +1,8 @@
-"""Numbers as a reader sees them: privacy losses never rounded down, powers of ten, bytes."""
+"""Numbers and dates as a reader sees them, in the languages that pages may be in.
+
+Privacy losses are never rounded down. The pages are made in English; `reports.extensions.languages`
+has the texts of all other languages.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
-from typing import Any
+from typing import Any, Final, Literal
 
-from reports.reading.files import clean, number
+from reports.files import clean, number
 
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _LARGE_EPSILON = 1_000
@@ -146,3 +151,48 @@ def settings(values: dict[str, Any]) -> list[tuple[str, str]]:
 
     walk("", values, 0)
     return [row for row in rows[:64] if row[0]]
+
+
+Language = Literal["en", "de", "fr"]
+LANGUAGES: Final[tuple[Language, ...]] = ("en", "de", "fr")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a language writes.
+
+    Attributes:
+        tag: As web pages and PDF files name it.
+        decimal: Between whole and fraction.
+        thousands: Between groups of three digits.
+        months: Names of the months.
+        date: Of a moment: {day}, {month}, {year} and {time}.
+    """
+
+    tag: str
+    decimal: str
+    thousands: str
+    months: tuple[str, ...]
+    date: str
+
+
+WRITING: Final[Mapping[str, Writing]] = {
+    "en": Writing(
+        "en-GB", ".", ",",
+        ("January", "February", "March", "April", "May", "June", "July", "August", "September",
+         "October", "November", "December"),
+        "{day} {month} {year}, {time} UTC",
+    ),
+    "de": Writing(
+        "de-DE", ",", ".",
+        ("Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August", "September",
+         "Oktober", "November", "Dezember"),
+        "{day}. {month} {year}, {time} UTC",
+    ),
+    "fr": Writing(
+        "fr-FR", ",", "\u202f",
+        ("janvier", "février", "mars", "avril", "mai", "juin", "juillet", "août", "septembre",
+         "octobre", "novembre", "décembre"),
+        "{day} {month} {year}, {time} UTC",
+    ),
+}  # fmt: skip

@@ -462,7 +462,7 @@ def verify(
     UNKNOWN: the files are the ones that somebody signed, whose key stands in the run alone.
     """
     from dpfedadamw.rundir import open_existing
-    from reports.reading.snapshot import Snapshot
+    from reports.files import Snapshot
     from reports.signatures.keys import default_directory
     from reports.signatures.verification import remembered, verify_comparison, verify_pages
     from reports.signatures.verification import verify as verify_run

@@ -26,7 +26,7 @@ from dpfedadamw.privacy.noise.key_tree import PublicCoin
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run.challenge import Challenged, Promise
 from dpfedadamw.rundir import RunDirectory
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures import challenges, intent_log, signing
 from reports.signatures.challenges import Challenge, Draw
 from reports.signatures.dsse import TRAINING_TYPE, check_signature, parse_envelope, parse_statement

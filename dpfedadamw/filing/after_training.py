@@ -32,7 +32,7 @@ from reports.errors import (
     SourceError,
     TimestampError,
 )
-from reports.reading.files import mapping, parse_json, read_bytes, write_atomic
+from reports.files import mapping, parse_json, read_bytes, write_atomic
 from reports.signatures import (
     bundles,
     keys,

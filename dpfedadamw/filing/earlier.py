@@ -18,7 +18,7 @@ from audit.verdict import Finding, Findings, Severity, Verdict
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import UNFINISHED
 from reports.errors import ReportError
-from reports.reading.files import mapping, parse_json, read_bytes
+from reports.files import mapping, parse_json, read_bytes
 from reports.signatures import signing, verification
 
 # The weights that training begins with are made again by every replay.

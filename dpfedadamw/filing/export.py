@@ -96,7 +96,7 @@ def read_statements(run: RunDirectory, path: Path) -> dict[str, str]:
     from dpfedadamw import spec as specs
     from dpfedadamw.errors import DpfedadamwError
     from reports.errors import SourceError
-    from reports.reading.files import mapping, parse_yaml, read_bytes
+    from reports.files import mapping, parse_yaml, read_bytes
 
     try:
         given = parse_yaml(read_bytes(path), str(path))

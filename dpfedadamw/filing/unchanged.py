@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dpfedadamw.errors import FilingError
 from dpfedadamw.rundir import RunDirectory
 from reports.errors import EnvelopeError, ReportError, local
-from reports.reading.files import read_bytes
+from reports.files import read_bytes
 from reports.signatures import handing_over, keys, sequence, signing, superseding
 from reports.signatures.dsse import Statement
 from reports.signatures.trust import keyring, revocations

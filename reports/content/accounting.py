@@ -28,9 +28,8 @@ from reports.content.parts import (
     part,
 )
 from reports.content.units import View, unit_of
-from reports.reading.claims import headline
-from reports.reading.files import clean, integer, mapping, number, sequence
-from reports.reading.source import RunSource
+from reports.files import clean, integer, mapping, number, sequence
+from reports.source import RunSource, headline
 
 _PROFILE_POINTS = 200
 _SELECTED = (

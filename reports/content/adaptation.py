@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from reports import formatting
-from reports.reading.files import integer, mapping, number
+from reports.files import integer, mapping, number
 
 
 def follows_releases(header: dict[str, Any]) -> bool:

@@ -12,8 +12,8 @@ from pydantic import WithJsonSchema
 
 from reports.content import findings
 from reports.content.parts import INTERNAL, PUBLIC, Part, part
-from reports.reading.files import clean, mapping
-from reports.reading.source import RunSource
+from reports.files import clean, mapping
+from reports.source import RunSource
 
 MOST: Final = 4
 

@@ -9,8 +9,8 @@ from pydantic import WithJsonSchema
 from reports.content import findings
 from reports.content.findings import Check, Library
 from reports.content.parts import EMPTY, FOR_THE_PUBLIC, INTERNAL, NULL, Part, Rule, part
-from reports.reading.files import clean, integer, mapping, number, sequence
-from reports.reading.source import RunSource
+from reports.files import clean, integer, mapping, number, sequence
+from reports.source import RunSource
 
 Side = Literal["inside", "below", "above"]
 Level = Annotated[

@@ -15,8 +15,8 @@ from reports.content import sections
 from reports.content.parts import AUDIENCES, INTERNAL, Report, registered
 from reports.content.serialise import as_json, check
 from reports.errors import ReportError
-from reports.reading.files import clean
-from reports.reading.source import Auditing, RunSource, load
+from reports.files import clean
+from reports.source import Auditing, RunSource, load
 
 
 def build(

@@ -13,9 +13,8 @@ from typing import Literal
 
 from reports import formatting
 from reports.content.parts import Number, Part
-from reports.reading.claims import epsilons
-from reports.reading.files import integer, mapping, number, sequence
-from reports.reading.source import RunSource
+from reports.files import integer, mapping, number, sequence
+from reports.source import RunSource, epsilons
 
 EventKind = Literal[
     "composition",

@@ -23,8 +23,8 @@ from reports.content.parts import (
     part,
 )
 from reports.content.units import unit_of
-from reports.reading.files import clean, mapping, sequence
-from reports.reading.source import RunSource
+from reports.files import clean, mapping, sequence
+from reports.source import RunSource
 
 VerdictValue = Literal["PASS", "FAIL", "NOT VERIFIED", "NO CLAIM", "NOT AUDITED"]
 CheckVerdict = Literal["PASS", "FAIL", "NOT VERIFIED", "NOT APPLICABLE"]

@@ -25,8 +25,8 @@ from reports.content.parts import (
     part,
 )
 from reports.content.units import View, unit_of
-from reports.reading.files import clean, integer, mapping, number, sequence
-from reports.reading.source import RunSource
+from reports.files import clean, integer, mapping, number, sequence
+from reports.source import RunSource
 
 NO_PRIVACY: Final = "no differential privacy"
 

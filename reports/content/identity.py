@@ -17,8 +17,8 @@ from reports.content.parts import (
     Share,
     part,
 )
-from reports.reading.files import clean, integer, mapping, number, sequence
-from reports.reading.source import PUBLIC_FILES, RunSource
+from reports.files import clean, integer, mapping, number, sequence
+from reports.source import PUBLIC_FILES, RunSource
 
 
 class Pretrained(Part):

@@ -13,8 +13,8 @@ from reports import formatting
 from reports.content import wording
 from reports.content.parts import INTERNAL, Count, Loss, Part, Share, part
 from reports.content.units import unit_of
-from reports.reading.files import clean, integer, mapping, number, sequence
-from reports.reading.source import RunSource
+from reports.files import clean, integer, mapping, number, sequence
+from reports.source import RunSource
 
 _MOST_CLASSES = 1_000
 # Fewer test records of a class than this say next to nothing of its accuracy.

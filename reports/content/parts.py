@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
-from reports.reading.source import RunSource
+from reports.source import RunSource
 
 FORMAT = 2
 # The report as data; the PDF carries it under this name too.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reports.content.parts import FigureText, Report, load_sections
-from reports.document.blocks import Block, figure
+from reports.document import Block, figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 
 from reports.errors import ReportError
-from reports.reading.files import clean
+from reports.files import clean
 
 
 def as_json(value: dict[str, Any]) -> bytes:

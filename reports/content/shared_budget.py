@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reports import formatting
 from reports.content.parts import INTERNAL
-from reports.reading.files import mapping, number
-from reports.reading.source import RunSource
+from reports.files import mapping, number
+from reports.source import RunSource
 
 
 def statement(source: RunSource, audience: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from reports import formatting
-from reports.reading.files import clean, mapping, number
-from reports.reading.source import RunSource
+from reports.files import clean, mapping, number
+from reports.source import RunSource
 
 TITLE: Final = "Choosing hyper-parameters"
 # The choice itself is inside: the claim is that of the selection.

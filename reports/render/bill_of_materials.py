@@ -20,7 +20,7 @@ from reports.content.guarantee import Guarantee
 from reports.content.identity import Identity
 from reports.content.outcomes import Utility
 from reports.content.parts import INTERNAL, Report
-from reports.reading.files import clean
+from reports.files import clean
 from reports.sections.governance import Governance
 from reports.sections.hazards import Hazards
 from reports.sections.outside_budget import OutsideBudget

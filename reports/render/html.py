@@ -12,7 +12,7 @@ from importlib import resources
 
 from reports.content.parts import Report
 from reports.document import Document
-from reports.languages import WRITING
+from reports.formatting import WRITING
 from reports.render.html_blocks import badge, blocks, code, mark, paragraphs, tone
 from reports.render.pages.run import document
 

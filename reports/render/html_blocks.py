@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from reports.document import Document, Picture, ended
-from reports.document.blocks import Block, Text
+from reports.document import Block, Document, Picture, Text, ended
 
 _MARKS = {
     "PASS": "✓",

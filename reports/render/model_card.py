@@ -21,7 +21,7 @@ from reports.content.identity import Identity
 from reports.content.outcomes import MEASURES, Utility
 from reports.content.parts import PUBLIC, Report, Setting
 from reports.errors import ReportError
-from reports.reading.files import clean
+from reports.files import clean
 from reports.sections.clients import Clients
 from reports.sections.governance import Governance
 from reports.sections.mechanism import Mechanism

@@ -22,7 +22,7 @@ import typst
 from reports.content.parts import Report
 from reports.document import Document
 from reports.errors import ReportError
-from reports.reading.files import clean
+from reports.files import clean
 from reports.render.pages.run import document, moment_of
 
 _STANDARDS: list[typst.PDFStandard] = ["a-3a", "ua-1"]

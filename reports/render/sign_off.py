@@ -18,22 +18,24 @@ from reports.content.findings import Qualifications, Verdict
 from reports.content.identity import Identity
 from reports.content.parts import INTERNAL, PUBLIC, Report
 from reports.content.serialise import as_json
-from reports.document import AUDIENCES_IN_WORDS, Document, Section, ended, sentence
-from reports.document.blocks import (
+from reports.document import (
+    AUDIENCES_IN_WORDS,
     LEFT,
     Block,
+    Document,
+    Section,
     Text,
     blank,
     bullets,
     code,
+    ended,
     fields,
     paragraph,
+    sentence,
     table,
 )
 from reports.errors import PdfSignatureError, ReportError, SourceError, local
-from reports.reading.files import clean, mapping, parse_json, read_bytes, sequence, write_atomic
-from reports.reading.snapshot import Snapshot
-from reports.reading.source import Auditing
+from reports.files import Snapshot, clean, mapping, parse_json, read_bytes, sequence, write_atomic
 from reports.render import pdf
 from reports.render.pages import first
 from reports.render.pages.run import date_in_words
@@ -45,6 +47,7 @@ from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.statements import written_time
 from reports.signatures.trust.timestamps import Authority, load_roots
 from reports.signatures.verification.results import Found, Signer, VerificationResult
+from reports.source import Auditing
 
 ATTACHMENT = "sign-off.json"
 _FORMAT = 2

@@ -18,9 +18,9 @@ from reports.content.findings import VerdictValue
 from reports.content.parts import PUBLIC
 from reports.content.units import View
 from reports.errors import ReportError, SourceError
-from reports.reading.files import clean, mapping
-from reports.reading.source import RunSource, load
+from reports.files import clean, mapping
 from reports.signatures import signing, verification
+from reports.source import RunSource, load
 
 SignatureState = Literal["holds", "broken", "unsigned"]
 HOLDS: Final = "holds"

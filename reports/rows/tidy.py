@@ -12,8 +12,8 @@ from typing import Any
 from reports import formatting
 from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
+from reports.files import clean, mapping, read_bytes
 from reports.formatting import formulated
-from reports.reading.files import clean, mapping, read_bytes
 from reports.rows import runs
 
 Value = str | int | float | None

@@ -15,7 +15,7 @@ from reports.content.events import Event
 from reports.content.guarantee import Guarantee
 from reports.content.parts import FigureText, Report
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
-from reports.document.blocks import LEFT, RIGHT, Block, paragraph, subheading, table, tree
+from reports.document import LEFT, RIGHT, Block, paragraph, subheading, table, tree
 from reports.figures.base import VIEW_LINES, known_pairs, whole_numbers
 from reports.figures.style import BLUE, INK, ORANGE
 

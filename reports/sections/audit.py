@@ -12,7 +12,7 @@ from reports.content.audit import Audit, SecondMoment
 from reports.content.findings import Verdict
 from reports.content.parts import FigureText, Report
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
-from reports.document.blocks import LEFT, RIGHT, Block, paragraph, table
+from reports.document import LEFT, RIGHT, Block, paragraph, table
 from reports.figures.base import MANY, whole_numbers
 from reports.figures.style import BLUE, GREEN, ORANGE
 

@@ -8,8 +8,7 @@ from reports.content.audit import Audit
 from reports.content.findings import Check
 from reports.content.parts import Report
 from reports.content.sections import ReportSection, register
-from reports.document import sentence
-from reports.document.blocks import LEFT, Block, checks, paragraph, table
+from reports.document import LEFT, Block, checks, paragraph, sentence, table
 
 
 def _blocks(report: Report) -> Iterator[Block]:

@@ -26,11 +26,11 @@ from reports.content.parts import (
 )
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
 from reports.content.units import ClientLoss, unit_of
-from reports.document.blocks import LEFT, RIGHT, Block, paragraph, table
+from reports.document import LEFT, RIGHT, Block, paragraph, table
 from reports.figures.base import MANY, known_pairs
 from reports.figures.style import BLUE, INK, ORANGE
-from reports.reading.source import RunSource
 from reports.sections.mechanism import Mechanism
+from reports.source import RunSource
 
 _SHOWN = 40
 

@@ -9,9 +9,9 @@ from pydantic import RootModel
 from reports.content import wording
 from reports.content.parts import Part, Report, part
 from reports.content.sections import ReportSection, register
-from reports.document.blocks import Block, fields, paragraph, strong
-from reports.reading.files import clean, mapping
-from reports.reading.source import RunSource
+from reports.document import Block, fields, paragraph, strong
+from reports.files import clean, mapping
+from reports.source import RunSource
 
 
 class GovernanceField(Part):

@@ -10,8 +10,17 @@ from reports.content.findings import Verdict
 from reports.content.guarantee import Guarantee
 from reports.content.parts import Report
 from reports.content.sections import ReportSection, register
-from reports.document import sentence
-from reports.document.blocks import LEFT, RIGHT, Block, bullets, note, paragraph, subheading, table
+from reports.document import (
+    LEFT,
+    RIGHT,
+    Block,
+    bullets,
+    note,
+    paragraph,
+    sentence,
+    subheading,
+    table,
+)
 
 
 def _blocks(report: Report) -> Iterator[Block]:

@@ -8,8 +8,8 @@ from reports.content import wording
 from reports.content.parts import Report, Titled, part
 from reports.content.sections import ReportSection, register
 from reports.content.units import unit_of
-from reports.document.blocks import Block, titled
-from reports.reading.source import RunSource
+from reports.document import Block, titled
+from reports.source import RunSource
 
 
 class Hazards(RootModel[tuple[Titled, ...]]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from reports import formatting
+from reports import document, formatting
 from reports.content import attacker, findings, guarantee, scale, tuning
 from reports.content.findings import Verdict
 from reports.content.parts import (
@@ -26,10 +26,9 @@ from reports.content.parts import (
 from reports.content.scale import Scale
 from reports.content.sections import ReportSection, register
 from reports.content.units import View, unit_of
-from reports.document import blocks, sentence
-from reports.document.blocks import Block, Text
-from reports.reading.files import clean
-from reports.reading.source import RunSource
+from reports.document import Block, Text, sentence
+from reports.files import clean
+from reports.source import RunSource
 
 # By the verdict, what the first word of the promise becomes.
 _PREFIX: Final = {
@@ -176,30 +175,30 @@ def _blocks(report: Report) -> Iterator[Block]:
         return
     doubt = _ONLY_CLAIMED.get(report[Verdict].value)
     if doubt is not None:
-        yield blocks.note(doubt, report[Verdict].value, loud=True)
+        yield document.note(doubt, report[Verdict].value, loud=True)
     factor = attacker.factor_in_words(meaning.epsilon)
     before: list[Text] = [attacker.percent_in_words(one.prior) for one in meaning.guesses]
     after: list[Text] = [
-        [blocks.strong(attacker.percent_in_words(one.posterior))] for one in meaning.guesses
+        [document.strong(attacker.percent_in_words(one.posterior))] for one in meaning.guesses
     ]
-    yield blocks.table(
+    yield document.table(
         "What an attacker’s guess can become",
         (f"How sure somebody is of one {meaning.of}: {meaning.guess}", *_GUESSES),
         [["beforehand", *before], [f"afterwards, at most: the odds times {factor}", *after]],
-        (blocks.LEFT, *[blocks.RIGHT] * len(meaning.guesses)),
+        (document.LEFT, *[document.RIGHT] * len(meaning.guesses)),
         (1, *[0] * len(meaning.guesses)),
     )
     if meaning.chance:
         every = f"; {meaning.chance_of_any}" if meaning.chance_of_any else ""
-        yield blocks.paragraph(
+        yield document.paragraph(
             [
-                blocks.strong("δ is the chance that this fails: "),
+                document.strong("δ is the chance that this fails: "),
                 f"{meaning.chance} for one{every}.",
             ]
         )
     found = meaning.scale
     if found is not None and found.band != "none":
-        yield blocks.scale(
+        yield document.scale(
             [(name, scale.fraction(end)) for name, end in scale.BANDS],
             [
                 (one.name, scale.fraction(one.low), scale.fraction(one.high))
@@ -208,7 +207,7 @@ def _blocks(report: Report) -> Iterator[Block]:
             (f"this run, {formatting.epsilon(meaning.epsilon)}", scale.fraction(meaning.epsilon)),
             found.statement,
         )
-        yield blocks.paragraph(found.sources, "small")
+        yield document.paragraph(found.sources, "small")
 
 
 register(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from reports import formatting
+from reports import document, formatting
 from reports.content import adaptation, shared_budget
 from reports.content.guarantee import NO_PRIVACY
 from reports.content.identity import Identity, settings
@@ -28,12 +28,11 @@ from reports.content.parts import (
 )
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
 from reports.content.units import unit_of
-from reports.document import blocks
-from reports.document.blocks import Block, paragraph
+from reports.document import Block, paragraph
 from reports.figures.base import whole_numbers
 from reports.figures.style import BLUE, ORANGE
-from reports.reading.files import clean, integer, mapping, number
-from reports.reading.source import RunSource
+from reports.files import clean, integer, mapping, number
+from reports.source import RunSource
 
 # A description that is no longer stands on the first page.
 _SHORT = 280
@@ -193,7 +192,7 @@ def _blocks(report: Report) -> Iterator[Block]:
     rows += [(f"partition.{row.name}", row.value) for row in identity.partition]
     if identity.pretrained is not None:
         rows += [(f"pretrained.{name}", value) for name, value in identity.pretrained]
-    yield blocks.settings("Settings of algorithm, model and partition", rows)
+    yield document.settings("Settings of algorithm, model and partition", rows)
 
 
 def _describe(report: Report) -> FigureText | None:

@@ -9,8 +9,8 @@ from reports.content.identity import pretrained
 from reports.content.parts import Report, Titled, part
 from reports.content.sections import ReportSection, register
 from reports.content.units import unit_of
-from reports.document.blocks import Block, titled
-from reports.reading.source import RunSource
+from reports.document import Block, titled
+from reports.source import RunSource
 
 _PRETRAINED = (
     "Training began from the published weights {source}{revision}. The records that those were "

@@ -8,9 +8,9 @@ from typing import Any
 from reports.content import wording
 from reports.content.parts import FOR_THE_PUBLIC, INTERNAL, NULL, Part, Report, Rule, part
 from reports.content.sections import ReportSection, register
-from reports.document.blocks import Block, code, note, paragraph
-from reports.reading.files import clean, integer, mapping
-from reports.reading.source import RunSource
+from reports.document import Block, code, note, paragraph
+from reports.files import clean, integer, mapping
+from reports.source import RunSource
 
 _STATEMENTS = {
     "reproducible": "Every draw comes from one seed, so the run can be repeated bit by bit.",

@@ -13,8 +13,8 @@ from reports.content.guarantee import Guarantee
 from reports.content.parts import INTERNAL, Report, part
 from reports.content.sections import ReportSection, register
 from reports.content.units import Reader, unit_of
-from reports.document.blocks import LEFT, Block, Text, paragraph, strong, table
-from reports.reading.source import RunSource
+from reports.document import LEFT, Block, Text, paragraph, strong, table
+from reports.source import RunSource
 
 _WITHOUT_PRIVACY = (
     (

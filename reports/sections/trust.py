@@ -10,9 +10,9 @@ from reports.content import findings
 from reports.content.assurance import MOST, Assurance
 from reports.content.parts import FOR_THE_PUBLIC, INTERNAL, NULL, Count, Part, Report, Rule, part
 from reports.content.sections import ReportSection, register
-from reports.document.blocks import Block, titled
-from reports.reading.files import integer, mapping
-from reports.reading.source import RunSource
+from reports.document import Block, titled
+from reports.files import integer, mapping
+from reports.source import RunSource
 
 Auditor = Literal["nobody", "trainer", "another key"]
 Fingerprints = Annotated[

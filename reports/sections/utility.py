@@ -21,7 +21,7 @@ from reports.content.outcomes import (
 )
 from reports.content.parts import FigureText, Report
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
-from reports.document.blocks import LEFT, RIGHT, Block, Text, paragraph, strong, table
+from reports.document import LEFT, RIGHT, Block, Text, paragraph, strong, table
 from reports.figures.base import MANY, VIEW_LINES, ViewLine, known_pairs, whole_numbers
 from reports.figures.style import GREEN, INK
 

@@ -10,8 +10,8 @@ from reports.content import wording
 from reports.content.identity import Identity
 from reports.content.parts import ATTACHMENT, Report, part
 from reports.content.sections import ReportSection, register
-from reports.document.blocks import LEFT, Block, Text, bullets, code, table
-from reports.reading.source import RunSource
+from reports.document import LEFT, Block, Text, bullets, code, table
+from reports.source import RunSource
 
 
 class Verification(RootModel[tuple[str, ...]]):

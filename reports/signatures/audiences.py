@@ -18,7 +18,7 @@ from typing import Literal
 
 from audit.untrusted.files import FileError, list_files
 from reports.errors import EnvelopeError, SourceError
-from reports.reading.files import read_bytes
+from reports.files import read_bytes
 from reports.signatures import signing
 from reports.signatures.dsse import PUBLIC_TYPE, parse_envelope, parse_statement
 from reports.signatures.inventory import EVIDENCE, has_evidence, list_run

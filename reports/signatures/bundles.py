@@ -15,8 +15,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError, local
-from reports.reading.files import clean, mapping, parse_json, sequence
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot, clean, mapping, parse_json, sequence
 from reports.signatures.dsse import check_signature, parse_signed
 from reports.signatures.inventory import Problem
 from reports.signatures.trust.signer import SigningKey

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.content.parts import INTERNAL
-from reports.reading.files import write_atomic
+from reports.files import write_atomic
 from reports.signatures import pades, signing
 from reports.signatures.dsse import COMPARISON_TYPE, SHA256, Statement, seal, write_statement
 from reports.signatures.keys import public_pem

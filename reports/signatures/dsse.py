@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, SourceError
-from reports.reading.files import clean, mapping, parse_json, sequence
+from reports.files import clean, mapping, parse_json, sequence
 from reports.signatures import keys
 from reports.signatures.keys import fingerprint
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from reports.errors import ReportError, SourceError
-from reports.reading.files import mapping, parse_json, read_bytes, write_atomic
-from reports.reading.source import load
+from reports.files import mapping, parse_json, read_bytes, write_atomic
 from reports.signatures import signing
 from reports.signatures.audiences import Audience, files_for
 from reports.signatures.dsse import RUN_TYPE, SHA256, parse_envelope, parse_statement
 from reports.signatures.inventory import EVIDENCE, has_evidence
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import Authority
+from reports.source import load
 
 # Says that the evidence was erased, when and why.
 ERASURE = "erasure.json"

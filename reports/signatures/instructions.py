@@ -14,7 +14,7 @@ from importlib import resources
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import SourceError
-from reports.reading.files import clean
+from reports.files import clean
 from reports.signatures.keys import fingerprint
 
 # The identifier stands inside shell commands.

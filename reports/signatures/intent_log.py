@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from reports.errors import EnvelopeError, KeyFileError
-from reports.reading.files import mapping, parse_json
+from reports.files import mapping, parse_json
 from reports.signatures.challenges import NONCE_BYTES, Intent, Seen, now
 from reports.signatures.keys import refuse_open
 from reports.signatures.trust.statements import written_time

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from audit.untrusted.files import UNFINISHED, FileError, Refusal, keyed_digests, list_files
 from reports.errors import SourceError
-from reports.reading.files import clean
+from reports.files import clean
 
 EVIDENCE, CHECKPOINT, SALT = "evidence", "checkpoint", "salt"
 _FINDINGS = "findings.json"

@@ -26,7 +26,7 @@ from pyhanko.sign.validation.status import SignatureCoverageLevel
 from pyhanko_certvalidator.registry import SimpleCertificateStore
 
 from reports.errors import KeyFileError, PdfSignatureError, ReportError
-from reports.reading.files import clean
+from reports.files import clean
 from reports.signatures import keys
 from reports.signatures.trust.certificates import Chain, check_chain
 from reports.signatures.trust.signer import SigningKey

@@ -40,7 +40,7 @@ from pyhanko.sign.validation import async_validate_pdf_signature, async_validate
 from pyhanko.sign.validation.status import SignatureCoverageLevel
 
 from reports.errors import PdfSignatureError
-from reports.reading.files import clean
+from reports.files import clean
 from reports.signatures import pades
 from reports.signatures.trust.timestamps import (
     Timestamp,

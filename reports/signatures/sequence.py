@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.errors import EnvelopeError, local
-from reports.reading.files import integer, read_bytes
+from reports.files import integer, read_bytes
 from reports.signatures.dsse import Statement, parse_envelope, parse_statement
 
 # Whole numbers up to here are the same in every reader of JSON.

@@ -18,8 +18,7 @@ from reports.content.assurance import facts_of
 from reports.content.guarantee import attested_claims
 from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
-from reports.reading.files import clean, read_bytes, sha256_file, write_atomic
-from reports.reading.source import RunSource, load
+from reports.files import clean, read_bytes, sha256_file, write_atomic
 from reports.signatures import challenges, instructions, pades, sequence
 from reports.signatures.bundles import BUNDLE
 from reports.signatures.dsse import (
@@ -37,6 +36,7 @@ from reports.signatures.keys import Role, parse_public, public_pem
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.statements import write_bundle
 from reports.signatures.trust.timestamps import Authority
+from reports.source import RunSource, load
 
 TRAINING_ENVELOPE = "training.attestation.json"
 RUN_ENVELOPE = "attestation.json"

@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError, PdfSignatureError, SourceError
-from reports.reading.files import clean, read_bytes, sha256_file
+from reports.files import clean, read_bytes, sha256_file
 from reports.signatures import pades, signing
 from reports.signatures.bundles import BUNDLE
 from reports.signatures.dsse import (

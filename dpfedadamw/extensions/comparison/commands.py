@@ -164,7 +164,7 @@ def _check_output(output: Path) -> None:
 
 def _draw(found: Comparison, output: Path, private: bool) -> None:
     from reports.extensions.comparison import figure
-    from reports.reading.files import write_atomic
+    from reports.files import write_atomic
 
     mode = 0o600 if private else 0o644
     write_atomic(output, figure.draw(found, output.suffix.lstrip(".")), mode)

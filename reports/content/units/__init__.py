@@ -7,7 +7,7 @@ from reports.content.units.client import CLIENT
 from reports.content.units.loop import EXCHANGED_ROUNDS, LOOP, ROUNDS
 from reports.content.units.person import PERSON, PERSON_BY_SAMPLER
 from reports.content.units.record import BY_SAMPLER, RECORD
-from reports.reading.source import RunSource
+from reports.source import RunSource
 
 __all__ = ["CLIENT", "LOOP", "RECORD", "ClientLoss", "Reader", "Unit", "View", "unit_of"]
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from reports.accountants import described
 from reports.content.events import Event
 from reports.content.parts import Loss, Part, Share, ViewKey
-from reports.reading.claims import accountant
-from reports.reading.source import RunSource
+from reports.source import RunSource, accountant
 
 THIRD_PARTY = (
     "a third party who sees only broadcast or final models and does not learn who took part"

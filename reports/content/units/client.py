@@ -31,9 +31,8 @@ from reports.content.units.base import (
     holders,
     method_of,
 )
-from reports.reading.claims import epsilons, headline
-from reports.reading.files import clean, integer, mapping, number, sequence
-from reports.reading.source import RunSource
+from reports.files import clean, integer, mapping, number, sequence
+from reports.source import RunSource, epsilons, headline
 
 TRUSTED_SERVER = "no guarantee towards the server: it adds the noise and sees the clipped updates"
 _SERVER = "the server, which sees every noised upload and who made it"

@@ -17,9 +17,8 @@ from reports.content.parts import ViewKey
 from reports.content.units.base import ClientLoss, Draws, Reader, View, bounds, holders, method_of
 from reports.content.units.client import CLIENT
 from reports.content.units.record import RECORD, RecordLevel
-from reports.reading.claims import epsilons, headline
-from reports.reading.files import clean, integer, mapping, number
-from reports.reading.source import RunSource
+from reports.files import clean, integer, mapping, number
+from reports.source import RunSource, epsilons, headline
 
 _TOWARDS = "whoever sees the model, or all models on the way to it"
 

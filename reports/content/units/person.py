@@ -9,8 +9,8 @@ from reports import formatting
 from reports.content import check_meanings, wording
 from reports.content.units.base import Draws, Reader, View
 from reports.content.units.record import RECORD, RecordLevel
-from reports.reading.files import integer
-from reports.reading.source import RunSource
+from reports.files import integer
+from reports.source import RunSource
 
 
 def at_clients(source: RunSource) -> str:

@@ -27,9 +27,8 @@ from reports.content.units.base import (
     least,
     method_of,
 )
-from reports.reading.claims import epsilons, headline
-from reports.reading.files import clean, integer, mapping, number, sequence
-from reports.reading.source import RunSource
+from reports.files import clean, integer, mapping, number, sequence
+from reports.source import RunSource, epsilons, headline
 
 _SERVER = "the server, and anyone who sees every upload and knows who took part"
 

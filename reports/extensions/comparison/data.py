@@ -19,7 +19,7 @@ from reports.content.parts import (
     plain,
 )
 from reports.extensions.comparison import METRIC, Comparison, Group, RankedSpec
-from reports.reading.files import clean
+from reports.files import clean
 from reports.rows.runs import ComparedRun, SignatureState
 
 FORMAT: Final = 1

@@ -9,29 +9,27 @@ from reports.content.parts import INTERNAL, plain
 from reports.content.serialise import as_json
 from reports.document import (
     AUDIENCES_IN_WORDS,
+    LEFT,
+    RIGHT,
     SHOWN_ROWS,
     Band,
+    Block,
     Document,
     Picture,
     Section,
-    blocks,
-    ended,
-    sentence,
-)
-from reports.document.blocks import (
-    LEFT,
-    RIGHT,
-    Block,
     Text,
     badge,
     bullets,
     code,
+    ended,
     paragraph,
+    sentence,
     strong,
     subheading,
     table,
     titled,
 )
+from reports.document import figure as place_of
 from reports.errors import ReportError
 from reports.extensions.comparison import Comparison, Group, RankedSpec, figure, tables
 from reports.extensions.comparison.data import ComparisonData, as_report
@@ -181,7 +179,7 @@ def _sections(
         content = tuple(_group(group, assumptions, alike))
         yield Section(f"group-{group.name.lower()}", title, content)
     if picture is not None:
-        yield Section("figures", "Accuracy and privacy spent", (blocks.figure(picture.identifier),))
+        yield Section("figures", "Accuracy and privacy spent", (place_of(picture.identifier),))
     yield Section("hazards", "What this does not mean", (titled(_CAUTIONS),))
     yield Section(
         "verify", "The runs, and how to verify them", tuple(_verification(data, signed_by))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reports import formatting
-from reports.reading.files import clean, mapping
+from reports.files import clean, mapping
 from reports.rows.runs import ComparedRun
 
 _CONFIDENCE = 0.95

@@ -11,7 +11,7 @@ from reports.errors import SourceError
 from reports.extensions.comparison import Comparison
 from reports.extensions.comparison.data import RunData, as_report
 from reports.extensions.comparison.pages import document
-from reports.reading.files import sha256_file
+from reports.files import sha256_file
 from reports.render import html, pdf
 from reports.signatures import comparisons, signing
 from reports.signatures.comparisons import KINDS, NamedRun

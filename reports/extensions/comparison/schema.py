@@ -7,7 +7,7 @@ from typing import Any
 from reports.content.parts import FOR_THE_PUBLIC
 from reports.content.schema import closed, definitions, nested
 from reports.extensions.comparison.data import FORMAT, ComparisonData
-from reports.reading.source import PUBLIC_FILES
+from reports.source import PUBLIC_FILES
 
 
 def schema() -> dict[str, Any]:

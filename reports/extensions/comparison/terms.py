@@ -16,7 +16,7 @@ from typing import Any
 from reports import formatting
 from reports.content import guarantee
 from reports.content.units import unit_of
-from reports.reading.files import clean, mapping, number
+from reports.files import clean, mapping, number
 from reports.rows.runs import ComparedRun
 
 TOLERANCE = 0.01

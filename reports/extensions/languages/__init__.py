@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reports.extensions.languages.table import REMAINS_ENGLISH, TABLE, Text
-from reports.languages import WRITING, Language
+from reports.formatting import WRITING, Language
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+")

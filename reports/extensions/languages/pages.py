@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reports.document import Band, Claim, Document, Picture, Section
-from reports.document.blocks import Block, Text, paragraph
+from reports.document import Band, Block, Claim, Document, Picture, Section, Text, paragraph
 from reports.extensions.languages import remains_english, translate
-from reports.languages import Language
+from reports.formatting import Language
 from reports.render.pages.run import date_in_words, moment_of
 
 _ENGLISH = "en"

@@ -20,7 +20,7 @@ from reports.extensions.site import FORMAT, SiteData
 from reports.extensions.site.page import compose
 from reports.extensions.site.reading import Keys, SeenRun, read_all, run_folders
 from reports.extensions.site.spending import spent
-from reports.reading.files import parse_json, read_bytes, sha256_file
+from reports.files import parse_json, read_bytes, sha256_file
 from reports.signatures import handing_over, signing
 from reports.signatures.dsse import PUBLIC_TYPE, SHA256, parse_envelope, parse_statement
 

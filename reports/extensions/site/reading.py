@@ -20,11 +20,11 @@ from reports.content import findings, guarantee, outcomes, tuning
 from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
 from reports.extensions.site import Auditor, LevelValue, SignatureState, SiteRun
-from reports.reading.files import clean, mapping, parse_json, read_bytes
-from reports.reading.source import RunSource, load
+from reports.files import clean, mapping, parse_json, read_bytes
 from reports.signatures import signing
 from reports.signatures.audiences import files_for
 from reports.signatures.verification import Outcome, verify_and_read
+from reports.source import RunSource, load
 
 _MARK = "ledger.jsonl"
 # What a private selection keeps to itself until it is over (`docs/sweeps.md`).

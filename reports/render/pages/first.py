@@ -17,13 +17,18 @@ from reports.content.guarantee import Guarantee
 from reports.content.identity import Identity
 from reports.content.outcomes import Utility
 from reports.content.parts import Report
-from reports.document import Band, Claim, Section, ended, number_of, sentence
-from reports.document.blocks import (
+from reports.document import (
+    Band,
     Block,
+    Claim,
+    Section,
     Text,
     bullets,
     code,
+    ended,
+    number_of,
     paragraph,
+    sentence,
     settings,
     strong,
     subheading,

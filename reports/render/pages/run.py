@@ -22,12 +22,12 @@ from reports.document import (
     Picture,
     Section,
     ended,
+    paragraph,
     sentence,
 )
-from reports.document.blocks import paragraph
 from reports.errors import ReportError
-from reports.languages import WRITING, Language
-from reports.reading.files import clean
+from reports.files import clean
+from reports.formatting import WRITING, Language
 from reports.render.pages import first
 from reports.sections.mechanism import short_description
 from reports.sections.randomness import Randomness

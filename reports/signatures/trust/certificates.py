@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from audit.untrusted.files import FileError, read_chosen
 from reports.errors import KeyFileError
-from reports.reading.files import clean
+from reports.files import clean
 from reports.signatures.keys import fingerprint
 
 VALID_DAYS = 3650

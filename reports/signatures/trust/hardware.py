@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import KeyFileError
-from reports.reading.files import clean
+from reports.files import clean
 from reports.signatures.trust.certificates import Chain, check_chain
 
 MODULE_VARIABLE = "DPFEDADAMW_PKCS11_MODULE"

@@ -9,7 +9,7 @@ from typing import Any
 
 from audit.untrusted.files import FileError, read_chosen
 from reports.errors import EnvelopeError, KeyFileError, SourceError
-from reports.reading.files import read_bytes
+from reports.files import read_bytes
 from reports.signatures.keys import ROLES, fingerprint, load_private, load_public
 from reports.signatures.trust import certificates, statements
 from reports.signatures.trust.keyring import Generation, generations

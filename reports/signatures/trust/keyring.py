@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError
-from reports.reading.files import write_atomic
+from reports.files import write_atomic
 from reports.signatures.keys import (
     ROLES,
     KeyFiles,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reports.errors import KeyFileError, SourceError, local
-from reports.reading.files import read_bytes
+from reports.files import read_bytes
 from reports.signatures.keys import ROLES, refuse_open
 from reports.signatures.trust.statements import Revocation, Sealed, read_bundle, read_revocation
 

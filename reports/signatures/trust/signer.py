@@ -9,7 +9,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import KeyFileError
-from reports.reading.files import read_bytes
+from reports.files import read_bytes
 from reports.signatures.keys import Role, fingerprint, load_private
 from reports.signatures.trust import certificates
 from reports.signatures.trust.certificates import Chain

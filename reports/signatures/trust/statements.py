@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError
-from reports.reading.files import clean, mapping, read_bytes, sequence
+from reports.files import clean, mapping, read_bytes, sequence
 from reports.signatures.dsse import (
     SHA256,
     Envelope,

@@ -30,7 +30,7 @@ from pyhanko.sign.validation.status import TimestampSignatureStatus
 from pyhanko_certvalidator import ValidationContext
 
 from reports.errors import TimestampError
-from reports.reading.files import clean
+from reports.files import clean
 from reports.signatures.trust.certificates import load_chain
 
 MOST_BYTES = 65_536

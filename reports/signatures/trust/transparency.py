@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from audit.untrusted.merkle import DIGEST_BYTES, leaf_digest, path_length, root_above
 from reports.errors import EnvelopeError, KeyFileError, SourceError
-from reports.reading.files import clean, read_bytes
+from reports.files import clean, read_bytes
 
 MOST_BYTES = 65_536
 _FORMAT = "c2sp.org/tlog-proof@v1"

@@ -14,9 +14,7 @@ from pathlib import Path
 
 from reports.content.assurance import Facts, facts_from, facts_of, level_of
 from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
-from reports.reading.files import clean
-from reports.reading.snapshot import Snapshot
-from reports.reading.source import RunSource, load
+from reports.files import Snapshot, clean
 from reports.signatures import pades, signing
 from reports.signatures.dsse import Statement
 from reports.signatures.keys import (
@@ -42,6 +40,7 @@ from reports.signatures.verification import (
 from reports.signatures.verification.key_trust import Trust, line_of
 from reports.signatures.verification.remembered import Memory, Present, Seen
 from reports.signatures.verification.results import Found, Outcome, Signer, VerificationResult
+from reports.source import RunSource, load
 
 __all__ = [
     "Outcome",

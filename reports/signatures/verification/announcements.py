@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reports.errors import EnvelopeError, SourceError, local
-from reports.reading.files import mapping, parse_json
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot, mapping, parse_json
 from reports.signatures import challenges, signing
 from reports.signatures.challenges import CHALLENGE, DRAW, INTENT, Challenge, Signed
 from reports.signatures.keys import Role, fingerprint

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
-from reports.reading.files import clean, mapping, parse_json, sequence
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot, clean, mapping, parse_json, sequence
 from reports.signatures import comparisons, pades, signing
 from reports.signatures.dsse import COMPARISON_TYPE, SHA256, Statement
 from reports.signatures.verification import envelopes

@@ -11,9 +11,7 @@ from reports.content import findings, guarantee
 from reports.content.assurance import facts_from, facts_of
 from reports.content.parts import PUBLIC
 from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
-from reports.reading.files import clean, mapping, parse_json, sequence
-from reports.reading.snapshot import Snapshot
-from reports.reading.source import RunSource
+from reports.files import Snapshot, clean, mapping, parse_json, sequence
 from reports.signatures import handing_over, pades, signing
 from reports.signatures.dsse import SALTED, SHA256, Statement
 from reports.signatures.inventory import (
@@ -26,6 +24,7 @@ from reports.signatures.inventory import (
 from reports.signatures.keys import fingerprint, parse_public
 from reports.signatures.superseding import due_digest
 from reports.signatures.verification.results import Found
+from reports.source import RunSource
 
 REPORTS = ("report", "report-public")
 _MODEL = "model.safetensors"

@@ -14,7 +14,7 @@ from reports.errors import (
     TimestampError,
     local,
 )
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures import bundles, pades, sequence, signing
 from reports.signatures.dsse import (
     COMPARISON_TYPE,

@@ -12,7 +12,7 @@ from asn1crypto import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, SourceError, TimestampError, local
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures.keys import Role, fingerprint
 from reports.signatures.trust import certificates, timestamps
 from reports.signatures.trust.certificates import Chain

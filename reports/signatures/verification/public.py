@@ -8,8 +8,7 @@ public report states.
 from __future__ import annotations
 
 from reports.errors import SourceError
-from reports.reading.files import clean, mapping, parse_json, sequence
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot, clean, mapping, parse_json, sequence
 from reports.signatures import signing
 from reports.signatures.dsse import Statement
 from reports.signatures.verification import contents

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.errors import KeyFileError, SourceError
-from reports.reading.files import clean, integer, mapping, parse_json, read_bytes, write_atomic
+from reports.files import clean, integer, mapping, parse_json, read_bytes, write_atomic
 from reports.signatures.verification.results import Found
 
 FILE = "verified.json"

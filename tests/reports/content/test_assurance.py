@@ -18,7 +18,7 @@ from reports.content.assurance import (
 )
 from reports.content.build import build
 from reports.content.parts import INTERNAL
-from reports.reading.source import Auditing, RunSource, load
+from reports.source import Auditing, RunSource, load
 
 COIN = {"nonce": "00" * 32, "run": "r"}
 OTHERS = Auditing("SHA256:theirs", "SHA256:ours", one_hand=False)

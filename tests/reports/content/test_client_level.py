@@ -17,8 +17,8 @@ import reports
 from reports import build_report, figures, formatting
 from reports.content.parts import AUDIENCES
 from reports.content.units import CLIENT, RECORD
-from reports.reading.source import load
 from reports.signatures.signing import run_predicate, training_predicate
+from reports.source import load
 from tests.reports.client_run import TRUSTED
 from tests.reports.data import data_of, report_of
 

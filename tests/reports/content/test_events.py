@@ -12,7 +12,7 @@ from dp_accounting.pld import pld_privacy_accountant
 
 from reports.content import accounting
 from reports.content.parts import plain
-from reports.reading.source import RunSource
+from reports.source import RunSource
 from tests.reports.data import data_of
 
 SIGMA, BATCH, ROUNDS, STEPS, DELTA = 2.8, 40.0, 20, 5, 1e-5

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reports.content import outcomes
-from reports.reading.source import load
+from reports.source import load
 from tests.reports.data import data_of
 
 MakeRun = Any  # the builder that conftest gives

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reports.reading.claims import epsilons, headline, read_claim
+from reports.source import epsilons, headline, read_claim
 from tests.old_claims import to_old_form
 from tests.reports.data import data_of
 

@@ -18,7 +18,7 @@ from reports import build_report
 from reports.content.build import build
 from reports.content.parts import AUDIENCES
 from reports.document import Document
-from reports.reading.files import clean
+from reports.files import clean
 from reports.render import html, pdf
 from reports.render.pages.run import document
 from tests.reports.data import data_of, report_of

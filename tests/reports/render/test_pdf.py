@@ -17,7 +17,7 @@ import typst
 from reports import ReportError, build_report, figures
 from reports.content.parts import AUDIENCES
 from reports.content.sections import describe
-from reports.reading.files import clean as clean_text
+from reports.files import clean as clean_text
 from reports.render import pdf
 from tests.reports.data import data_of, report_of
 

@@ -12,9 +12,9 @@ from dpfedadamw.spec.section import keys_of
 from dpfedadamw.spec.sections import GovernanceSpec, ReportSpec
 from reports.content import wording
 from reports.content.build import build
-from reports.reading.source import load
 from reports.render.pages.run import document
 from reports.sections.governance import Governance, governance
+from reports.source import load
 
 MakeRun = Any  # the builder that conftest gives
 

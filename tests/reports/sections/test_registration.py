@@ -14,10 +14,10 @@ from reports.content import build, parts, sections
 from reports.content.parts import EMPTY, FOR_THE_PUBLIC, FigureText, Part, Report, Rule, part
 from reports.content.schema import report_schema
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
-from reports.document.blocks import Block, paragraph
-from reports.reading.source import RunSource
+from reports.document import Block, paragraph
 from reports.render.pages.run import document
 from reports.sections.hazards import Hazards
+from reports.source import RunSource
 
 MakeRun = Any  # the builder that conftest gives
 

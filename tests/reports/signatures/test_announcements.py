@@ -15,8 +15,7 @@ import pytest
 
 from reports import build_report
 from reports.content.parts import PUBLIC
-from reports.reading.files import sha256_file
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot, sha256_file
 from reports.signatures import challenges, handing_over, keys, signing
 from reports.signatures.challenges import Promised, Seen, Signed
 from reports.signatures.trust import signer, statements, timestamps

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reports import KeyFileError, ReportError, build_report
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures import bundles, keys, signing
 from reports.signatures.dsse import seal
 from reports.signatures.trust import signer

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reports.errors import PdfSignatureError, SourceError
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures import signing
 from reports.signatures.dsse import PUBLIC_TYPE, RUN_TYPE, SALTED, SHA256, Statement
 from reports.signatures.inventory import EvidenceDigests, evidence_digests

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 )
 
 from reports.errors import PdfSignatureError
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures import bundles, pades, sequence
 from reports.signatures.dsse import (
     COMPARISON_TYPE,

@@ -14,7 +14,7 @@ import pytest
 
 import reports
 from reports import EnvelopeError, SourceError, build_report
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures import audiences, keys, signing
 from reports.signatures.audiences import files_for
 from reports.signatures.dsse import (

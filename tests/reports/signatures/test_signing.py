@@ -24,7 +24,6 @@ from reports import KeyFileError, ReportError, build_report
 from reports.content import findings
 from reports.content.guarantee import attested_claims
 from reports.content.parts import PUBLIC
-from reports.reading.source import load
 from reports.signatures import instructions, keys, signing
 from reports.signatures.dsse import parse_envelope, pre_authentication_encoding, seal
 from reports.signatures.inventory import evidence_digests
@@ -33,6 +32,7 @@ from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.statements import Sealed, write_bundle
 from reports.signatures.verification import VerificationResult, verify
+from reports.source import load
 from tests.reports.signing_keys import create, fresh
 
 MakeRun = Any  # the builder that conftest gives

@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError, SourceError
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures.dsse import (
     SHA256,
     Statement,

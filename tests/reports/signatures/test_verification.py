@@ -23,7 +23,7 @@ from audit.untrusted import files as untrusted
 from reports import Auditing, KeyFileError, build_report
 from reports.content.assurance import Facts
 from reports.errors import EnvelopeError, PdfSignatureError, SourceError
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures import keys, pades, signing, verification
 from reports.signatures.dsse import (
     RUN_TYPE,

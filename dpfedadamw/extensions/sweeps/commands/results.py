@@ -105,7 +105,7 @@ def _chosen_as(
 def write_results(folder: SweepFolder, rows: Sequence[dict[str, Any]]) -> str | None:
     """Write the results; returns why there is no Parquet, or None."""
     from reports.errors import ReportError
-    from reports.reading.files import write_atomic
+    from reports.files import write_atomic
     from reports.rows import tidy
 
     write_atomic(folder.csv, tidy.as_csv(rows).encode(), 0o644)

@@ -21,7 +21,7 @@ def sweep_merge(
     ],
 ) -> None:
     """Put the results of several machines together; a cell that two of them ran counts once."""
-    from reports.reading.files import write_atomic
+    from reports.files import write_atomic
     from reports.rows import tidy
 
     if output.suffix != ".csv":

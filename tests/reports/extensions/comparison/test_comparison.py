@@ -33,10 +33,10 @@ from reports.extensions.comparison import (
     tables,
 )
 from reports.extensions.comparison.terms import clusters
-from reports.reading.source import RunSource
 from reports.rows.runs import BROKEN, HOLDS, UNSIGNED, ComparedRun, Signature
 from reports.signatures import signing
 from reports.signatures.trust import signer
+from reports.source import RunSource
 from tests.reports.signing_keys import create
 
 MakeRun = Callable[..., Path]

@@ -19,7 +19,7 @@ import reports
 from reports import build_report
 from reports.extensions.comparison import compare
 from reports.extensions.comparison import report as comparison_report
-from reports.reading.snapshot import Snapshot
+from reports.files import Snapshot
 from reports.signatures import comparisons, keys, signing
 from reports.signatures.comparisons import NamedRun
 from reports.signatures.dsse import (

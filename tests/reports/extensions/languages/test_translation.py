@@ -18,7 +18,7 @@ from reports.content.parts import INTERNAL, PUBLIC
 from reports.document import WORDS, Document
 from reports.extensions.languages import number, remains_english, translate
 from reports.extensions.languages.table import TABLE
-from reports.languages import LANGUAGES, Language
+from reports.formatting import LANGUAGES, Language
 from reports.render import html
 from reports.render.pages.run import document
 from reports.sections.meaning import Meaning

@@ -1,1 +1,0 @@
-"""Reads a run directory for the report."""
