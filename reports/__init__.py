@@ -1,9 +1,9 @@
 """Privacy reports and signatures for federated training runs.
 
-The last step of a run: `content` turns a run directory into data, `sections` show it as blocks of
-a document, which `pdf` and `html` set, `signing` puts the trainer's and the auditor's signatures
-beside the model, `verification` checks them. The package reads files only; it shares no code with
-the engine, and with the auditor only how hostile files are opened and parsed (`audit.untrusted`).
+The last step of a run: `content` turns a run directory into typed data and blocks of a document,
+which `pdf` and `html` set, `signing` puts the trainer's and the auditor's signatures with the model,
+`verification` checks them. The package reads files only; it shares no code with the engine, and
+with the auditor only how hostile files are opened and parsed (`audit.untrusted`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def build_report(
     # Whoever compares runs or checks signatures is spared the fonts and the drawings.
     from reports.content.build import build, serialise
     from reports.render import html, pdf
-    from reports.render.pages.run import document
+    from reports.render.pages import document
 
     report = build(run_dir, audience, auditing)
     shown = document(report)

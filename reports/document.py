@@ -127,7 +127,7 @@ def scale(
     }
 
 
-def checks(items: Sequence[dict[str, Any]]) -> Block:
+def check_list(items: Sequence[dict[str, Any]]) -> Block:
     """Return findings of the audit: title, severity, verdict, and parts of name and text."""
     return {"kind": "checks", "items": list(items)}
 

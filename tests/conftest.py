@@ -117,13 +117,13 @@ def _one_picture_for_all(request):
 
     Figures take half the time of a small run. `tests/reports` draws them all.
     """
-    from reports import figures
+    from reports.content import parts
 
     if "reports" in request.path.parts or request.path.name in _PICTURES_MATTER:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "draw", lambda *_: PICTURE)
+        patch.setattr(parts, "draw", lambda *_: PICTURE)
         yield
 
 

@@ -1,1 +1,1 @@
-"""What a report says, computed from a run's files, before anything is laid out."""
+"""What reports say: one file a section, from a run's files to typed data to blocks of a page."""

@@ -2,21 +2,50 @@
 
 First step of the package: `build` reads a run through `source`, never its evidence, and lets every
 part that is registered make itself. Pages and figures show nothing that is not in it.
+
+Everything that reports leave as JSON has one byte form, and is checked against its schema, here.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 from pydantic import ValidationError
 
-from reports.content import sections
-from reports.content.parts import AUDIENCES, INTERNAL, Report, registered
-from reports.content.serialise import as_json, check
+from reports.content.parts import AUDIENCES, INTERNAL, Report, figure_texts, registered
 from reports.errors import ReportError
 from reports.files import clean
 from reports.source import Auditing, RunSource, load
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    """Return canonical, readable JSON: same value, same bytes."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode("utf-8")
+
+
+@functools.cache
+def _validator(name: str) -> jsonschema.Draft202012Validator:
+    text = resources.files("reports").joinpath(f"schema/{name}.schema.json").read_text("utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
+def check(value: dict[str, Any], name: str) -> None:
+    """Check a value against reports/schema/NAME.schema.json.
+
+    Raises:
+        ReportError: It does not fit; the message names the place.
+    """
+    error = jsonschema.exceptions.best_match(_validator(name).iter_errors(value))
+    if error is not None:
+        place = "/".join(str(part) for part in error.absolute_path) or "the top"
+        raise ReportError(f"{name}, at {place}: {clean(error.message, 200)}")
 
 
 def build(
@@ -45,7 +74,7 @@ def build(
         report = Report(audience, {one.kind: one.build(source, audience) for one in registered()})
     except ValidationError as error:
         raise ReportError(f"report: {clean(str(error).replace(chr(10), ' '), 200)}") from error
-    report = replace(report, figures=sections.describe(report))
+    report = replace(report, figures=figure_texts(report))
     check(report.data(), "report")
     return report
 

@@ -247,7 +247,7 @@ def _statement(
         f"{unit.protected_in_sentence(source)}, for {adjacency(source)} neighbours{covered}, by "
         f"{_composition(source)}, assuming that {words.public} and that sampling and "
         f"noise were drawn as described from randomness the adversary does not know{secret}."
-        f"{unit.after_sentence(source)}{tuning.statement(source)}"
+        f"{unit.after_sentence(source)}{tuning.choice_in_words(source)}"
     )
 
 

@@ -1,22 +1,34 @@
-"""Which run a report is about, and the files that it left."""
+"""Which run a report is about, and the files that it left.
+
+Two sections of a page's end follow from it: who answers for the run, and how anybody can verify it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
+from pydantic import RootModel
+
 from reports import formatting
+from reports.content import wording
 from reports.content.parts import (
+    ATTACHMENT,
     FOR_THE_PUBLIC,
     INTERNAL,
     NULL,
     Digest,
     NonEmpty,
     Part,
+    Report,
+    ReportSection,
     Rule,
     Setting,
     Share,
     part,
+    register,
 )
+from reports.document import LEFT, Block, Text, bullets, code, fields, paragraph, strong, table
 from reports.files import clean, integer, mapping, number, sequence
 from reports.source import PUBLIC_FILES, RunSource
 
@@ -153,3 +165,91 @@ def identity(source: RunSource, audience: str) -> Identity:
         paper="letter" if said.get("paper") == "letter" else "a4",
         language=language if language in ("de", "fr") else "en",
     )
+
+
+class GovernanceField(Part):
+    """One field.
+
+    Attributes:
+        field: Key in the spec, below report.
+        label: Label.
+        text: Text from the spec.
+    """
+
+    field: str
+    label: str
+    text: str | None
+
+
+class Governance(RootModel[tuple[GovernanceField, ...]]):
+    """What people state of the processing; null is listed as open on the page."""
+
+
+@part("governance", Governance)
+def governance(source: RunSource, _audience: str) -> Governance:
+    """Return each field with what the spec says in it."""
+    said = mapping(source.spec.get("report"))
+    inner = mapping(said.get("governance"))
+    given = {**said, **{f"governance.{key}": text for key, text in inner.items()}}
+    found = (
+        GovernanceField(field=name, label=label, text=clean(given.get(name), 4_000) or None)
+        for name, label in wording.GOVERNANCE
+    )
+    return Governance(
+        tuple(one for one in found if one.text or one.field not in wording.FOR_A_REGISTRY)
+    )
+
+
+def _governance_blocks(report: Report) -> Iterator[Block]:
+    entries = report[Governance].root
+    stated = [(entry.label, entry.text) for entry in entries if entry.text is not None]
+    left = [entry for entry in entries if entry.text is None]
+    if stated:
+        yield fields(stated)
+    if left:
+        named = "; ".join(entry.label.split(":")[0].lower() for entry in left)
+        yield paragraph([strong("Open: "), f"{named}."])
+        yield paragraph(
+            "Whoever answers for the processing states these in the spec (report, and "
+            "report.governance) before the run, or on an annex of their own (dpfedadamw sign-off): "
+            "this file is signed, and writing into it would end the signature.",
+            "small",
+        )
+
+
+register(
+    ReportSection(identifier="governance", title="Governance", place=900, blocks=_governance_blocks)
+)
+
+
+class Verification(RootModel[tuple[str, ...]]):
+    """How to check the signatures."""
+
+
+@part("verification", Verification)
+def verification(_source: RunSource, _audience: str) -> Verification:
+    """Return what anybody can do, with any run."""
+    return Verification(tuple(wording.VERIFICATION))
+
+
+def _verification_blocks(report: Report) -> Iterator[Block]:
+    identity = report[Identity]
+    # Before the table: behind it, it would now and then stand on a page of its own.
+    forms = (
+        f"This report comes as a PDF (PDF/A-3a, PDF/UA-1) and as a web page that say the same. The "
+        f"PDF holds {ATTACHMENT}, the report as data, and the numbers behind each figure as CSV."
+    )
+    yield bullets([*report[Verification].root, forms])
+    rows: list[list[Text]] = [[entry.file, [code(entry.sha256)]] for entry in identity.hashes]
+    if identity.data_sha256 is not None:
+        rows.append(["the data", [code(identity.data_sha256)]])
+    if rows:
+        caption = "SHA-256 of the files that this report was made from"
+        yield table(caption, ("File", "SHA-256"), rows, (LEFT, LEFT), (0, 1))
+
+
+register(
+    ReportSection(
+        identifier="verify", title="How to verify", place=1100, blocks=_verification_blocks
+    )
+)

@@ -7,12 +7,13 @@ how many clients took part is dropped here for the public audience.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from reports import formatting
 from reports.content import wording
-from reports.content.parts import INTERNAL, Count, Loss, Part, Share, part
+from reports.content.parts import INTERNAL, Count, Loss, Part, Report, Share, part, shown
 from reports.content.units import unit_of
+from reports.document import LEFT, RIGHT, Block, Text, paragraph, strong, table
 from reports.files import clean, integer, mapping, number, sequence
 from reports.source import RunSource
 
@@ -364,3 +365,122 @@ def communication(source: RunSource, audience: str) -> Communication:
         seconds=None if seconds is None else math.ceil(seconds),
         expected_gradients=unit_of(source).expected_gradients(source),
     )
+
+
+_SHOWN_ROUNDS = 12
+
+
+def blocks(report: Report) -> Iterator[Block]:
+    """Yield what the section shows."""
+    yield from shown(
+        report, "accuracy-over-rounds", "error-over-rounds", "accuracy-against-epsilon"
+    )
+    rows = _thinned(measured_rounds(report))
+    others = _names(report)
+    if rows and others:
+        yield table(
+            "Test measures over the rounds",
+            ("Round", *(MEASURES.get(name, "Accuracy") for name in others), "Test loss"),
+            [[str(row.round), *_told(row, others)] for row in rows],
+            (RIGHT,) * (2 + len(others)),
+            (0, *((1,) * (1 + len(others)))),
+            small=True,
+        )
+    elif rows:
+        yield table(
+            "Test accuracy and loss over the rounds",
+            ("Round", "Test accuracy", "Test loss"),
+            [
+                [
+                    str(row.round),
+                    formatting.percent(row.test_accuracy),
+                    formatting.plain(row.test_loss) if row.test_loss is not None else "–",
+                ]
+                for row in rows
+            ],
+            (RIGHT, RIGHT, RIGHT),
+            (0, 1, 1),
+            small=True,
+        )
+    else:
+        yield paragraph("No test metrics were recorded.")
+    yield from _of_the_end(report[Utility])
+    yield from shown(report, "accuracy-by-class", "confusion")
+    for text in (report[Utility].scored, report[Utility].classes_statement):
+        if text:
+            yield paragraph(text)
+    yield from _costs(report[Communication])
+
+
+def _of_the_end(utility: Utility) -> Iterator[Block]:
+    """Measures of the finished model, and what they mean."""
+    rate, own = utility.majority_rate, utility.own
+    rows: list[list[Text]] = []
+    if rate is not None:
+        meaning = "accuracy of always giving the most frequent answer"
+        rows.append(["majority rate", formatting.percent(rate), meaning])
+    rows += [
+        [OF_THE_END[one.name][0], formatting.plain(one.value), OF_THE_END[one.name][1]]
+        for one in utility.measures
+        if one.name in OF_THE_END
+    ]
+    rows += [[one.name, formatting.plain(one.value), "a metric of the user’s own"] for one in own]
+    if not rows:
+        return
+    head = ("Measure", "Finished model", "Meaning")
+    yield table(
+        "Measures of the finished model", head, rows, (LEFT, RIGHT, LEFT), (0, 0, 1), small=True
+    )
+    if utility.majority_statement:
+        yield paragraph([strong(utility.majority_statement)])
+    if any(one.name in OF_THE_END for one in utility.measures):
+        yield paragraph(utility.positive, "small")
+
+
+def _costs(costs: Communication) -> Iterator[Block]:
+    title, gradients = "Communication and computation", costs.expected_gradients
+    rows = (
+        ("Uploaded by all clients", costs.bytes_up, formatting.size(costs.bytes_up)),
+        ("Downloaded by all clients", costs.bytes_down, formatting.size(costs.bytes_down)),
+        ("Rounds measured", costs.rounds, formatting.count(costs.rounds)),
+        ("Time of the rounds, measured", costs.seconds, f"{costs.seconds or 0:,.0f} s"),
+        ("Gradients of single records, expected", gradients, formatting.count(gradients)),
+    )
+    told = [[name, text] for name, value, text in rows if value is not None]
+    yield table(title, (title, "Amount"), told, (LEFT, RIGHT), (1, 0), small=True)
+    if costs.bytes_up is None:
+        yield paragraph(
+            "Traffic is not stated: it tells how many clients took part, or is unknown."
+        )
+
+
+def _thinned(measured: Sequence[RoundMetrics]) -> Sequence[RoundMetrics]:
+    """Return at most a page's worth of rounds, first and last included."""
+    if len(measured) <= _SHOWN_ROUNDS:
+        return measured
+    last = len(measured) - 1
+    return [measured[round(i * last / (_SHOWN_ROUNDS - 1))] for i in range(_SHOWN_ROUNDS)]
+
+
+def measured_rounds(report: Report) -> list[RoundMetrics]:
+    """Return the rounds after which the model was tested."""
+    return [row for row in report[Utility].rounds if row.is_measured]
+
+
+def _names(report: Report) -> list[str]:
+    """What the table shows beside the loss where the task is no classification."""
+    measures = [one.name for one in report[Utility].measures if one.name in OF_ROUNDS]
+    if measures and report[Utility].final_accuracy is not None:
+        return ["test_accuracy", *measures]
+    return measures
+
+
+def _told(row: RoundMetrics, names: Sequence[str]) -> Iterator[str]:
+    """A round's measures and its loss, as they are printed."""
+    values = {one.name: one.value for one in row.measures}
+    for name in names:
+        if name == "test_accuracy":
+            yield formatting.percent(row.test_accuracy)
+        else:
+            yield formatting.plain(values[name]) if name in values else "–"
+    yield formatting.plain(row.test_loss) if row.test_loss is not None else "–"

@@ -1,20 +1,29 @@
-"""What a report is made of: frozen models, each registered under its key of report.json.
+"""What a report is made of: typed parts, sections that show them, and figures.
 
-A part is one class and the function that makes it from a run's files; `part` registers both. Nobody
-lists the parts: `Report` holds those that there are, and `report[Guarantee]` gives one, typed.
+One file of this folder is one section: a frozen class for each of its parts of report.json and the
+function that makes it from a run's files (`part` registers both), the blocks that it becomes, and
+its figures (`register`). A part is asked for by its class: `report[Guarantee]`, typed. A section
+says its own place in the order, and its figures follow that order too.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
+from reports.document import Block
+from reports.document import figure as place_of_figure
+from reports.figures import FigureData, render
 from reports.source import RunSource
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 FORMAT = 2
 # The report as data; the PDF carries it under this name too.
@@ -142,22 +151,28 @@ def part(
         rules: What holds of it in some reports.
     """
 
-    def register(build: Callable[[RunSource, str], P]) -> Callable[[RunSource, str], P]:
+    def add(build: Callable[[RunSource, str], P]) -> Callable[[RunSource, str], P]:
         if kind in _PARTS or any(known.key == key for known in _PARTS.values()):
             raise ValueError(f"{key} or {kind.__name__} is a part of the report already")
         _PARTS[kind] = Registration(key, kind, build, rules)
         return build
 
-    return register
+    return add
+
+
+# Every file with a part or a section. They are imported when a report is made or described, and not
+# before: whoever checks a signature needs few of them.
+_FILES = (
+    "accounting", "assurance", "audit", "clients", "coverage", "findings", "guarantee", "identity",
+    "meaning", "mechanism", "outcomes", "utility",
+)  # fmt: skip
 
 
 @functools.cache
 def load_sections() -> None:
-    """Import the files of `reports.sections`, each of which registers its parts and its section.
-
-    They draw, so they are imported when a report is made or described, and not before.
-    """
-    import_module("reports.sections").load_all()
+    """Import the files of this folder that register parts and sections."""
+    for name in _FILES:
+        import_module(f"reports.content.{name}")
 
 
 def registered() -> tuple[Registration, ...]:
@@ -204,3 +219,84 @@ class Report:
 def plain(found: BaseModel) -> Any:
     """Return a model as JSON types, under the keys of the schema."""
     return found.model_dump(mode="json", by_alias=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure that a report may have.
+
+    Attributes:
+        identifier: File stem.
+        describe: Its words, or None where the report has no data for it.
+        draw: Draws it; called only where `describe` gave words.
+        data: Its numbers.
+        height: Of the drawing, in inches.
+    """
+
+    identifier: str
+    describe: Callable[[Report], FigureText | None]
+    draw: Callable[[Axes, Report], None]
+    data: Callable[[Report], FigureData]
+    height: float = 2.15
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSection:
+    """A section of every report on a run.
+
+    Attributes:
+        identifier: Anchor, unique.
+        title: Heading.
+        place: Sections stand in the order of their places.
+        blocks: What it shows; a section that shows nothing is left out.
+        figures: The figures that it may show.
+        front: Whether it belongs to the first two pages, which a privacy officer reads; all others
+            are numbered, and follow.
+    """
+
+    identifier: str
+    title: str
+    place: int
+    blocks: Callable[[Report], Iterable[Block]]
+    figures: tuple[Figure, ...] = ()
+    front: bool = False
+
+
+_SECTIONS: dict[str, ReportSection] = {}
+
+
+def register(section: ReportSection) -> None:
+    """Add a section to every report."""
+    taken = {known.place for known in _SECTIONS.values()}
+    if section.identifier in _SECTIONS or section.place in taken:
+        raise ValueError(f"{section.identifier}: its name or its place is taken by another section")
+    _SECTIONS[section.identifier] = section
+
+
+def sections() -> list[ReportSection]:
+    """Return all sections in reading order."""
+    load_sections()
+    return sorted(_SECTIONS.values(), key=lambda section: section.place)
+
+
+def figures() -> dict[str, Figure]:
+    """Return all figures in reading order, by their identifiers."""
+    return {one.identifier: one for section in sections() for one in section.figures}
+
+
+def figure_texts(report: Report) -> tuple[FigureText, ...]:
+    """Return the words of the figures that the report has data for, in reading order."""
+    texts = (one.describe(report) for one in figures().values())
+    return tuple(text for text in texts if text is not None)
+
+
+def draw(report: Report, identifier: str) -> bytes:
+    """Draw a figure that the report has, as SVG; same report, same bytes."""
+    figure = figures()[identifier]
+    return render(lambda axes: figure.draw(axes, report), figure.height)
+
+
+def shown(report: Report, *identifiers: str) -> list[Block]:
+    """Return the places of those of the figures that the report has."""
+    present = {text.identifier for text in report.figures}
+    return [place_of_figure(name) for name in identifiers if name in present]

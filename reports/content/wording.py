@@ -1,9 +1,21 @@
-"""The report's standing sentences: verdicts, what each check is for, what no number here covers.
+"""The report's standing sentences: verdicts, checks, accountants, and what no number here covers.
 
-Plain data for the parts of a report and for the pages; no text here depends on a run.
+Plain data for the parts of a report and for the pages; no text here depends on a run. Numbers come
+keyed by the accountants' names; one that is not described here is shown by its name.
+
+What each of the auditor's checks would mean if it failed stands with the checks themselves, in the
+package `audit`, which reports do not import; and an auditor's file could word it as it liked, also
+with a private number. So the sentences are copied into ``check_meanings.json`` by
+`tests.reports.check_meanings`, and a test holds the copy to them.
 """
 
 from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
 
 SEED_CAVEAT = "not a privacy guarantee to anyone who knows the seed"
 
@@ -210,3 +222,68 @@ VERIFICATION = [
     "files.",
     "A signature by a key that the trainer also holds proves integrity, not independence.",
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accountant:
+    """How an accountant is presented.
+
+    Attributes:
+        label: Its name in columns and on axes.
+        title: Its name as a way to convert into ε and δ.
+        use: What its number is for.
+        source: Where it is published.
+    """
+
+    label: str
+    title: str
+    use: str
+    source: str
+
+
+ACCOUNTANTS = {
+    "pld": Accountant(
+        label="PLD",
+        title="PLD",
+        use="Headline: numerical composition of privacy loss distributions, tight.",
+        source="Koskela, Jälkö & Honkela 2020; Doroshenko et al. 2022",
+    ),
+    "rdp": Accountant(
+        label="RDP",
+        title="RDP, improved",
+        use="Beside it: Rényi composition with the improved conversion; never below the truth.",
+        source="Mironov 2017; Canonne, Kamath & Steinke 2020",
+    ),
+    "rdp-classic": Accountant(
+        label="RDP, classic",
+        title="RDP, classic",
+        use="Only to reproduce a paper's number: the original, looser conversion.",
+        source="Mironov 2017, Proposition 3",
+    ),
+}
+
+
+def accountant_named(name: str) -> Accountant:
+    """Return how an accountant is presented; one that is not known by its name alone."""
+    unknown = Accountant(
+        label=name, title=name, use="Stated in the ledger beside the others.", source="unstated"
+    )
+    return ACCOUNTANTS.get(name, unknown)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return names each once: those that are described in their order, then the others."""
+    found = set(names)
+    return [*(name for name in ACCOUNTANTS if name in found), *sorted(found - ACCOUNTANTS.keys())]
+
+
+@functools.cache
+def check_meanings(unit: str) -> Mapping[str, str]:
+    """Return the sentences by the name of the check.
+
+    Args:
+        unit: "record", "person", "client", "none", or "loop" for a recorded loop.
+    """
+    text = resources.files("reports.content").joinpath("check_meanings.json").read_text("utf-8")
+    meanings: dict[str, dict[str, str]] = json.loads(text)
+    return meanings[unit]

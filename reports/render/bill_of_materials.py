@@ -14,17 +14,15 @@ from typing import Any
 
 from reports import formatting
 from reports.content.accounting import Accounting
+from reports.content.assurance import Trust
 from reports.content.audit import Audit
+from reports.content.coverage import Hazards, OutsideBudget
 from reports.content.findings import Check, Qualifications, Verdict
 from reports.content.guarantee import Guarantee
-from reports.content.identity import Identity
+from reports.content.identity import Governance, Identity
 from reports.content.outcomes import Utility
 from reports.content.parts import INTERNAL, Report
 from reports.files import clean
-from reports.sections.governance import Governance
-from reports.sections.hazards import Hazards
-from reports.sections.outside_budget import OutsideBudget
-from reports.sections.trust import Trust
 
 FILE = "bom.cdx.json"
 _SCHEMA = "http://cyclonedx.org/schema/bom-1.7.schema.json"

@@ -15,18 +15,16 @@ from typing import Any
 import yaml
 
 from reports import formatting
+from reports.content.clients import Clients
+from reports.content.coverage import OutsideBudget
 from reports.content.findings import Qualifications, Verdict
 from reports.content.guarantee import NO_PRIVACY, Guarantee
-from reports.content.identity import Identity
+from reports.content.identity import Governance, Identity
+from reports.content.mechanism import Mechanism, Randomness
 from reports.content.outcomes import MEASURES, Utility
 from reports.content.parts import PUBLIC, Report, Setting
 from reports.errors import ReportError
 from reports.files import clean
-from reports.sections.clients import Clients
-from reports.sections.governance import Governance
-from reports.sections.mechanism import Mechanism
-from reports.sections.outside_budget import OutsideBudget
-from reports.sections.randomness import Randomness
 
 # How a model is loaded, by the form in which it was exported.
 _LIBRARIES = {"adapters": "peft", "whole": "transformers", "own": "dpfedadamw"}

@@ -19,11 +19,10 @@ from typing import Any
 import matplotlib
 import typst
 
-from reports.content.parts import Report
 from reports.document import Document
 from reports.errors import ReportError
 from reports.files import clean
-from reports.render.pages.run import document, moment_of
+from reports.render.pages import moment_of
 
 _STANDARDS: list[typst.PDFStandard] = ["a-3a", "ua-1"]
 _FACES = (
@@ -34,11 +33,6 @@ _FACES = (
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACEHOLDER_FACE = "LastResortHE-Regular.ttf"
-
-
-def compose(report: Report) -> bytes:
-    """Return the report's PDF as bytes; same report, same bytes."""
-    return typeset(document(report))
 
 
 def typeset(shown: Document) -> bytes:

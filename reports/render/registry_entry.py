@@ -18,16 +18,14 @@ import yaml
 
 from reports import formatting
 from reports.content.accounting import Accounting
+from reports.content.assurance import Trust
+from reports.content.coverage import OutsideBudget, Readers
 from reports.content.findings import Qualifications, Verdict
 from reports.content.guarantee import Guarantee
-from reports.content.identity import Identity
+from reports.content.identity import Governance, Identity
+from reports.content.mechanism import Mechanism, Sampling
 from reports.content.parts import PUBLIC, Report
 from reports.errors import ReportError
-from reports.sections.governance import Governance
-from reports.sections.mechanism import Mechanism, Sampling
-from reports.sections.outside_budget import OutsideBudget
-from reports.sections.readers import Readers
-from reports.sections.trust import Trust
 
 # The registry asks for lower case, digits and underscores.
 FILE = "registry_entry.yaml"

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.content.build import build
+from reports.content.build import as_json, build
 from reports.content.findings import Qualifications, Verdict
-from reports.content.identity import Identity
+from reports.content.identity import Governance, Identity
+from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC, Report
-from reports.content.serialise import as_json
 from reports.document import (
     AUDIENCES_IN_WORDS,
     LEFT,
@@ -37,10 +37,7 @@ from reports.document import (
 from reports.errors import PdfSignatureError, ReportError, SourceError, local
 from reports.files import Snapshot, clean, mapping, parse_json, read_bytes, sequence, write_atomic
 from reports.render import pdf
-from reports.render.pages import first
-from reports.render.pages.run import date_in_words
-from reports.sections.governance import Governance
-from reports.sections.meaning import Meaning
+from reports.render.pages import band, claim, date_in_words
 from reports.signatures import pades, persons
 from reports.signatures.keys import public_fingerprint
 from reports.signatures.trust.signer import SigningKey
@@ -370,10 +367,10 @@ def document(
         created=identity.created,
         date=f"Run of {date_in_words(identity.created)}",
         paper=identity.paper,
-        band=first.band(report),
+        band=band(report),
         qualifications=tuple(ended(sentence(text)) for text in report[Qualifications].root),
         introduction="",
-        claim=first.claim(report),
+        claim=claim(report),
         front=(),
         summary=(),
         glance=(),

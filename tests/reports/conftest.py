@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
-from reports import figures
+from reports.content import parts
 from tests.reports import drawings
 from tests.reports.client_run import protect_clients
 
@@ -420,7 +420,7 @@ def build_run(
 @pytest.fixture
 def drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every figure is drawn, for tests of the drawing itself."""
-    monkeypatch.setattr(figures, "draw", drawings.DRAW)
+    monkeypatch.setattr(parts, "draw", drawings.DRAW)
 
 
 @pytest.fixture(scope="session")

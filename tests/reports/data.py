@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from reports.content.build import build
+from reports.content.build import build, check
 from reports.content.parts import INTERNAL, FigureText, Report, registered
-from reports.content.serialise import check
 from reports.signatures.trust.signer import SigningKey
 
 

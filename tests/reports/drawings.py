@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import pytest
 from pydantic import BaseModel
 
-from reports import figures as drawings
-from reports.content.parts import Report
-from reports.content.sections import Figure, figures
+from reports.content import parts
+from reports.content.parts import Figure, Report, figures
 
 Draw = Callable[[Report, str], bytes]
-DRAW = drawings.draw
+DRAW = parts.draw
 _EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" width="9" height="9"></svg>'
 
 
@@ -76,7 +75,7 @@ _DRAWN = once(DRAW)
 def each_figure_once() -> Iterator[None]:
     """Equal numbers are drawn once in a test process; for a conftest.py to take over."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawings, "draw", _DRAWN)
+        patch.setattr(parts, "draw", _DRAWN)
         yield
 
 
@@ -84,5 +83,5 @@ def each_figure_once() -> Iterator[None]:
 def undrawn() -> Iterator[None]:
     """No figure is drawn, for modules that look at other things; they take this fixture over."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawings, "draw", lambda *_: _EMPTY)
+        patch.setattr(parts, "draw", lambda *_: _EMPTY)
         yield

@@ -155,7 +155,7 @@ def _refuse_all(error: Exception) -> NoReturn:
 
 
 def _check_output(output: Path) -> None:
-    from reports.figures.style import FORMATS
+    from reports.figures import FORMATS
 
     if output.suffix.lstrip(".") not in FORMATS:
         endings = ", ".join(f".{kind}" for kind in FORMATS)

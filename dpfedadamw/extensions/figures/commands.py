@@ -166,8 +166,7 @@ def _progress(quiet: bool) -> Iterator[Any]:
 def _write(one: Composed, folder: Path, kind: str) -> list[Path]:
     from dpfedadamw.extensions.figures.drawing import draw
     from dpfedadamw.extensions.figures.publication import write
-    from reports.content.sections import FigureData
-    from reports.figures import as_csv
+    from reports.figures import FigureData, as_csv
 
     exposure, table = one.figure.exposure, one.drawing.table
     rows = tuple((*row, exposure.made_from) for row in table.rows)
@@ -181,15 +180,15 @@ def _write(one: Composed, folder: Path, kind: str) -> list[Path]:
 def _style() -> Style:
     """The house's style; the engine does not know the reports."""
     from dpfedadamw.extensions.figures.drawing import Style
-    from reports.figures import style
+    from reports import figures
 
     return Style(
-        settings=style.STANDALONE,
-        looks=style.LOOKS,
-        ink=style.INK,
-        muted=style.MUTED,
-        warning=style.ORANGE,
-        metadata=style.METADATA,
+        settings=figures.STANDALONE,
+        looks=figures.LOOKS,
+        ink=figures.INK,
+        muted=figures.MUTED,
+        warning=figures.ORANGE,
+        metadata=figures.METADATA,
     )
 
 

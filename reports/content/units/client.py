@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports import formatting
-from reports.content import adaptation, check_meanings, events, tuning, wording
-from reports.content.events import Event
+from reports.content import tuning, units, wording
 from reports.content.parts import ViewKey
-from reports.content.units.base import (
+from reports.content.units import (
     OF_A_SELECTION,
     OF_ALL_TRIALS,
     THIRD_PARTY,
     THIRD_PARTY_OF_TRIALS,
     ClientLoss,
     Draws,
+    Event,
     Reader,
     Unit,
     UnitWords,
@@ -222,7 +222,7 @@ class ClientLevel(Unit):
                 "The server adds Gaussian noise of standard deviation σC with σ = "
                 f"{formatting.plain(noise)} to {where} of the sum of clipped updates."
             )
-        return f"{start} {how} {end}{adaptation.early_end(source.claim, header)}"
+        return f"{start} {how} {end}{tuning.early_end(source.claim, header)}"
 
     def batch(self, _source: RunSource) -> float | None:
         """Return None: local steps are not noised."""
@@ -294,22 +294,22 @@ class ClientLevel(Unit):
             if upload and isinstance(present, list):
                 for client in present:
                     own.setdefault(integer(client) or 0, Counter())[upload] += 1
-        largest = events.largest_loss(source)
+        largest = units.largest_loss(source)
         mine = own.get(largest, Counter()) if largest is not None else Counter()
-        rounds = events.composed(
+        rounds = units.composed(
             [
-                events.times(count, events.sampled("poisson", rate, noise))
+                units.times(count, units.sampled("poisson", rate, noise))
                 for (noise, rate), count in sorted(third.items())
             ]
         )
         if tuning.is_selected(source):
-            return [("third_party", events.selected(source, rounds))]
+            return [("third_party", units.selected(source, rounds))]
         return [
             ("third_party", rounds),
             (
                 "server",
-                events.composed(
-                    [events.times(n, events.gaussian(noise)) for noise, n in sorted(mine.items())]
+                units.composed(
+                    [units.times(n, units.gaussian(noise)) for noise, n in sorted(mine.items())]
                 ),
             ),
         ]
@@ -353,8 +353,13 @@ CLIENT = ClientLevel(
             "learns who took part in a round is no third party, and has nothing of that "
             "amplification. Losses are printed rounded up."
         ),
-        meanings=check_meanings.of_unit("client"),
+        meanings=wording.check_meanings("client"),
         outside_budget=tuple(wording.CLIENT_OUTSIDE_BUDGET),
         hazards=tuple(wording.CLIENT_HAZARDS),
     )
 )
+
+
+def unit(_source: RunSource) -> Unit:
+    """Return the unit, which is the same for every run that protects clients."""
+    return CLIENT

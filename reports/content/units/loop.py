@@ -2,19 +2,30 @@
 
 In a loop there is no server and no client. Whoever sees any model of it sees what its steps
 released, so that one number holds against everybody. In recorded rounds whole clients are
-protected, by whoever clips and noises their updates.
+protected, by whoever clips and noises their updates. The two differ in their words alone: a loop is
+made of steps and records, rounds are made of rounds and clients.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from reports import formatting
-from reports.content import check_meanings, events, wording
-from reports.content.events import Event
+from reports.content import units, wording
 from reports.content.parts import ViewKey
-from reports.content.units.base import ClientLoss, Draws, Reader, View, bounds, holders, method_of
+from reports.content.units import (
+    ClientLoss,
+    Draws,
+    Event,
+    Reader,
+    Unit,
+    View,
+    bounds,
+    holders,
+    method_of,
+)
 from reports.content.units.client import CLIENT
 from reports.content.units.record import RECORD, RecordLevel
 from reports.files import clean, integer, mapping, number
@@ -23,16 +34,96 @@ from reports.source import RunSource, epsilons, headline
 _TOWARDS = "whoever sees the model, or all models on the way to it"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedWords:
+    """How a recording is told. Names in braces are filled in from its ledger.
+
+    Attributes:
+        promise: The promise of the one view: {guess} and, for later, {limit}.
+        onlooker: The reader whom the limit holds against.
+        why: What that rests on.
+        evidence: What evidence/ tells of.
+        unprotected: Another reader against whom nothing protects, where there is one.
+        mechanism: The mechanism: {who}, {clip}, {noise}, {divisor}, {mode}, {optimizer} and
+            {generator}.
+        draws: How records or clients are drawn, by the kind of sampling: {rate}.
+        everybody: The same where the rate of a fixed-size draw is 1.
+        undrawn: The same where the kind is not stated.
+    """
+
+    promise: str
+    onlooker: str
+    why: str
+    evidence: str
+    unprotected: Reader | None = None
+    mechanism: str
+    draws: Mapping[str, str]
+    everybody: str | None = None
+    undrawn: str
+
+
+_OF_A_LOOP = RecordedWords(
+    promise="for each single record, nobody who sees the model, or all models on the way to it, "
+    "can shift the odds {guess} {limit}; nothing is promised against those who hold the run’s "
+    "directory or the machine that trained.",
+    onlooker="Whoever gets or queries the model, or any model on the way to it",
+    why="Each step's gradients are clipped and noised before they move the model.",
+    evidence="single records",
+    mechanism="A training loop of {who}, recorded while it ran. In each step every record's "
+    "gradient, over all trained parameters as one vector, is clipped to norm C = {clip}; Gaussian "
+    "noise of standard deviation σC with σ = {noise} (of the first step) is added to the sum; the "
+    "noisy sum is divided by B = {divisor}. Gradients: {mode}; update: {optimizer}; noise from "
+    "{generator}.",
+    draws={
+        "poisson": "In each step every record is in the batch independently, at rate {rate}.",
+        "fixed-size": "Each step draws a share of {rate} of the records, anew.",
+        "shuffled": "Records are shuffled and taken batch by batch; no amplification is claimed.",
+    },
+    undrawn="How batches are drawn is not stated.",
+)
+_OF_ROUNDS = RecordedWords(
+    promise="for each client, nobody who sees what was released, the model of each round included, "
+    "can shift the odds {guess} {limit}; nothing is promised against those who hold the run’s "
+    "directory, or see updates before they are noised.",
+    onlooker="Whoever sees what rounds release",
+    why="Each round's mean of clipped updates is noised before it is released.",
+    evidence="single clients",
+    unprotected=Reader(
+        who="Whoever sees updates before their noise: the server, where it adds the noise",
+        protected=False,
+        epsilon=None,
+        why="Noise is added to the updates, or to their mean, and hides nothing before it is.",
+        unless="",
+    ),
+    mechanism="Rounds of {who}, recorded while they ran. Each client's whole update is clipped to "
+    "norm C = {clip}; Gaussian noise of standard deviation σC with σ = {noise} (of the first "
+    "round) is added to the sum; the noisy sum is divided by {divisor}, the public number of "
+    "clients in a round. Noise is added by: {mode}; it comes from {generator}.",
+    draws={
+        "poisson": "In each round every client is drawn independently, at rate {rate}.",
+        "fixed-size": "Each round draws a share of {rate} of the clients, anew.",
+    },
+    everybody="Every client is in every round.",
+    undrawn="How clients are drawn is not stated.",
+)
+
+
 @dataclass(frozen=True)
-class RecordedLoop(RecordLevel):
-    """Single records are protected, in somebody else's training loop."""
+class Recorded(RecordLevel):
+    """Somebody else's training, with one view: whoever sees its models.
+
+    Attributes:
+        told: How it is told.
+    """
+
+    told: RecordedWords
 
     def headline(self, _internal: bool) -> ViewKey:
         """Return the one view that there is."""
         return "third_party"
 
     def views(self, source: RunSource, _internal: bool) -> list[View]:
-        """Return what the loop states of itself."""
+        """Return what the recording states of itself."""
         claimed = source.claim.get("server")
         return [
             View(
@@ -47,28 +138,24 @@ class RecordedLoop(RecordLevel):
 
     def promise(self, _source: RunSource, _view: View) -> str:
         """Return whom the view covers, and whom it does not."""
-        return (
-            "for each single record, nobody who sees the model, or all models on the way to it, "
-            f"can shift the odds {self.words.guess} {{limit}}; nothing is promised against those "
-            "who hold the run’s directory or the machine that trained."
-        )
+        return self.told.promise.replace("{guess}", self.words.guess)
 
     def readers(self, source: RunSource, internal: bool) -> list[Reader]:
-        """Return those who see models, and those who hold the files."""
+        """Return those who see what was released, and those who see what was not."""
         epsilon = bounds(self.views(source, internal)).get("third_party")
-        return [
+        held = epsilon is not None
+        found = [
             Reader(
-                who="Whoever gets or queries the model, or any model on the way to it",
-                protected=epsilon is not None,
+                who=self.told.onlooker,
+                protected=held,
                 epsilon=epsilon,
-                why="Each step's gradients are clipped and noised before they move the model."
-                if epsilon is not None
-                else "No finite ε is stated.",
+                why=self.told.why if held else "No finite ε is stated.",
                 unless="they can draw the noise again, or see the machine that trained"
-                if epsilon is not None
+                if held
                 else "",
             ),
-            holders(source, "single records")[0],
+            self.told.unprotected,
+            holders(source, self.told.evidence)[0],
             Reader(
                 who="Whoever learns the state of the generator that drew noise and batches",
                 protected=False,
@@ -77,48 +164,48 @@ class RecordedLoop(RecordLevel):
                 unless="",
             ),
         ]
+        return [reader for reader in found if reader is not None]
 
     def mechanism(self, source: RunSource) -> str:
         """Return the mechanism in words."""
         header, producer = source.header, mapping(source.header.get("producer"))
-        clip, noise, batch = (
+        clip, noise, divisor = (
             formatting.plain(number(header.get(key)))
             for key in ("clipping_norm", "noise_multiplier", "expected_batch_size")
         )
-        who = f"{clean(producer.get('name'), 60)} {clean(producer.get('version'), 60)}".strip()
-        return (
-            f"A training loop of {who}, recorded while it ran. In each step every record's "
-            "gradient, over all trained parameters as one vector, is clipped to norm C = "
-            f"{clip}; Gaussian noise of standard deviation σC with σ = {noise} (of the first "
-            f"step) is added to the sum; the noisy sum is divided by B = {batch}. Gradients: "
-            f"{clean(producer.get('mode'), 60)}; update: {clean(producer.get('optimizer'), 60)}; "
-            f"noise from {clean(producer.get('generator'), 120)}."
+        name, version, mode, optimizer = (
+            clean(producer.get(key), 60) for key in ("name", "version", "mode", "optimizer")
+        )
+        return self.told.mechanism.format(
+            who=f"{name} {version}".strip(),
+            clip=clip,
+            noise=noise,
+            divisor=divisor,
+            mode=mode,
+            optimizer=optimizer,
+            generator=clean(producer.get("generator"), 120),
         )
 
     def draws(self, source: RunSource) -> Draws:
-        """Return how batches are drawn."""
+        """Return how records or clients are drawn."""
         kind = clean(source.header.get("sampling"), 60)
         rate = number(source.header.get("sampling_rate"))
+        text = self.told.draws.get(kind, self.told.undrawn)
+        if kind == "fixed-size" and rate == 1.0:
+            text = self.told.everybody or text
         shown = formatting.plain(rate) if rate is not None else "q"
-        how = {
-            "poisson": f"In each step every record is in the batch independently, at rate {shown}.",
-            "fixed-size": f"Each step draws a share of {shown} of the records, anew.",
-            "shuffled": "Records are shuffled and taken batch by batch; no amplification is "
-            "claimed.",
-        }
-        text = how.get(kind, "How batches are drawn is not stated.")
-        return Draws(text, None, (rate,) if rate is not None else ())
+        return Draws(text.format(rate=shown), None, (rate,) if rate is not None else ())
 
     def client_losses(self, _source: RunSource) -> list[ClientLoss]:
-        """Return none: there are no clients."""
+        """Return none: no client has a loss of its own."""
         return []
 
     def profile_is_public(self) -> bool:
-        """Return True: nobody takes part or not."""
+        """Return True: who takes part is no secret that it could tell."""
         return True
 
     def by_accountant(self, source: RunSource, _internal: bool) -> dict[str, float | None]:
-        """Return the loss by the loop's own accountant."""
+        """Return the loss by the recording's own accountant."""
         claimed = source.claim.get("server")
         return epsilons(claimed) if mapping(claimed) else {}
 
@@ -130,88 +217,19 @@ class RecordedLoop(RecordLevel):
             steps = integer(line.get("steps"))
             if rate and noise and steps:
                 counted[clean(line.get("sampling"), 60), rate, noise] += steps
+        # Where a record or a client is replaced, the sum moves by twice the clipping norm.
         found = [
-            events.times(
-                steps, events.sampled(kind, rate, noise if kind == "poisson" else noise / 2)
-            )
+            units.times(steps, units.sampled(kind, rate, noise if kind == "poisson" else noise / 2))
             for (kind, rate, noise), steps in sorted(counted.items())
         ]
-        return [("third_party", events.composed(found))]
+        return [("third_party", units.composed(found))]
 
     def expected_gradients(self, _source: RunSource) -> float | None:
-        """Return None: how long a loop will be is not known beforehand."""
+        """Return None: how long a recording will be is not known beforehand."""
         return None
 
 
-@dataclass(frozen=True)
-class RecordedRounds(RecordedLoop):
-    """Whole clients are protected, by somebody else's server or by the clients' own filters."""
-
-    def promise(self, _source: RunSource, _view: View) -> str:
-        """Return whom the view covers, and whom it does not."""
-        return (
-            "for each client, nobody who sees what was released, the model of each round included, "
-            f"can shift the odds {self.words.guess} {{limit}}; nothing is promised against those "
-            "who hold the run’s directory, or see updates before they are noised."
-        )
-
-    def readers(self, source: RunSource, internal: bool) -> list[Reader]:
-        """Return those who see what was released, and those who see updates or the files."""
-        released, _, generator = super().readers(source, internal)
-        unnoised = Reader(
-            who="Whoever sees updates before their noise: the server, where it adds the noise",
-            protected=False,
-            epsilon=None,
-            why="Noise is added to the updates, or to their mean, and hides nothing before it is.",
-            unless="",
-        )
-        return [
-            Reader(
-                who="Whoever sees what rounds release",
-                protected=released.protected,
-                epsilon=released.epsilon,
-                why="Each round's mean of clipped updates is noised before it is released."
-                if released.protected
-                else released.why,
-                unless=released.unless,
-            ),
-            unnoised,
-            holders(source, "single clients")[0],
-            generator,
-        ]
-
-    def mechanism(self, source: RunSource) -> str:
-        """Return the mechanism in words."""
-        header, producer = source.header, mapping(source.header.get("producer"))
-        clip, noise, cohort = (
-            formatting.plain(number(header.get(key)))
-            for key in ("clipping_norm", "noise_multiplier", "expected_batch_size")
-        )
-        who = f"{clean(producer.get('name'), 60)} {clean(producer.get('version'), 60)}".strip()
-        return (
-            f"Rounds of {who}, recorded while they ran. Each client's whole update is clipped to "
-            f"norm C = {clip}; Gaussian noise of standard deviation σC with σ = {noise} (of the "
-            f"first round) is added to the sum; the noisy sum is divided by {cohort}, the public "
-            f"number of clients in a round. Noise is added by: {clean(producer.get('mode'), 60)}; "
-            f"it comes from {clean(producer.get('generator'), 120)}."
-        )
-
-    def draws(self, source: RunSource) -> Draws:
-        """Return how clients are drawn."""
-        kind = clean(source.header.get("sampling"), 60)
-        rate = number(source.header.get("sampling_rate"))
-        shown = formatting.plain(rate) if rate is not None else "q"
-        how = {
-            "poisson": f"In each round every client is drawn independently, at rate {shown}.",
-            "fixed-size": "Every client is in every round."
-            if rate == 1.0
-            else f"Each round draws a share of {shown} of the clients, anew.",
-        }
-        text = how.get(kind, "How clients are drawn is not stated.")
-        return Draws(text, None, (rate,) if rate is not None else ())
-
-
-LOOP = RecordedLoop(
+LOOP = Recorded(
     replace(
         RECORD.words,
         queries="every noised step in the ledger",
@@ -221,13 +239,14 @@ LOOP = RecordedLoop(
             "its end. It is the loop's own; the audit composes the steps again and says whether it "
             "covers them."
         ),
-        meanings=check_meanings.of_unit("loop"),
+        meanings=wording.check_meanings("loop"),
         outside_budget=tuple(
             (title, text) for title, text in wording.OUTSIDE_BUDGET if title != "Client sizes"
         ),
-    )
+    ),
+    _OF_A_LOOP,
 )
-ROUNDS = RecordedRounds(
+ROUNDS = Recorded(
     replace(
         CLIENT.words,
         queries="every noised round in the ledger",
@@ -237,13 +256,22 @@ ROUNDS = RecordedRounds(
             "the rounds released. It is stated by whoever trained; the audit composes the rounds "
             "again and says whether it covers them."
         ),
-    )
+    ),
+    _OF_ROUNDS,
 )
-EXCHANGED_ROUNDS = RecordedRounds(
+EXCHANGED_ROUNDS = Recorded(
     replace(
         ROUNDS.words,
         protected="the content of one client",
         guess="that it sent one update and not another",
         hazards=(wording.PRESENCE_NOT_HIDDEN, *ROUNDS.words.hazards),
-    )
+    ),
+    _OF_ROUNDS,
 )
+
+
+def unit(source: RunSource) -> Unit:
+    """Return the unit by what was recorded, and by what neighbours differ in."""
+    if not source.protects_clients:
+        return LOOP
+    return EXCHANGED_ROUNDS if source.header.get("adjacency") == "replace-one" else ROUNDS

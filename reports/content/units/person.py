@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from reports import formatting
-from reports.content import check_meanings, wording
-from reports.content.units.base import Draws, Reader, View
+from reports.content import wording
+from reports.content.units import Draws, Reader, Unit, View
 from reports.content.units.record import RECORD, RecordLevel
 from reports.files import integer
 from reports.source import RunSource
@@ -91,7 +91,7 @@ PERSON = PersonLevel(
             "replace-one": "replace-one-person",
         },
         public="the number of people of each client is public",
-        meanings=check_meanings.of_unit("person"),
+        meanings=wording.check_meanings("person"),
     )
 )
 _REPLACED = replace(
@@ -112,3 +112,8 @@ PERSON_BY_SAMPLER = {
         )
     ),
 }
+
+
+def unit(source: RunSource) -> Unit:
+    """Return the unit by how the people of a step are drawn."""
+    return PERSON_BY_SAMPLER.get(str(source.header.get("sampling")), PERSON)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reports import formatting
-from reports.content import adaptation, check_meanings, events, tuning, wording
-from reports.content.events import Event
+from reports.content import tuning, units, wording
 from reports.content.parts import ViewKey
-from reports.content.units.base import (
+from reports.content.units import (
     OF_A_SELECTION,
     OF_ALL_TRIALS,
     THIRD_PARTY,
     THIRD_PARTY_OF_TRIALS,
     ClientLoss,
     Draws,
+    Event,
     Reader,
     Unit,
     UnitWords,
@@ -51,7 +51,7 @@ class RecordLevel(Unit):
         shown = formatting.plain(participation) if participation is not None else "participation"
         mixture = f", mixed over Binomial(rounds, {shown})"
         realised = "Server, as it happened"
-        if adaptation.follows_releases(source.header):
+        if tuning.follows_releases(source.header):
             realised = "Server, most in the rounds taken part in"
         if tuning.is_selected(source):
             return self._selected(source, internal)
@@ -68,7 +68,7 @@ class RecordLevel(Unit):
                 epsilon=headline(claim.get(key)),
                 delta=source.delta,
                 method=f"{method_of(claim.get(key))}{how}"
-                f"{adaptation.held(source.header, headline(claim.get(key)))}",
+                f"{tuning.held(source.header, headline(claim.get(key)))}",
             )
             for key, label, towards, how in entries
             if internal or key != "server"
@@ -189,8 +189,8 @@ class RecordLevel(Unit):
             f"standard deviation σC with σ = {formatting.plain(noise)} is added to every "
             "coordinate of the sum; the noisy sum is divided by the public constant B = "
             f"{formatting.plain(batch)}. Everything that leaves a client is computed from these "
-            f"noisy gradients alone.{adaptation.statement(header)}"
-            f"{adaptation.early_end(source.claim, header)}"
+            f"noisy gradients alone.{tuning.adaptation_in_words(header)}"
+            f"{tuning.early_end(source.claim, header)}"
         )
         if clean(header.get("precision"), 20) == "bfloat16":
             statement += (
@@ -291,15 +291,15 @@ class RecordLevel(Unit):
             # The limit bounds the other views, and no composition of rounds does.
             return [("server", _of_the_headline(source))]
         stated = number(header.get("sampling_rate"))
-        step = events.record_step(kind, batch, min(sizes), noise, queries, stated)
-        each = events.charged_steps(kind, steps, min(sizes), batch)
+        step = units.record_step(kind, batch, min(sizes), noise, queries, stated)
+        each = units.charged_steps(kind, steps, min(sizes), batch)
         if tuning.is_selected(source):
-            trial = _mixture(source, rounds, events.times(each, step))
-            return [("third_party", events.selected(source, trial))]
+            trial = _mixture(source, rounds, units.times(each, step))
+            return [("third_party", units.selected(source, trial))]
         return [
             ("server", _of_the_headline(source)),
-            ("server_worst_case", events.times(rounds * each, step)),
-            ("third_party", _mixture(source, rounds, events.times(each, step))),
+            ("server_worst_case", units.times(rounds * each, step)),
+            ("third_party", _mixture(source, rounds, units.times(each, step))),
         ]
 
     def expected_gradients(self, source: RunSource) -> float | None:
@@ -337,7 +337,7 @@ def _mixture(source: RunSource, rounds: int, participation: Event) -> Event | No
 
 def _of_the_headline(source: RunSource) -> Event | None:
     """Return the tree of the client with the largest loss, from what it was charged."""
-    client = events.largest_loss(source)
+    client = units.largest_loss(source)
     if client is None:
         return None
     counted: Counter[tuple[str, float, float, float, int]] = Counter()
@@ -350,11 +350,11 @@ def _of_the_headline(source: RunSource) -> Event | None:
         if line.get("client") != client or not (batch and records and noise and steps):
             continue
         kind, queries = clean(line.get("sampling"), 60), integer(line.get("queries_per_step")) or 1
-        charged = events.charged_steps(kind, steps, records, batch)
+        charged = units.charged_steps(kind, steps, records, batch)
         counted[kind, batch, records, noise, queries] += charged
-    return events.composed(
+    return units.composed(
         [
-            events.times(count, events.record_step(*key, stated))
+            units.times(count, units.record_step(*key, stated))
             for key, count in sorted(counted.items())
         ]
     )
@@ -377,7 +377,7 @@ RECORD = RecordLevel(
             "not depend on the data. Whoever learns who took part, or reads the uploads, is the "
             "server for this purpose. Losses are printed rounded up."
         ),
-        meanings=check_meanings.of_unit("record"),
+        meanings=wording.check_meanings("record"),
         outside_budget=tuple(wording.OUTSIDE_BUDGET),
         hazards=tuple(wording.HAZARDS),
     )
@@ -400,3 +400,8 @@ BY_SAMPLER = {
         )
     ),
 }
+
+
+def unit(source: RunSource) -> Unit:
+    """Return the unit by how the records of a step are drawn."""
+    return BY_SAMPLER.get(str(source.header.get("sampling")), RECORD)

@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.errors import ReportError
 from reports.extensions.comparison import Comparison, Group, RankedSpec
-from reports.figures.style import FORMATS, INK, LOOKS, METADATA, MUTED, STANDALONE
+from reports.figures import FORMATS, INK, LOOKS, METADATA, MUTED, STANDALONE
 
 # Inches. Places are computed and not solved for, so that the same data gives the same bytes.
 _WIDTH, _LEFT, _GAP, _RIGHT = 7.2, 0.55, 0.3, 0.12

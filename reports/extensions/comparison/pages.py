@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reports import formatting
+from reports.content.build import as_json
 from reports.content.parts import INTERNAL, plain
-from reports.content.serialise import as_json
 from reports.document import (
     AUDIENCES_IN_WORDS,
     LEFT,
@@ -33,8 +33,7 @@ from reports.document import figure as place_of
 from reports.errors import ReportError
 from reports.extensions.comparison import Comparison, Group, RankedSpec, figure, tables
 from reports.extensions.comparison.data import ComparisonData, as_report
-from reports.render.pages.first import ALARMING
-from reports.render.pages.run import date_in_words
+from reports.render.pages import ALARMING, date_in_words
 from reports.signatures.comparisons import ENVELOPES
 
 ATTACHMENT = "comparison.json"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from reports.content.build import check
 from reports.content.parts import INTERNAL
-from reports.content.serialise import check
 from reports.errors import SourceError
 from reports.extensions.comparison import Comparison
 from reports.extensions.comparison.data import RunData, as_report

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from reports.content.parts import FOR_THE_PUBLIC
-from reports.content.schema import closed, definitions, nested
 from reports.extensions.comparison.data import FORMAT, ComparisonData
+from reports.schema import closed, definitions, nested
 from reports.source import PUBLIC_FILES
 
 

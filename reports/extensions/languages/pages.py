@@ -14,7 +14,7 @@ from typing import Any
 from reports.document import Band, Block, Claim, Document, Picture, Section, Text, paragraph
 from reports.extensions.languages import remains_english, translate
 from reports.formatting import Language
-from reports.render.pages.run import date_in_words, moment_of
+from reports.render.pages import date_in_words, moment_of
 
 _ENGLISH = "en"
 

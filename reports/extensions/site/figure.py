@@ -12,7 +12,7 @@ from html import escape
 
 from reports import formatting
 from reports.extensions.site import SiteRun
-from reports.figures.style import LOOKS
+from reports.figures import LOOKS
 
 Place = Callable[[float], float]
 

@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from reports.content.build import as_json, check
 from reports.content.parts import plain
-from reports.content.serialise import as_json, check
 from reports.errors import SourceError
 from reports.extensions.site import FORMAT, SiteData
 from reports.extensions.site.page import compose

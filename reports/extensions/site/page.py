@@ -16,7 +16,7 @@ from reports import formatting
 from reports.content.assurance import LEVELS, MOST
 from reports.content.guarantee import NO_PRIVACY
 from reports.extensions.site import SiteData, SiteRun, Spent, figure
-from reports.render.html_blocks import mark, tone
+from reports.render.html import mark, tone
 
 _COLUMNS = (
     # Key, heading, class of the cells, and whether a rising order is the useful one.

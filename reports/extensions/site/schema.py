@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.content.schema import closed, definitions
 from reports.extensions.site import FORMAT, SiteData
+from reports.schema import closed, definitions
 
 
 def schema() -> dict[str, Any]:

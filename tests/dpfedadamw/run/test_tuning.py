@@ -17,9 +17,9 @@ from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import check_trial, read_trial
 from dpfedadamw.storage.disk import write_json
 from reports.content import accounting, guarantee, outcomes, tuning
+from reports.content.coverage import outside_budget
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.rows import tidy
-from reports.sections.outside_budget import outside_budget
 from reports.source import load
 from tests.faults.tuning_faults import (
     CLIENTS_SELECTED,

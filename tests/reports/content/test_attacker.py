@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from scipy import optimize, stats
 
-from reports.content import attacker
+from reports.content import meaning
 
 
 def dominating(epsilon: float, delta: float) -> list[tuple[float, float]]:
@@ -32,7 +32,7 @@ def test_the_bound_is_the_largest_posterior_of_the_dominating_mechanism(
         for within, without in dominating(epsilon, delta)
         if without
     }
-    assert max(posteriors) == pytest.approx(attacker.posterior(prior, epsilon), rel=1e-12)
+    assert max(posteriors) == pytest.approx(meaning.posterior(prior, epsilon), rel=1e-12)
     # The outputs left out, after which nothing bounds the guess, have probability δ.
     revealing = sum(within for within, without in dominating(epsilon, delta) if not without)
     assert revealing == pytest.approx(delta)
@@ -40,9 +40,9 @@ def test_the_bound_is_the_largest_posterior_of_the_dominating_mechanism(
 
 def test_odds_of_three_turn_an_even_guess_into_three_quarters() -> None:
     epsilon = math.log(3)
-    assert attacker.posterior(0.5, epsilon) == pytest.approx(float(Fraction(3, 4)), rel=1e-14)
-    assert attacker.posterior(0.25, epsilon) == pytest.approx(float(Fraction(1, 2)), rel=1e-14)
-    assert attacker.posterior(0.1, epsilon) == pytest.approx(float(Fraction(1, 4)), rel=1e-14)
+    assert meaning.posterior(0.5, epsilon) == pytest.approx(float(Fraction(3, 4)), rel=1e-14)
+    assert meaning.posterior(0.25, epsilon) == pytest.approx(float(Fraction(1, 2)), rel=1e-14)
+    assert meaning.posterior(0.1, epsilon) == pytest.approx(float(Fraction(1, 4)), rel=1e-14)
 
 
 @pytest.mark.parametrize("prior", [0.1, 0.5])
@@ -62,7 +62,7 @@ def test_no_guess_about_a_gaussian_is_right_more_often_than_the_bound_allows(pri
         max(prior * within, (1 - prior) * without) for within, without in dominating(epsilon, delta)
     )
     assert right <= allowed
-    surest = max(attacker.posterior(prior, epsilon), attacker.posterior(1 - prior, epsilon))
+    surest = max(meaning.posterior(prior, epsilon), meaning.posterior(1 - prior, epsilon))
     assert allowed <= (1 - delta) * surest + delta + 1e-12
 
 
@@ -81,7 +81,7 @@ def test_no_guess_about_a_gaussian_is_right_more_often_than_the_bound_allows(pri
     ],
 )
 def test_a_factor_is_never_rounded_down(epsilon: float, words: str) -> None:
-    assert attacker.factor_in_words(epsilon) == words
+    assert meaning.factor_in_words(epsilon) == words
     if "b" not in words:
         shown = float(words.replace(",", "").removesuffix(" million"))
         assert shown * (1e6 if "million" in words else 1) >= math.exp(epsilon)
@@ -98,7 +98,7 @@ def test_a_factor_is_never_rounded_down(epsilon: float, words: str) -> None:
     ],
 )
 def test_a_guess_is_never_rounded_down(share: float, words: str) -> None:
-    assert attacker.percent_in_words(share) == words
+    assert meaning.percent_in_words(share) == words
     assert float(words.removesuffix(" %")) >= 100 * share - 1e-9
 
 
@@ -116,4 +116,4 @@ def test_a_guess_is_never_rounded_down(share: float, words: str) -> None:
     ],
 )
 def test_a_chance_is_never_made_smaller(probability: float, words: str) -> None:
-    assert attacker.chance_in_words(probability) == words
+    assert meaning.chance_in_words(probability) == words

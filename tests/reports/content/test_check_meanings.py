@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from reports.content import check_meanings
+from reports.content import wording
 from tests.reports.check_meanings import PATH, text
 
 
@@ -16,6 +16,6 @@ def test_the_copy_is_what_the_checks_say():
 
 @pytest.mark.parametrize("unit", json.loads(text()))
 def test_each_meaning_is_a_sentence_of_its_own(unit):
-    meanings = check_meanings.of_unit(unit)
+    meanings = wording.check_meanings(unit)
     assert len(set(meanings.values())) == len(meanings) > 10
     assert all(meaning.endswith(".") and meaning[0].isupper() for meaning in meanings.values())

@@ -14,9 +14,11 @@ import jsonschema
 import pytest
 
 import reports
-from reports import build_report, figures, formatting
+from reports import build_report, formatting
+from reports.content import parts
 from reports.content.parts import AUDIENCES
-from reports.content.units import CLIENT, RECORD
+from reports.content.units.client import CLIENT
+from reports.content.units.record import RECORD
 from reports.signatures.signing import run_predicate, training_predicate
 from reports.source import load
 from tests.reports.client_run import TRUSTED
@@ -139,14 +141,14 @@ def test_sampling_and_profile_are_the_third_partys(make_client_run: MakeRun) -> 
         assert "epsilon-per-client" not in names
         assert "towards the server" not in names["epsilon-over-rounds"]["alternative_text"]
         for name in names:
-            assert figures.draw(report_of(report), name).startswith(b"<?xml")
+            assert parts.draw(report_of(report), name).startswith(b"<?xml")
 
 
 def test_the_clients_figure_is_over_rounds_taken_part_in(make_client_run: MakeRun) -> None:
     report = data_of(make_client_run(noise_added_by="clients"))
     figure = next(f for f in report["figures"] if f["identifier"] == "epsilon-per-client")
     assert "towards the server" in figure["title"]
-    assert b"rounds that the client took part in" in figures.draw(
+    assert b"rounds that the client took part in" in parts.draw(
         report_of(report), "epsilon-per-client"
     )
 

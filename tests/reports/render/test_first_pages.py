@@ -15,7 +15,7 @@ from reports import build_report
 from reports.content.build import build
 from reports.content.parts import PUBLIC
 from reports.document import Document
-from reports.render.pages.run import document
+from reports.render.pages import document
 
 MakeRun = Any  # the builder that conftest gives
 POPPLER = pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="poppler is not installed")

@@ -20,7 +20,7 @@ from reports.content.parts import AUDIENCES
 from reports.document import Document
 from reports.files import clean
 from reports.render import html, pdf
-from reports.render.pages.run import document
+from reports.render.pages import document
 from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
@@ -200,7 +200,7 @@ def test_the_pdf_says_everything_that_the_page_says(
     """Words are compared one by one: in columns, poppler tells lines in another order."""
     report = data_of(make_run(**options), audience)
     target = tmp_path / "twin.pdf"
-    target.write_bytes(pdf.compose(report_of(report)))
+    target.write_bytes(pdf.typeset(document(report_of(report))))
     done = subprocess.run(["pdftotext", str(target), "-"], capture_output=True, check=True)
     page = squeezed(done.stdout.decode("utf-8"))
     for text in shown_texts(document(report_of(report))):
@@ -209,7 +209,7 @@ def test_the_pdf_says_everything_that_the_page_says(
 
 
 def test_a_failure_is_the_first_thing_on_the_page(make_run: MakeRun) -> None:
-    page = Page(html.compose(build(make_run(verdict="FAIL"))))
+    page = Page(html.typeset(document(build(make_run(verdict="FAIL")))))
     shown = squeezed("".join(page.texts)).removeprefix(squeezed("Skip to the content"))
     assert shown.startswith("✗FAIL")
 
@@ -219,7 +219,7 @@ def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None
     report = data_of(make_run())
     # One figure stands for all: drawing them is what takes the time.
     del report["figures"][1:]
-    plain = Page(html.compose(report_of(report)))
+    plain = Page(html.typeset(document(report_of(report))))
     shown = clean(text)
     report["identity"].update(name=shown, description=shown, run=shown)
     report["governance"][0]["text"] = shown
@@ -228,7 +228,7 @@ def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None
     report["mechanism"]["settings"][0]["value"] = shown
     report["qualifications"] = [shown]
     report["figures"][0].update(title=shown, caption=shown, alternative_text=shown)
-    page = Page(html.compose(report_of(report)))
+    page = Page(html.typeset(document(report_of(report))))
     assert page.faults == []
     assert {tag for tag, _, _ in page.elements} == {tag for tag, _, _ in plain.elements}
     assert squeezed(shown) in page.text
@@ -237,12 +237,12 @@ def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None
 @pytest.mark.usefixtures("drawn_anew")
 def test_same_run_same_bytes(make_run: MakeRun) -> None:
     report = data_of(make_run())
-    assert html.compose(report_of(report)) == html.compose(report_of(report))
+    assert html.typeset(document(report_of(report))) == html.typeset(document(report_of(report)))
 
 
 def test_each_figure_has_its_numbers_beside_it(make_run: MakeRun) -> None:
     report = data_of(make_run())
-    page = Page(html.compose(report_of(report)))
+    page = Page(html.typeset(document(report_of(report))))
     assert len(page.named("figure")) == len(page.named("details")) == len(report["figures"])
     shown = document(report_of(report))
     for entry in report["figures"]:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import typst
 
-from reports import ReportError, build_report, figures
-from reports.content.parts import AUDIENCES
-from reports.content.sections import describe
+from reports import ReportError, build_report
+from reports.content import parts
+from reports.content.parts import AUDIENCES, figure_texts
 from reports.files import clean as clean_text
 from reports.render import pdf
+from reports.render.pages import document
 from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
@@ -129,7 +130,7 @@ def test_texts_of_the_run_are_never_evaluated(make_run: MakeRun, kind: str) -> N
     report["audit"]["second_moment"]["blocks"][0]["name"] = clean
     report["mechanism"]["settings"][0]["value"] = clean
     report["qualifications"] = [clean]
-    assert pdf.compose(report_of(report)).startswith(b"%PDF-1.7")
+    assert pdf.typeset(document(report_of(report))).startswith(b"%PDF-1.7")
 
 
 @POPPLER
@@ -177,7 +178,7 @@ def test_a_large_run_is_set_quickly_and_stays_small(
 @pytest.mark.usefixtures("drawn_anew")
 def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> None:
     report = data_of(make_run())
-    names = [text.identifier for text in describe(report_of(report))]
+    names = [text.identifier for text in figure_texts(report_of(report))]
     assert names == [
         "client-sampling",
         "epsilon-over-rounds",
@@ -189,16 +190,16 @@ def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> No
         "accuracy-against-epsilon",
         "accuracy-by-class",
     ]
-    for text in describe(report_of(report)):
+    for text in figure_texts(report_of(report)):
         assert len(text.alternative_text) > 40
-        drawing = figures.draw(report_of(report), text.identifier)
-        assert drawing == figures.draw(report_of(report), text.identifier)
+        drawing = parts.draw(report_of(report), text.identifier)
+        assert drawing == parts.draw(report_of(report), text.identifier)
         assert b"<text" in drawing
 
 
 def test_the_public_figures_leave_out_participation(make_run: MakeRun) -> None:
     report = data_of(make_run(), "public")
-    names = [text.identifier for text in describe(report_of(report))]
+    names = [text.identifier for text in figure_texts(report_of(report))]
     assert names == [
         "epsilon-over-rounds",
         "bias-shift",
@@ -206,12 +207,12 @@ def test_the_public_figures_leave_out_participation(make_run: MakeRun) -> None:
         "accuracy-against-epsilon",
         "accuracy-by-class",
     ]
-    assert b"towards the server" not in figures.draw(report_of(report), "epsilon-over-rounds")
+    assert b"towards the server" not in parts.draw(report_of(report), "epsilon-over-rounds")
 
 
 def test_a_run_without_privacy_has_no_privacy_figures(make_run: MakeRun) -> None:
     report = data_of(make_run(private=False))
-    names = [text.identifier for text in describe(report_of(report))]
+    names = [text.identifier for text in figure_texts(report_of(report))]
     assert names == ["client-sampling", "accuracy-over-rounds", "accuracy-by-class"]
 
 
@@ -225,7 +226,7 @@ def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: 
     report["clients"]["rows"][0]["epsilon"]["pld"] = abs(value)
     with contextlib.suppress(ReportError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pdf.compose(report_of(report))
+        pdf.typeset(document(report_of(report)))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: 
 def test_a_date_that_cannot_be_read_is_not_invented(make_run: MakeRun, created: str) -> None:
     report = data_of(make_run())
     report["identity"]["created"] = created
-    assert pdf.compose(report_of(report)) == pdf.compose(report_of(report))
+    assert pdf.typeset(document(report_of(report))) == pdf.typeset(document(report_of(report)))
 
 
 def test_an_existing_report_survives_a_failure(

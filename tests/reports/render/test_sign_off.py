@@ -12,8 +12,8 @@ import pytest
 
 from reports import Auditing, ReportError, build_report
 from reports.content.build import build
+from reports.content.meaning import Meaning
 from reports.render import sign_off
-from reports.sections.meaning import Meaning
 from reports.signatures import pades
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey

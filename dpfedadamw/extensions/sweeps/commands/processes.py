@@ -16,7 +16,7 @@ _LOADED = (
     "dpfedadamw.filing.after_training",
     "dpfedadamw.run.training",
     "audit.checks.canaries",
-    "reports.render.pages.run",
+    "reports.render.pages",
     "reports.render.html",
     "reports.render.pdf",
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reports import ReportError, SourceError, build_report
-from reports.content.serialise import check
+from reports.content.build import check
 from reports.extensions.comparison import compare, tables
 from reports.extensions.comparison import report as comparison_report
 from reports.extensions.comparison.pages import document

@@ -14,14 +14,14 @@ from audit.reading import units
 from reports import Auditing, build_report
 from reports.content import wording
 from reports.content.build import build
+from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.document import WORDS, Document
 from reports.extensions.languages import number, remains_english, translate
 from reports.extensions.languages.table import TABLE
 from reports.formatting import LANGUAGES, Language
 from reports.render import html
-from reports.render.pages.run import document
-from reports.sections.meaning import Meaning
+from reports.render.pages import document
 from tests.reports import drawings
 
 MakeRun = Any  # the builder that conftest gives
@@ -182,7 +182,7 @@ def test_pages_are_in_the_language_the_data_are_not_and_what_is_english_says_so(
 
 
 def test_an_english_report_says_nothing_of_languages(make_run: MakeRun) -> None:
-    page = html.compose(build(make_run())).decode("utf-8")
+    page = html.typeset(document(build(make_run()))).decode("utf-8")
     assert '<html lang="en-GB">' in page
     assert "no translation yet" not in page
     assert 'lang="en">' not in page
@@ -196,7 +196,7 @@ def test_where_the_texts_were_removed_pages_are_english_and_say_so(
     def removed(name: str) -> None:
         raise ModuleNotFoundError(name="reports.extensions.languages")
 
-    monkeypatch.setattr("reports.render.pages.run.import_module", removed)
-    page = html.compose(report).decode("utf-8")
+    monkeypatch.setattr("reports.render.pages.import_module", removed)
+    page = html.typeset(document(report)).decode("utf-8")
     assert '<html lang="en-GB">' in page
     assert page.count("These pages were to be in another language (de-DE).") == 1

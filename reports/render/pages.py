@@ -1,26 +1,38 @@
-"""The first two pages of a report: what a privacy officer needs to decide, and nothing else.
+"""Makes the document on one run from its report, and from nothing else.
 
-Here are the promise with its numbers, what was not verified, and which run this is. What else
-stands on these pages are the sections that belong in front: what the numbers mean, who is protected
-from whom, what rests on whose word, and what all of it does not mean.
+Its first two pages have what a privacy officer needs to decide: the promise with its numbers, what
+was not verified, which run this is, and the sections that belong in front.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib import import_module
 
 from reports import formatting
+from reports.content import parts
 from reports.content.assurance import MOST, Assurance
 from reports.content.audit import Audit
-from reports.content.findings import Reason, Verdict
+from reports.content.build import as_json
+from reports.content.clients import Clients
+from reports.content.coverage import OutsideBudget, limits
+from reports.content.findings import Qualifications, Reason, Verdict
 from reports.content.guarantee import Guarantee
 from reports.content.identity import Identity
+from reports.content.meaning import Meaning
+from reports.content.mechanism import Mechanism, Randomness, Sampling, short_description
 from reports.content.outcomes import Utility
-from reports.content.parts import Report
+from reports.content.parts import ATTACHMENT, FigureText, Report, figures, plain, sections
 from reports.document import (
+    AUDIENCES_IN_WORDS,
+    SHOWN_ROWS,
     Band,
     Block,
     Claim,
+    Document,
+    Picture,
     Section,
     Text,
     bullets,
@@ -33,12 +45,10 @@ from reports.document import (
     strong,
     subheading,
 )
-from reports.sections.clients import Clients
-from reports.sections.meaning import Meaning
-from reports.sections.mechanism import Mechanism, Sampling
-from reports.sections.outside_budget import OutsideBudget
-from reports.sections.randomness import Randomness
-from reports.sections.readers import limits
+from reports.errors import ReportError
+from reports.figures import as_csv
+from reports.files import clean
+from reports.formatting import WRITING, Language
 
 ALARMING = ("FAIL", "NOT VERIFIED", "NOT AUDITED")
 _SHOWN_REASONS = 6
@@ -173,3 +183,135 @@ def _score(utility: Utility) -> Iterator[tuple[str, str]]:
     yield "Test accuracy", formatting.percent(utility.final_accuracy)
     if utility.majority_rate is not None:
         yield "Majority rate", formatting.percent(utility.majority_rate)
+
+
+_REMOVED = (
+    "These pages were to be in another language ({tag}). Its texts were removed from the "
+    "installation that wrote them, so they are in English."
+)
+
+
+def document(report: Report) -> Document:
+    """Return what the pages on a run show.
+
+    Args:
+        report: What `content.build` returned. Nothing else is read, so nothing else can be shown.
+
+    Raises:
+        ReportError: A figure cannot be drawn.
+    """
+    identity, verdict = report[Identity], report[Verdict]
+    made = [
+        (one.front, Section(one.identifier, one.title, tuple(one.blocks(report))))
+        for one in sections()
+    ]
+    parts = tuple(section for front, section in made if section.blocks and not front)
+    digest = identity.digest("model.safetensors")
+    shown = Document(
+        title=identity.name,
+        label="Privacy report",
+        audience=AUDIENCES_IN_WORDS[report.audience],
+        description=report[Guarantee].statement,
+        keywords=(
+            f"run {identity.run}",
+            *([f"model sha256:{digest}"] if digest is not None else []),
+            report.audience,
+            verdict.value,
+        ),
+        identifier=identity.run,
+        created=identity.created,
+        date=date_in_words(identity.created),
+        paper=identity.paper,
+        band=band(report),
+        qualifications=tuple(ended(sentence(text)) for text in _reservations(report)),
+        introduction=short_description(report),
+        claim=claim(report),
+        front=tuple(section for front, section in made if section.blocks and front),
+        summary=summary(report, parts),
+        glance=tuple((check.verdict, check.title) for check in report[Audit].checks),
+        sections=parts,
+        pictures={text.identifier: _picture(report, text) for text in report.figures},
+        footer=_footer(report),
+        attachment=ATTACHMENT,
+        data=as_json(report.data()),
+    )
+    return shown if identity.language == "en" else _in_language(shown, identity.language)
+
+
+def _reservations(report: Report) -> list[str]:
+    """What limits the verdict, and that the model is of no use where it is none."""
+    return [*report[Qualifications].root, *filter(None, [report[Utility].majority_statement])]
+
+
+def _in_language(shown: Document, language: Language) -> Document:
+    """Return a document in another language; in English, which it says, where that was removed."""
+    try:
+        pages = import_module("reports.extensions.languages.pages")
+    except ModuleNotFoundError as error:
+        if error.name not in ("reports.extensions", "reports.extensions.languages"):
+            raise
+        note = paragraph(_REMOVED.format(tag=WRITING[language].tag), "small")
+        front, *others = shown.front
+        return replace(shown, front=(replace(front, blocks=(note, *front.blocks)), *others))
+    found: Document = pages.translated(shown, language)
+    return found
+
+
+def _footer(report: Report) -> str:
+    parts = ["Internal report" if report.internal else "Public report"]
+    if not report[Guarantee].private:
+        parts.append("no differential privacy")
+    elif report[Verdict].value != "PASS":
+        parts.append(report[Verdict].value)
+    if report[Randomness].caveat is not None:
+        parts.append("reproducible from a seed")
+    return " · ".join(parts)
+
+
+def _picture(report: Report, text: FigureText) -> Picture:
+    try:
+        drawing = parts.draw(report, text.identifier)
+    except (ArithmeticError, ValueError) as error:
+        reason = clean(str(error), 120)
+        raise ReportError(f"{text.identifier}: cannot be drawn ({reason})") from error
+    found = figures()[text.identifier].data(report)
+    return Picture(
+        **plain(text),
+        head=tuple(name.replace("_", " ") for name in found.head),
+        rows=tuple(tuple(_cell(cell) for cell in row) for row in found.rows[:SHOWN_ROWS]),
+        omitted=max(0, len(found.rows) - SHOWN_ROWS),
+        drawing=drawing,
+        data=as_csv(found),
+    )
+
+
+def _cell(value: str | int | float | None) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return formatting.plain(value, 6)
+
+
+def moment_of(created: str) -> datetime | None:
+    """Return a stated time, UTC and in whole seconds; None if it cannot be read or is too old."""
+    try:
+        moment = datetime.fromisoformat(created.replace("Z", "+00:00"))
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return moment.replace(microsecond=0) if moment.year >= 1970 else None
+
+
+def date_in_words(created: str, language: Language = "en") -> str:
+    """Return a stated time as "21 November 2026, 09:21 UTC", or as another language has it."""
+    moment = moment_of(created)
+    if moment is None:
+        return "date not stated"
+    writing = WRITING[language]
+    return writing.date.format(
+        day=moment.day,
+        month=writing.months[moment.month - 1],
+        year=moment.year,
+        time=f"{moment:%H:%M}",
+    )

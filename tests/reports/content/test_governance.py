@@ -12,8 +12,8 @@ from dpfedadamw.spec.section import keys_of
 from dpfedadamw.spec.sections import GovernanceSpec, ReportSpec
 from reports.content import wording
 from reports.content.build import build
-from reports.render.pages.run import document
-from reports.sections.governance import Governance, governance
+from reports.content.identity import Governance, governance
+from reports.render.pages import document
 from reports.source import load
 
 MakeRun = Any  # the builder that conftest gives

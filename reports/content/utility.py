@@ -1,145 +1,34 @@
-"""The section on what came out: accuracy, by round, by ε and by class; traffic and computation."""
+"""The section on what came out, and its figures: accuracy by round, by ε and by class; errors.
+
+What it says and shows in tables is in `outcomes`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from reports import formatting
-from reports.content.accounting import Accounting
+from reports.content.accounting import VIEW_LINES, Accounting, ViewLine
 from reports.content.outcomes import (
-    MEASURES,
     MOST_NAMED,
-    OF_ROUNDS,
-    OF_THE_END,
-    Communication,
-    RoundMetrics,
     Utility,
     accuracy_span,
+    blocks,
+    measured_rounds,
 )
-from reports.content.parts import FigureText, Report
-from reports.content.sections import Figure, FigureData, ReportSection, register, shown
-from reports.document import LEFT, RIGHT, Block, Text, paragraph, strong, table
-from reports.figures.base import MANY, VIEW_LINES, ViewLine, known_pairs, whole_numbers
-from reports.figures.style import GREEN, INK
+from reports.content.parts import (
+    Figure,
+    FigureText,
+    Report,
+    ReportSection,
+    register,
+)
+from reports.figures import GREEN, INK, MANY, FigureData, known_pairs, whole_numbers
 
-_SHOWN_ROUNDS = 12
-
-
-def _blocks(report: Report) -> Iterator[Block]:
-    yield from shown(
-        report, "accuracy-over-rounds", "error-over-rounds", "accuracy-against-epsilon"
-    )
-    rows = _thinned(_measured(report))
-    others = _names(report)
-    if rows and others:
-        yield table(
-            "Test measures over the rounds",
-            ("Round", *(MEASURES.get(name, "Accuracy") for name in others), "Test loss"),
-            [[str(row.round), *_told(row, others)] for row in rows],
-            (RIGHT,) * (2 + len(others)),
-            (0, *((1,) * (1 + len(others)))),
-            small=True,
-        )
-    elif rows:
-        yield table(
-            "Test accuracy and loss over the rounds",
-            ("Round", "Test accuracy", "Test loss"),
-            [
-                [
-                    str(row.round),
-                    formatting.percent(row.test_accuracy),
-                    formatting.plain(row.test_loss) if row.test_loss is not None else "–",
-                ]
-                for row in rows
-            ],
-            (RIGHT, RIGHT, RIGHT),
-            (0, 1, 1),
-            small=True,
-        )
-    else:
-        yield paragraph("No test metrics were recorded.")
-    yield from _of_the_end(report[Utility])
-    yield from shown(report, "accuracy-by-class", "confusion")
-    for text in (report[Utility].scored, report[Utility].classes_statement):
-        if text:
-            yield paragraph(text)
-    yield from _costs(report[Communication])
-
-
-def _of_the_end(utility: Utility) -> Iterator[Block]:
-    """Measures of the finished model, and what they mean."""
-    rate, own = utility.majority_rate, utility.own
-    rows: list[list[Text]] = []
-    if rate is not None:
-        meaning = "accuracy of always giving the most frequent answer"
-        rows.append(["majority rate", formatting.percent(rate), meaning])
-    rows += [
-        [OF_THE_END[one.name][0], formatting.plain(one.value), OF_THE_END[one.name][1]]
-        for one in utility.measures
-        if one.name in OF_THE_END
-    ]
-    rows += [[one.name, formatting.plain(one.value), "a metric of the user’s own"] for one in own]
-    if not rows:
-        return
-    head = ("Measure", "Finished model", "Meaning")
-    yield table(
-        "Measures of the finished model", head, rows, (LEFT, RIGHT, LEFT), (0, 0, 1), small=True
-    )
-    if utility.majority_statement:
-        yield paragraph([strong(utility.majority_statement)])
-    if any(one.name in OF_THE_END for one in utility.measures):
-        yield paragraph(utility.positive, "small")
-
-
-def _costs(costs: Communication) -> Iterator[Block]:
-    title, gradients = "Communication and computation", costs.expected_gradients
-    rows = (
-        ("Uploaded by all clients", costs.bytes_up, formatting.size(costs.bytes_up)),
-        ("Downloaded by all clients", costs.bytes_down, formatting.size(costs.bytes_down)),
-        ("Rounds measured", costs.rounds, formatting.count(costs.rounds)),
-        ("Time of the rounds, measured", costs.seconds, f"{costs.seconds or 0:,.0f} s"),
-        ("Gradients of single records, expected", gradients, formatting.count(gradients)),
-    )
-    told = [[name, text] for name, value, text in rows if value is not None]
-    yield table(title, (title, "Amount"), told, (LEFT, RIGHT), (1, 0), small=True)
-    if costs.bytes_up is None:
-        yield paragraph(
-            "Traffic is not stated: it tells how many clients took part, or is unknown."
-        )
-
-
-def _thinned(measured: Sequence[RoundMetrics]) -> Sequence[RoundMetrics]:
-    """Return at most a page's worth of rounds, first and last included."""
-    if len(measured) <= _SHOWN_ROUNDS:
-        return measured
-    last = len(measured) - 1
-    return [measured[round(i * last / (_SHOWN_ROUNDS - 1))] for i in range(_SHOWN_ROUNDS)]
-
-
-def _measured(report: Report) -> list[RoundMetrics]:
-    return [row for row in report[Utility].rounds if row.is_measured]
-
-
-def _names(report: Report) -> list[str]:
-    """What the table shows beside the loss where the task is no classification."""
-    measures = [one.name for one in report[Utility].measures if one.name in OF_ROUNDS]
-    if measures and report[Utility].final_accuracy is not None:
-        return ["test_accuracy", *measures]
-    return measures
-
-
-def _told(row: RoundMetrics, names: Sequence[str]) -> Iterator[str]:
-    """A round's measures and its loss, as they are printed."""
-    values = {one.name: one.value for one in row.measures}
-    for name in names:
-        if name == "test_accuracy":
-            yield formatting.percent(row.test_accuracy)
-        else:
-            yield formatting.plain(values[name]) if name in values else "–"
-    yield formatting.plain(row.test_loss) if row.test_loss is not None else "–"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def _errors(report: Report) -> tuple[list[float], list[float]]:
@@ -172,7 +61,7 @@ def _draw_error(axes: Axes, report: Report) -> None:
     axes.set_xlabel("rounds completed")
     axes.set_ylabel("test RMSE")
     axes.set_ylim(bottom=0)
-    whole_numbers(axes)
+    whole_numbers(axes.xaxis)
 
 
 def _error_data(report: Report) -> FigureData:
@@ -208,13 +97,13 @@ def _draw_accuracy(axes: Axes, report: Report) -> None:
     axes.plot(rounds, [100 * value for value in values], color=GREEN)
     axes.plot(rounds[-1:], [100 * values[-1]], "o", color=GREEN, markersize=4)
     _accuracy_axis(axes, "rounds completed")
-    whole_numbers(axes)
+    whole_numbers(axes.xaxis)
 
 
 def _accuracy_data(report: Report) -> FigureData:
     return FigureData(
         ("round", "test_accuracy", "test_loss"),
-        tuple((row.round, row.test_accuracy, row.test_loss) for row in _measured(report)),
+        tuple((row.round, row.test_accuracy, row.test_loss) for row in measured_rounds(report)),
     )
 
 
@@ -222,7 +111,7 @@ def _paid(report: Report, line: ViewLine) -> list[tuple[float, float, int]]:
     """Return ε spent, accuracy and round wherever both are known, in the rounds' order."""
     spent = {row.round: line.spent(row) for row in report[Accounting].over_rounds}
     found = []
-    for row in _measured(report):
+    for row in measured_rounds(report):
         loss = spent.get(row.round)
         if loss is not None and row.test_accuracy is not None:
             found.append((loss, row.test_accuracy, row.round))
@@ -266,7 +155,7 @@ def _against_loss_data(report: Report) -> FigureData:
         for line in VIEW_LINES
         if (points := _paid(report, line))
     }
-    accuracy = {row.round: row.test_accuracy for row in _measured(report)}
+    accuracy = {row.round: row.test_accuracy for row in measured_rounds(report)}
     rounds = sorted({index for losses in spent.values() for index in losses})
     return FigureData(
         ("round", *(f"epsilon_{key}" for key in spent), "test_accuracy"),
@@ -320,7 +209,7 @@ def _draw_classes(axes: Axes, report: Report) -> None:
     _accuracy_axis(axes, "classes by rising accuracy" if many else "class")
     axes.set_ylim(0, 103)
     axes.grid(axis="x", visible=False)
-    whole_numbers(axes)
+    whole_numbers(axes.xaxis)
     if len(known) <= 20:
         axes.set_xticks(places)
 
@@ -372,7 +261,7 @@ def _draw_confusion(axes: Axes, report: Report) -> None:
     axes.set_xlabel("answer")
     axes.set_ylabel("class")
     if len(counts) > MOST_NAMED:
-        whole_numbers(axes)
+        whole_numbers(axes.xaxis)
         return
     places = range(len(counts))
     axes.set_xticks(places, [name[:12] for name in _labels(report)])
@@ -398,7 +287,7 @@ register(
         identifier="utility",
         title="Utility, communication and computation",
         place=800,
-        blocks=_blocks,
+        blocks=blocks,
         figures=(
             Figure(
                 identifier="accuracy-over-rounds",

@@ -9,7 +9,7 @@ import pytest
 import reports
 from reports import schema
 from reports.content.parts import Part
-from reports.content.schema import definitions, nested
+from reports.schema import definitions, nested
 
 FOLDER = Path(reports.__file__).parent / "schema"
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from reports import Auditing, formatting
-from reports.content import attacker, scale
+from reports.content import meaning
+from reports.content.assurance import Trust
 from reports.content.build import build
+from reports.content.coverage import Readers
 from reports.content.guarantee import Guarantee
+from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC, Report
-from reports.render.pages import first
-from reports.render.pages.run import document
-from reports.sections.meaning import Meaning
-from reports.sections.readers import Readers
-from reports.sections.trust import Trust
+from reports.render import pages
+from reports.render.pages import document
 from tests.reports.data import data_of, hold_against_schema
 
 MakeRun = Any  # the builder that conftest gives
@@ -61,13 +61,13 @@ def test_the_promise_says_what_to_whom_and_from_whom_not(make_run: MakeRun) -> N
     assert epsilon is not None
     promise = report[Meaning].promise
     assert promise.startswith("For each single record, neither the server")
-    assert f"more than a factor of {attacker.factor_in_words(epsilon)}" in promise
+    assert f"more than a factor of {meaning.factor_in_words(epsilon)}" in promise
     assert "except with a chance of 1 in 100,000" in promise
     assert "nothing is promised against those who hold the run’s directory" in promise
-    assert promise.count(".") - attacker.factor_in_words(epsilon).count(".") == 1
+    assert promise.count(".") - meaning.factor_in_words(epsilon).count(".") == 1
     assert report[Meaning].odds == pytest.approx(math.exp(epsilon))
     priors = [(guess.prior, guess.posterior) for guess in report[Meaning].guesses]
-    assert priors == [(p, attacker.posterior(p, epsilon)) for p in (0.01, 0.1, 0.5)]
+    assert priors == [(p, meaning.posterior(p, epsilon)) for p in (0.01, 0.1, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_promise_that_did_not_pass_is_called_a_claim(
     assert report[Meaning].promise.startswith(f"{begin} by the audit: for each single record")
     cells = json.dumps([row.model_dump() for row in report[Readers].root])
     assert "true" in cells
-    shown = json.dumps(first.claim(report).numbers, ensure_ascii=False)
+    shown = json.dumps(pages.claim(report).numbers, ensure_ascii=False)
     assert "ε claimed" in shown
 
 
@@ -146,7 +146,7 @@ def test_who_sees_less_than_the_server_is_held_to_the_servers_limit(make_run: Ma
     usual = build(with_claim(make_run("b"), lambda claim: claim["third_party"].update(lower)))
     assert "here the first is smaller" not in (usual[Guarantee].explanation or "")
     # One number is left, and it stands once.
-    numbers = dict(first.claim(report).numbers)
+    numbers = dict(pages.claim(report).numbers)
     assert numbers["ε towards everybody that it protects from"] == "3.05"
 
 
@@ -208,10 +208,10 @@ def test_a_weak_epsilon_is_called_weak(
     ("epsilon", "word"), [(None, "Yes"), (4.5, "Yes"), (7.09, "Weakly"), (75.02, "Hardly")]
 )
 def test_a_limit_that_is_weak_protects_weakly(epsilon: float | None, word: str) -> None:
-    assert scale.protects(epsilon) == word
+    assert meaning.protects(epsilon) == word
     if epsilon is not None:
-        assert (word != "Yes") == (attacker.posterior(0.5, epsilon) > 0.99)
-        assert (word == "Hardly") == (attacker.posterior(0.01, epsilon) > 0.999)
+        assert (word != "Yes") == (meaning.posterior(0.5, epsilon) > 0.99)
+        assert (word == "Hardly") == (meaning.posterior(0.01, epsilon) > 0.999)
 
 
 def test_a_delta_that_is_much_for_so_many_is_called_so(make_client_run: MakeRun) -> None:
@@ -232,12 +232,12 @@ def test_an_audit_is_independent_only_by_a_key_that_is_known_not_to_be_the_train
             report = build(run, audience, signed)
             assert report[Trust].auditor == "trainer"
             assert "self-audited" in report[Trust].checked
-            assert "The trainer’s own audit passed" in first.band(report).statement
+            assert "The trainer’s own audit passed" in pages.band(report).statement
             assert "independent" not in texts(report)
     report = build(run, INTERNAL, OTHERS)
     assert report[Trust].keys == ("SHA256:theirs", "SHA256:ours")
     assert "independent auditor" in report[Trust].checked
-    assert "The independent audit passed" in first.band(report).statement
+    assert "The independent audit passed" in pages.band(report).statement
 
 
 def test_nobody_checked_a_run_without_an_audit(make_run: MakeRun) -> None:

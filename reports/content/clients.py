@@ -5,32 +5,35 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from typing import TYPE_CHECKING
 
 from reports import formatting
-from reports.accountants import described, ordered
 from reports.content.accounting import Accounting
 from reports.content.guarantee import Guarantee
+from reports.content.mechanism import Mechanism
 from reports.content.parts import (
     EMPTY,
     FOR_THE_PUBLIC,
     INTERNAL,
     WITHOUT_PRIVACY,
+    Figure,
     FigureText,
     Part,
     Report,
+    ReportSection,
     Rule,
     part,
+    register,
+    shown,
 )
-from reports.content.sections import Figure, FigureData, ReportSection, register, shown
 from reports.content.units import ClientLoss, unit_of
+from reports.content.wording import accountant_named, in_order
 from reports.document import LEFT, RIGHT, Block, paragraph, table
-from reports.figures.base import MANY, known_pairs
-from reports.figures.style import BLUE, INK, ORANGE
-from reports.sections.mechanism import Mechanism
+from reports.figures import BLUE, INK, MANY, ORANGE, FigureData, counts, known_pairs
 from reports.source import RunSource
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _SHOWN = 40
 
@@ -144,12 +147,12 @@ _LAST = _Column("δ·records", lambda row: row.delta_records, formatting.power)
 
 
 def _loss_column(name: str) -> _Column:
-    label = f"ε ({described(name).label})"
+    label = f"ε ({accountant_named(name).label})"
     return _Column(label, lambda row: row.epsilon.get(name), formatting.epsilon)
 
 
 def _table(rows: tuple[ClientLoss, ...]) -> Block:
-    names = ordered(name for row in rows for name in row.epsilon)
+    names = in_order(name for row in rows for name in row.epsilon)
     columns = (*_COLUMNS, *map(_loss_column, names), _LAST)
     used = [one for one in columns if any(one.value(row) is not None for row in rows)]
     return table(
@@ -235,8 +238,7 @@ def _draw(axes: Axes, report: Report) -> None:
     )
     if max(sizes) > 20 * max(1, min(sizes)):
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: formatting.count(value)))
-        axes.xaxis.set_minor_locator(NullLocator())
+        counts(axes.xaxis)
     top = report[Guarantee].epsilon if chart.bounded else None
     if top is not None:
         axes.axhline(top, color=ORANGE, linestyle="--", linewidth=1.2)
@@ -250,14 +252,14 @@ def _draw(axes: Axes, report: Report) -> None:
             color=INK,
         )
     axes.set_xlabel(chart.axis)
-    label = described(report[Accounting].accountant or "unstated").label
+    label = accountant_named(report[Accounting].accountant or "unstated").label
     axes.set_ylabel(f"ε of the client ({label})")
     axes.set_ylim(0, max([*losses, top or 0]) * 1.14 or 1)
 
 
 def _data(report: Report) -> FigureData:
     rows = report[Clients].rows
-    names = ordered(name for row in rows for name in row.epsilon)
+    names = in_order(name for row in rows for name in row.epsilon)
     return FigureData(
         ("client", "records", "participations", *(f"epsilon_{name}" for name in names)),
         tuple(

@@ -9,14 +9,25 @@ import jsonschema
 import pytest
 from matplotlib.axes import Axes
 
-from reports import figures
-from reports.content import build, parts, sections
-from reports.content.parts import EMPTY, FOR_THE_PUBLIC, FigureText, Part, Report, Rule, part
-from reports.content.schema import report_schema
-from reports.content.sections import Figure, FigureData, ReportSection, register, shown
+from reports.content import build, parts
+from reports.content.coverage import Hazards
+from reports.content.parts import (
+    EMPTY,
+    FOR_THE_PUBLIC,
+    Figure,
+    FigureText,
+    Part,
+    Report,
+    ReportSection,
+    Rule,
+    part,
+    register,
+    shown,
+)
 from reports.document import Block, paragraph
-from reports.render.pages.run import document
-from reports.sections.hazards import Hazards
+from reports.figures import FigureData
+from reports.render.pages import document
+from reports.schema import report_schema
 from reports.source import RunSource
 
 MakeRun = Any  # the builder that conftest gives
@@ -27,7 +38,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
     parts.load_sections()
     monkeypatch.setattr(parts, "_PARTS", dict(parts._PARTS))
-    monkeypatch.setattr(sections, "_SECTIONS", dict(sections._SECTIONS))
+    monkeypatch.setattr(parts, "_SECTIONS", dict(parts._SECTIONS))
 
 
 class Weather(Part):
@@ -78,7 +89,7 @@ def test_what_a_file_registers_is_everywhere(
     report = build.build(run)
     assert report.data()["weather"] == {"degrees": [1.5, 3.0]}
     assert [text.identifier for text in report.figures][:2] == ["client-sampling", "weather-days"]
-    assert figures.draw(report, "weather-days").startswith(b"<?xml")
+    assert parts.draw(report, "weather-days").startswith(b"<?xml")
     pages = document(report)
     assert [one.identifier for one in pages.sections][1:4] == ["mechanism", "weather", "accounting"]
     assert pages.sections[2].blocks[1] == {"kind": "figure", "identifier": "weather-days"}
