@@ -1,9 +1,9 @@
 """Privacy reports and signatures for federated training runs.
 
 The last step of a run: `content` turns a run directory into typed data and blocks of a document,
-which `pdf` and `html` set, `signing` puts the trainer's and the auditor's signatures with the model,
-`verification` checks them. The package reads files only; it shares no code with the engine, and
-with the auditor only how hostile files are opened and parsed (`audit.untrusted`).
+which `pdf` and `html` set, `signing` puts the trainer's and the auditor's signatures with the
+model, `verification` checks them. The package reads files only; it shares no code with the engine,
+and with the auditor only how hostile files are opened and parsed (`audit.untrusted`).
 """
 
 from __future__ import annotations
