@@ -16,8 +16,7 @@ from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.probe import probe_of
-from dpfedadamw.run.training import Outcome, Training
+from dpfedadamw.run.training import Outcome, Training, probe_of
 from dpfedadamw.spec import Spec
 
 # A drawing that stands for a report's.

@@ -162,3 +162,8 @@ def headline(claim: Mapping[str, Any]) -> float | None:
 def label_of(name: str) -> str:
     """Return an accountant's name for people; an unknown name as it is."""
     return ACCOUNTANTS[name].label if name in ACCOUNTANTS else name
+
+
+def rounded_up(epsilon: float) -> str:
+    """ε with three decimals: a claim is never shown smaller than it is."""
+    return f"{math.ceil(epsilon * 1000 - 1e-6) / 1000:.3f}"

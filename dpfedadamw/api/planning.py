@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.api import specs
-from dpfedadamw.api.tables import html_of, rounded_up
+from dpfedadamw.api.tables import html_of
 from dpfedadamw.spec import Spec
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Cost:
     claim: dict[str, Any] = field(repr=False)
 
     def _repr_html_(self) -> str:
+        from dpfedadamw.accounting.registry import rounded_up
+
         rows = [("ε", rounded_up(self.epsilon)), ("δ", self.delta), ("σ", self.noise_multiplier)]
         return html_of((), rows)
 

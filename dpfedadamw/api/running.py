@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from dpfedadamw import rundir
 from dpfedadamw.api import specs
-from dpfedadamw.api.tables import Table, html_of, rounded_up
+from dpfedadamw.api.tables import Table, html_of
 from dpfedadamw.errors import DpfedadamwError, SpecError
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.foreign import read_json_lines
@@ -310,6 +310,8 @@ class Run:
             rows += [(name.replace("_", " "), f"{value:.4g}") for name, value in measures.items()]
         epsilon = self.epsilon if over else None
         if epsilon is not None:
+            from dpfedadamw.accounting.registry import rounded_up
+
             rows += [("ε", rounded_up(epsilon)), ("δ", self.delta)]
         elif over:
             rows.append(("privacy", "no differential privacy"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, overload
@@ -85,11 +84,6 @@ def html_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         body.append("".join([*first, *(f"<td>{escape(_shown(value))}</td>" for value in rest)]))
     shown = "".join(f"<tr>{line}</tr>" for line in ([head] if head else []) + body)
     return f"<table>{shown}</table>"
-
-
-def rounded_up(epsilon: float) -> str:
-    """ε with three decimals: a claim is never shown smaller than it is."""
-    return f"{math.ceil(epsilon * 1000 - 1e-6) / 1000:.3f}"
 
 
 def _shown(value: Any) -> str:

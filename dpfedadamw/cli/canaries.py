@@ -126,8 +126,7 @@ def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str
 
 def _train(training: Training, quiet: bool) -> None:
     from dpfedadamw.filing import after_training
-    from dpfedadamw.run.probe import probe_of
-    from dpfedadamw.run.training import train
+    from dpfedadamw.run.training import probe_of, train
 
     rounds = training.experiment.spec.federation.rounds
     with progress_bar(quiet=quiet) as progress:

@@ -192,7 +192,6 @@ def run(
                 "again; the whole run is run again by: dpfedadamw replay RUN_DIR"
             )
         with within("start"), loading("torch"):
-            from dpfedadamw.cli.opened import read_challenged
             from dpfedadamw.experiment import pick_device, prepare
             from dpfedadamw.run.training import start
             from dpfedadamw.run.tuning import read_trial
@@ -203,6 +202,8 @@ def run(
             experiment = prepare(wanted, chosen)
             filing = _filing(trainer_key, auditor_key, timestamp)
             if challenge is not None:
+                from dpfedadamw.cli.opened import read_challenged
+
                 assert escrow is not None
                 challenged = read_challenged(challenge, escrow, filing.signers.trainer)
                 training = start(experiment, out_dir, engine, challenged=challenged)
@@ -306,7 +307,7 @@ def _tracked(
 
 
 def _train(training: Training, as_json: bool, told: Told) -> Trained:
-    from dpfedadamw.api.tables import rounded_up
+    from dpfedadamw.accounting.registry import rounded_up
     from dpfedadamw.filing import whole
 
     experiment, federation = training.experiment, training.experiment.spec.federation

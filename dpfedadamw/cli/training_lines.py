@@ -60,7 +60,7 @@ class TrainingLines:
                 round was not evaluated.
             epsilon: ε of the rounds so far; None where nothing is told.
         """
-        from dpfedadamw.api.tables import rounded_up
+        from dpfedadamw.accounting.registry import rounded_up
 
         self._score = score or self._score
         passed = self._clock()

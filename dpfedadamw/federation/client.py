@@ -7,26 +7,27 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import ClassVar, Protocol, Self
 
+import torch
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.clipping.engines import ClippedSumEngine
-from dpfedadamw.evidence.client_level import ClientLevelEvidence
+from dpfedadamw.evidence.client_level import ClientLevelEvidence, UpdateRelease
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.evidence.records import Witness
-from dpfedadamw.federation.messages import pack, pack_update
+from dpfedadamw.federation.messages import pack, pack_update, unpack_update
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
-from dpfedadamw.federation.release import public_coordinates, release_mean_update
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.charges import charge_of_updates
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.noise.key_tree import SERVER
-from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.profiling import part
 from dpfedadamw.units.plan import RunPlan
+from dpfedadamw.vectors.sparsification import KEPT, Sparsification
 
 
 class UpdateObserver(Protocol):
@@ -195,3 +196,109 @@ def _silent(current: Round) -> bytes:
     sparse = plan.sparsification
     silent = like.new_zeros(sparse.released if sparse is not None else len(like))
     return pack_update(silent, plan.private_coordinates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combined:
+    """What whoever combines a round's uploads makes of them.
+
+    Attributes:
+        uploads: Each client's, float32 [d], or [k] at public coordinates.
+        noisy: Their sum with noise, float64.
+        released: The mean update as the server applies it, [d].
+        kept: The public coordinates, int64 [k]; None for all.
+        by_server: Whether noise was added here.
+    """
+
+    uploads: Sequence[Tensor]
+    noisy: Tensor
+    released: Tensor
+    kept: Tensor | None
+    by_server: bool
+
+
+def combine_updates(current: Round, noise: Stream | None) -> Combined:
+    """Read a round's uploads and release their noised mean (`privacy.updates.release`).
+
+    Args:
+        current: The round, with its answers.
+        noise: The server's; None under a plan that has none.
+
+    Raises:
+        PrivacyError: If the noise of a plan that has some is left out.
+    """
+    plan, broadcast, answers = current.plan, current.broadcast, current.answers
+    whole, device = len(broadcast.parameters), broadcast.parameters.device
+    kept = public_coordinates(plan.sparsification, current.index, broadcast.state, device)
+    # What is off public coordinates is neither sent nor noised: there the release is 0.
+    zero = broadcast.parameters.new_zeros(whole if kept is None else len(kept))
+    uploads = [unpack_update(answer.message, len(zero), zero) for answer in answers]
+    made = updates.release(plan, uploads, zero, noise)
+    return Combined(
+        uploads=uploads,
+        noisy=made.noisy,
+        released=updates.spread(made.mean, kept, whole),
+        kept=kept,
+        by_server=made.by_server,
+    )
+
+
+def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
+    """Combine a round's uploads, with what the evidence is to say of it.
+
+    Args:
+        current: The round, with its answers, as whoever has the clients' evidence knows them.
+        noise: As of `combine_updates`.
+
+    Raises:
+        PrivacyError: If the noise of a plan that has some is left out.
+    """
+    return evidence_of(current, combine_updates(current, noise))
+
+
+def evidence_of(current: Round, combined: Combined) -> UpdateRelease:
+    """A round's release with what lies behind it, from the clipped updates of all its clients."""
+    plan, answers = current.plan, current.answers
+    clipped = [answer.clipped for answer in answers if answer.clipped is not None]
+    size, device = len(combined.noisy), combined.noisy.device
+    shares = [
+        upload.double() - one.update.double()
+        for upload, one in zip(combined.uploads, clipped, strict=True)
+        if not combined.by_server
+    ]
+    results = [answer.result.upload for answer in answers]
+    return UpdateRelease(
+        raw_norms=[one.raw_norm for one in clipped],
+        clipped_norms=[one.clipped_norm for one in clipped],
+        clean_sum=updates.sum_of_updates([one.update for one in clipped], size, device),
+        noisy_sum=combined.noisy,
+        upload_noise=shares,
+        divisor=float(plan.clients_per_round),
+        released=combined.released,
+        kept=combined.kept,
+        kept_by_clients=[answer.kept for answer in answers if answer.kept is not None],
+        commitments=[answer.commitment for answer in answers],
+        deviation=plan.update_noise_standard_deviation,
+        further=[name for upload in results for name in (*upload.state, *upload.memory)],
+    )
+
+
+def public_coordinates(
+    sparsification: Sparsification | None,
+    round_index: int,
+    state: Mapping[str, Tensor],
+    device: torch.device,
+) -> Tensor | None:
+    """The coordinates of a round's release, int64 [k]; None where all coordinates are released.
+
+    Args:
+        sparsification: The plan's.
+        round_index: t, from 0.
+        state: What the server broadcasts beside the parameters.
+        device: Where the coordinates are needed.
+    """
+    if sparsification is None or not sparsification.public:
+        return None
+    if KEPT in state:
+        return state[KEPT].to(device).long()
+    return torch.from_numpy(sparsification.draw(round_index)).to(device)

@@ -1,7 +1,7 @@
 """The rounds of a run that protects nothing, and what the units of protection change about them.
 
-`record.RecordLevel` and `client.ClientLevel` are the two units. `run.units` joins each with what
-belongs to it elsewhere: its plan and claim, its canaries.
+`record.RecordLevel` and `client.ClientLevel` are the two units. `run.computing` finds the one of a
+plan; plan and claim of each are in `units`, its canaries in `canaries`.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def train(
         DpfedadamwError: As `dpfedadamw.run.training.train`.
     """
     from dpfedadamw.run import training as engine
-    from dpfedadamw.run.probe import probe_of
+    from dpfedadamw.run.training import probe_of
 
     def probed(training: Training) -> None:
         if on_probe is not None:

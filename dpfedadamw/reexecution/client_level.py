@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.evidence.record_level import Unobserved
-from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.client import ClientLevel, public_coordinates
 from dpfedadamw.federation.messages import unpack, unpack_update
 from dpfedadamw.federation.participation import (
     Answer,
@@ -24,7 +24,6 @@ from dpfedadamw.federation.participation import (
     Participation,
     Round,
 )
-from dpfedadamw.federation.release import public_coordinates
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.noise import grid_spacing, normal_numbers

@@ -37,17 +37,15 @@ from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.reexecution.client_level import ClientLevelAgain
 from dpfedadamw.reexecution.history import PastLedger, PastRound, append
 from dpfedadamw.reexecution.keys import Keys
 from dpfedadamw.reexecution.observation import ObservedRule, RoundObserver, Tap
 from dpfedadamw.reexecution.plain import PlainGradients
-from dpfedadamw.reexecution.record_level import RecordLevelAgain
 from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain, StartAgain
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
-from dpfedadamw.run.computing import determinism
+from dpfedadamw.run.computing import determinism, unit_of
 from dpfedadamw.run.environment import differences, environment, read_environments
 from dpfedadamw.run.evaluation import Evaluation, evaluated
 from dpfedadamw.run.header import (
@@ -55,11 +53,11 @@ from dpfedadamw.run.header import (
     refuse_changed_source,
     tensors_digest,
 )
-from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import EvaluationSpec
 from dpfedadamw.storage.disk import DISK
 from dpfedadamw.storage.foreign import read_salt
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters
 
 Drawn = Sequence[tuple[int, int]]
@@ -470,11 +468,7 @@ class Rerun:
             randomness=source,
             commitments=commitments_of(self.past.header),
         )
-        plan = self.experiment.plan
-        kind: type[UnprotectedAgain] = UnprotectedAgain
-        if plan.private:
-            kind = ClientLevelAgain if plan.unit.noises_updates else RecordLevelAgain
-        return kind.begin(setup, drawn, cohort, tap)
+        return _computing_again(self.experiment.plan).begin(setup, drawn, cohort, tap)
 
     def _recorded(self, index: int) -> Mapping[str, Any] | None:
         firsts = [first for first in self._environments if first <= index]
@@ -507,6 +501,19 @@ class Rerun:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def _computing_again(plan: RunPlan) -> type[UnprotectedAgain]:
+    """What computes a plan's rounds again; that of another unit is not loaded."""
+    if not plan.private:
+        return UnprotectedAgain
+    if plan.unit.noises_updates:
+        from dpfedadamw.reexecution.client_level import ClientLevelAgain
+
+        return ClientLevelAgain
+    from dpfedadamw.reexecution.record_level import RecordLevelAgain
+
+    return RecordLevelAgain
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,16 @@
-"""On what clients compute: their records, the engine of clipped sums, deterministic kernels.
+"""On what clients compute: the unit of protection, their records, the engine of clipped sums.
 
-The process that leads a run and each that runs clients for it set this up in the same way.
+The process that leads a run and each that runs clients for it set this up in the same way. The
+rounds, canaries and probe of the run's own unit are loaded here, and those of no other.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,8 +24,68 @@ from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import client_data
 from dpfedadamw.models.networks.dropout import drops
 from dpfedadamw.privacy.sampling import People
-from dpfedadamw.run.units import unit_of
 from dpfedadamw.spec import Spec
+from dpfedadamw.units.plan import RunPlan
+from dpfedadamw.vectors.flat import is_short
+
+if TYPE_CHECKING:
+    from dpfedadamw.canaries.setup import CanarySetup
+    from dpfedadamw.federation.probes import StepProbe
+    from dpfedadamw.federation.unprotected import Unprotected
+    from dpfedadamw.federation.update_probe import UpdateProbe
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of protection, as `privacy.unit` names it, beyond its plan and its claim."""
+
+    name: str
+
+    @property
+    def rounds(self) -> type[Unprotected]:
+        """Its rounds and evidence."""
+        if self.name == "client":
+            from dpfedadamw.federation.client import ClientLevel
+
+            return ClientLevel
+        if self.name == "none":
+            from dpfedadamw.federation.unprotected import Unprotected
+
+            return Unprotected
+        from dpfedadamw.federation.record import RecordLevel
+
+        return RecordLevel
+
+    @property
+    def canaries(self) -> type[CanarySetup] | None:
+        """Its canaries; None where nothing is claimed that they could contradict."""
+        if self.name == "record":
+            from dpfedadamw.canaries.record import RecordCanaries
+
+            return RecordCanaries
+        if self.name == "client":
+            from dpfedadamw.canaries.client import ClientCanaries
+
+            return ClientCanaries
+        return None
+
+    @property
+    def probe(self) -> type[StepProbe] | type[UpdateProbe] | None:
+        """What the auditor may poke at; None where nothing is claimed."""
+        if self.name == "none":
+            return None
+        if self.name == "client":
+            from dpfedadamw.federation.update_probe import UpdateProbe
+
+            return UpdateProbe
+        from dpfedadamw.federation.probes import StepProbe
+
+        return StepProbe
+
+
+def unit_of(plan: RunPlan) -> Unit:
+    """All of the unit that a plan protects."""
+    return Unit(plan.unit.name)
 
 
 def divided(
@@ -80,3 +144,29 @@ def determinism(spec: Spec) -> Iterator[None]:
         yield
     finally:
         torch.set_deterministic_debug_mode(before)
+
+
+def workers_of(experiment: Experiment, parameters: int) -> int:
+    """How many processes compute the clients of a run's rounds.
+
+    Each computes with as many threads as this one would, because sums are cut up by threads and the
+    result must not depend on the number of workers. Where it is chosen here, no more threads run
+    than there are processors, and torch takes a single one for the vectors of a short model.
+
+    Args:
+        experiment: What is run.
+        parameters: d.
+    """
+    federation = experiment.spec.federation
+    wanted = federation.workers
+    if wanted == "auto":
+        threads = 1 if is_short(parameters) else torch.get_num_threads()
+        # A device works for one process as well as for several, and would hold the model for each.
+        wanted = processors() // threads if experiment.device.type == "cpu" else 1
+    return max(1, min(wanted, federation.clients_per_round))
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -30,9 +30,8 @@ from dpfedadamw.federation.recorded import answered, recorded
 from dpfedadamw.federation.stations import Asked, Station
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.own.permission import permission
-from dpfedadamw.run.computing import determinism
+from dpfedadamw.run.computing import determinism, processors
 from dpfedadamw.run.stations import Opening, keys_of, open_station, source_of
-from dpfedadamw.run.workers import processors
 from dpfedadamw.rundir import RunDirectory, write_arrays
 from dpfedadamw.spec import Spec
 from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically

@@ -30,8 +30,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReleaseRandomness,
     ReproducibleRandomness,
 )
-from dpfedadamw.run.computing import divided, engine_of, performance_of
-from dpfedadamw.run.units import unit_of
+from dpfedadamw.run.computing import divided, engine_of, performance_of, unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.flat import FlatParameters

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,7 +28,6 @@ from dpfedadamw.evidence.inputs import write_inputs, write_partition
 from dpfedadamw.evidence.records import contents, write_people, write_records
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
-from dpfedadamw.federation.flower.required import require
 from dpfedadamw.federation.rounds import (
     Federation,
     RoundResult,
@@ -51,7 +50,14 @@ from dpfedadamw.profiling import part
 from dpfedadamw.run import budget, checkpoints
 from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise
 from dpfedadamw.run.checkpoints import RoundNumbers
-from dpfedadamw.run.computing import determinism, divided, engine_of, performance_of
+from dpfedadamw.run.computing import (
+    determinism,
+    divided,
+    engine_of,
+    performance_of,
+    unit_of,
+    workers_of,
+)
 from dpfedadamw.run.environment import write_environment
 from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated, is_due
 from dpfedadamw.run.header import (
@@ -68,8 +74,6 @@ from dpfedadamw.run.header import (
 from dpfedadamw.run.headline import with_dp_accounting, with_people
 from dpfedadamw.run.journal import Journal, begin
 from dpfedadamw.run.tuning import SECRET, Trial, check_trial
-from dpfedadamw.run.units import unit_of
-from dpfedadamw.run.workers import WorkerProcesses, workers_of
 from dpfedadamw.rundir import (
     RunDirectory,
     appeared,
@@ -82,6 +86,10 @@ from dpfedadamw.storage.disk import PRIVATE_MODE, PUBLIC_MODE, write_atomically
 from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.vectors.flat import FlatParameters
+
+if TYPE_CHECKING:
+    from dpfedadamw.federation.probes import StepProbe
+    from dpfedadamw.federation.update_probe import UpdateProbe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -628,17 +636,25 @@ def _training(
 def _check_engine(experiment: Experiment) -> None:
     """Refuse Flower where it is not installed, before anything is written."""
     if experiment.spec.federation.engine == "flower":
+        from dpfedadamw.federation.flower.required import require
+
         require(simulation=True)
 
 
 def _elsewhere(
     run: RunDirectory, experiment: Experiment, worker: Worker, setup: UnitSetup
 ) -> ClientRunner | None:
-    """What runs the clients, as the spec has it; None for this process."""
+    """What runs the clients, as the spec has it; None for this process.
+
+    Other processes and Flower are loaded here, by a run that asks for them.
+    """
     if experiment.spec.federation.engine == "inline":
         number = workers_of(experiment, len(worker.flat.vector))
-        return WorkerProcesses(run, worker, setup.commitments, number) if number > 1 else None
-    # Flower is imported by who asks for it alone.
+        if number == 1:
+            return None
+        from dpfedadamw.run.workers import WorkerProcesses
+
+        return WorkerProcesses(run, worker, setup.commitments, number)
     from dpfedadamw.run.simulated import SimulatedClients
 
     return SimulatedClients(run, experiment.spec, worker, setup.commitments)
@@ -675,3 +691,24 @@ def _with_a_key(randomness: RandomSource) -> ReleaseRandomness:
     if not isinstance(randomness, ReleaseRandomness):
         raise RunError("--escrow: only randomness: release has a key to keep")
     return randomness
+
+
+@part("probe")
+def probe_of(training: Training) -> StepProbe | UpdateProbe | None:
+    """What the auditor may poke at: the run's own private step or round, on data of its choosing.
+
+    None of a run without privacy.
+    """
+    probe = unit_of(training.experiment.plan).probe
+    if probe is None:
+        return None
+    from dpfedadamw.federation.probes import ProbedRun
+
+    return probe(
+        ProbedRun(
+            experiment=training.experiment,
+            worker=training.federation.worker,
+            state=training.state,
+            divide=divided,
+        )
+    )

@@ -13,7 +13,6 @@ server loads the libraries once for all of them. It lives as long as the run's r
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import tempfile
 import threading
@@ -33,7 +32,6 @@ import torch
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, Participation
 from dpfedadamw.federation.recorded import answered, recorded
 from dpfedadamw.federation.stations import Asked, Station
@@ -43,7 +41,6 @@ from dpfedadamw.run.computing import determinism
 from dpfedadamw.run.stations import Opening, keys_of, open_station, source_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
-from dpfedadamw.vectors.flat import is_short
 from dpfedadamw.vectors.packing import packed, views
 
 # Answers that are computed before their turn, for each worker: what bounds memory.
@@ -53,32 +50,6 @@ _PATIENCE = 5.0
 
 class WorkerError(DpfedadamwError):
     """A worker process cannot go on."""
-
-
-def workers_of(experiment: Experiment, parameters: int) -> int:
-    """How many processes compute the clients of a run's rounds.
-
-    Each computes with as many threads as this one would, because sums are cut up by threads and the
-    result must not depend on the number of workers. Where it is chosen here, no more threads run
-    than there are processors, and torch takes a single one for the vectors of a short model.
-
-    Args:
-        experiment: What is run.
-        parameters: d.
-    """
-    federation = experiment.spec.federation
-    wanted = federation.workers
-    if wanted == "auto":
-        threads = 1 if is_short(parameters) else torch.get_num_threads()
-        # A device works for one process as well as for several, and would hold the model for each.
-        wanted = processors() // threads if experiment.device.type == "cpu" else 1
-    return max(1, min(wanted, federation.clients_per_round))
-
-
-def processors() -> int:
-    """Processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

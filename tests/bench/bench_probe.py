@@ -30,7 +30,7 @@ def seconds(name: str, repeats: int, threads: int) -> list[float]:
     from audit.probe.probing import run_probe
     from dpfedadamw.experiment import prepare
     from dpfedadamw.run import training
-    from dpfedadamw.run.probe import probe_of
+    from dpfedadamw.run.training import probe_of
 
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as made:

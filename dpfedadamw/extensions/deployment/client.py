@@ -63,8 +63,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReleaseRandomness,
     ReproducibleRandomness,
 )
-from dpfedadamw.run.computing import determinism, engine_of, performance_of
-from dpfedadamw.run.units import unit_of
+from dpfedadamw.run.computing import determinism, engine_of, performance_of, unit_of
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
 from dpfedadamw.storage.lock import RunLock

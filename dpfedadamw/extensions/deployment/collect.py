@@ -31,16 +31,14 @@ from dpfedadamw.extensions.deployment.leading import is_finished
 from dpfedadamw.extensions.deployment.led import Received
 from dpfedadamw.extensions.deployment.refusals import REASONS, read_counts
 from dpfedadamw.extensions.deployment.site import Site, read_noted
-from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.client import ClientLevel, Combined, evidence_of, public_coordinates
 from dpfedadamw.federation.messages import unpack_update, view
 from dpfedadamw.federation.participation import Answer, Participation, Round
 from dpfedadamw.federation.recorded import answered
-from dpfedadamw.federation.release import Combined, evidence_of, public_coordinates
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
-from dpfedadamw.run.computing import divided
-from dpfedadamw.run.units import unit_of
+from dpfedadamw.run.computing import divided, unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
 from dpfedadamw.storage.foreign import MOST_TEXT_BYTES, parse, read_arrays, read_salt

@@ -23,11 +23,10 @@ from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import digest_of_all, extent, vector_digest
 from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.extensions.deployment.errors import DeploymentError
-from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.client import ClientLevel, combine_updates
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Answer, Participation, Round
 from dpfedadamw.federation.record import RecordLevel
-from dpfedadamw.federation.release import combine_updates
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.rundir import write_arrays

@@ -14,7 +14,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.models.own import fitting
 from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.privacy.spot_check import SpotCheck
-from dpfedadamw.run.probe import probe_of
+from dpfedadamw.run.training import probe_of
 from tests.runs import begin, small_spec
 
 GROUP_NORMS = (

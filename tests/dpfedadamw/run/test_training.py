@@ -21,6 +21,7 @@ from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.federation import rounds
+from dpfedadamw.federation.flower import required
 from dpfedadamw.measures import FINAL
 from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
@@ -503,7 +504,7 @@ def test_a_training_that_fails_lets_go_of_its_run(tmp_path):
 
 def test_flower_is_asked_for_before_anything_is_written(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(engine_run, "require", lambda **how: asked.append(how))
+    monkeypatch.setattr(required, "require", lambda **how: asked.append(how))
     here = prepare(small_spec(rounds=1), CPU)
     engine_run._check_engine(here)
     assert asked == []

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from dpfedadamw.experiment import prepare
+from dpfedadamw.run import computing, workers
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run import workers
-from dpfedadamw.run.workers import WorkerError, WorkerProcesses, workers_of
+from dpfedadamw.run.workers import WorkerError, WorkerProcesses
 from tests import runs
 from tests.dpfedadamw.cli.test_text import folder as texts  # noqa: F401  # a fixture
 
@@ -143,14 +143,17 @@ def test_an_interrupted_run_leaves_no_process(tmp_path):
 
 
 def test_auto_takes_as_many_workers_as_there_is_something_to_do_for(monkeypatch):
-    monkeypatch.setattr(workers, "processors", lambda: 6)
-    monkeypatch.setattr(workers.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(computing, "processors", lambda: 6)
+    monkeypatch.setattr(computing.torch, "get_num_threads", lambda: 2)
     experiment = prepare(with_workers(runs.small_spec(), "auto"), CPU)
-    assert workers_of(experiment, 1_000) == 4  # clients of a round
-    assert workers_of(experiment, 1_000_000) == 3
-    assert workers_of(dataclasses.replace(experiment, device=torch.device("cuda")), 1_000) == 1
+    assert computing.workers_of(experiment, 1_000) == 4  # clients of a round
+    assert computing.workers_of(experiment, 1_000_000) == 3
+    assert (
+        computing.workers_of(dataclasses.replace(experiment, device=torch.device("cuda")), 1_000)
+        == 1
+    )
     given = dataclasses.replace(experiment, spec=with_workers(experiment.spec, 3))
-    assert workers_of(given, 1_000_000) == 3
+    assert computing.workers_of(given, 1_000_000) == 3
 
 
 def test_closed_workers_take_no_further_part_and_leave_no_thread_behind():
@@ -448,10 +451,10 @@ def test_parts_are_asked_ahead_and_answered_in_their_order(monkeypatch):
 
 
 def test_as_many_processors_count_as_this_process_may_use(monkeypatch):
-    monkeypatch.setattr(workers.os, "sched_getaffinity", lambda who: {1, 4} if who == 0 else {1})
-    monkeypatch.setattr(workers.os, "cpu_count", lambda: 7)
-    assert workers.processors() == 2
-    monkeypatch.delattr(workers.os, "sched_getaffinity")
-    assert workers.processors() == 7
-    monkeypatch.setattr(workers.os, "cpu_count", lambda: None)
-    assert workers.processors() == 1
+    monkeypatch.setattr(computing.os, "sched_getaffinity", lambda who: {1, 4} if who == 0 else {1})
+    monkeypatch.setattr(computing.os, "cpu_count", lambda: 7)
+    assert computing.processors() == 2
+    monkeypatch.delattr(computing.os, "sched_getaffinity")
+    assert computing.processors() == 7
+    monkeypatch.setattr(computing.os, "cpu_count", lambda: None)
+    assert computing.processors() == 1

@@ -10,7 +10,7 @@ import pytest
 from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.sampling import FullBatch
-from dpfedadamw.run.units import unit_of
+from dpfedadamw.run.computing import unit_of
 from dpfedadamw.units.registry import UNITS, make_plan
 from tests.runs import small_spec, train
 
