@@ -290,10 +290,10 @@ def _coordinate_table() -> list[str]:
     for parameters in (650, 19_210, 100_000):
         for vectors in (30, 240, 5000):
             scales = [caught_coordinates(parameters, vectors, weak) for weak in (1, 10)]
-            told = ["no scale" if one is None else f"{one:.2f} σC" for one in scales]
+            scales_shown = ["no scale" if one is None else f"{one:.2f} σC" for one in scales]
             silent = caught_silence(parameters, vectors)
             some = f"{silent} coordinate{'s' if silent > 1 else ''}"
-            lines.append(f"| {parameters} | {vectors} | {some} | {' | '.join(told)} |")
+            lines.append(f"| {parameters} | {vectors} | {some} | {' | '.join(scales_shown)} |")
     return lines
 
 
@@ -381,11 +381,11 @@ def _extremes_table() -> list[str]:
     for batch in (2, 3, 4, 5, 8, 16, 32):
         rate = batch / 150.0
         cuts = [caught_cut(150, rate, share) for share in (1.5, 2.0)]
-        told = ["no number" if one is None else str(one) for one in cuts]
+        cuts_shown = ["no number" if one is None else str(one) for one in cuts]
         redrawn = caught_redraws(150, rate)
         seen = str(redrawn) if redrawn < 10**6 else "more than a million"
         empty = 1000.0 * (1.0 - rate) ** 150
-        lines.append(f"| {batch} | {empty:.2g} | {seen} | {' | '.join(told)} |")
+        lines.append(f"| {batch} | {empty:.2g} | {seen} | {' | '.join(cuts_shown)} |")
     return lines
 
 

@@ -125,7 +125,7 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
             details,
             qualifications=said,
         )
-    told = [
+    bounds = [
         f"{view.words} {_of(outcome.bound.any_mechanism, outcome.ceiling.any_mechanism)}, for "
         f"these steps {_of(outcome.bound.these_steps, outcome.ceiling.these_steps)}, claimed "
         f"{epsilon(view.mechanism(1.0), header.delta):.2f}"
@@ -136,7 +136,7 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
         f"not contradicted. {planted} Seen: {_fits(scores, details, observed)} By guesses, lower "
         "bounds on epsilon for any mechanism, and for these steps if the noise alone is in "
         f"question, of what {header.canaries.count} canaries could show at most: "
-        f"{'; '.join(told)}. Not shown: that nothing else leaks, or anything of the released "
+        f"{'; '.join(bounds)}. Not shown: that nothing else leaks, or anything of the released "
         "model, which was trained without them."
     )
     return Judgement(Verdict.PASS, text, details, qualifications=said)

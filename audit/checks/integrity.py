@@ -188,7 +188,7 @@ def _order(ledger: Ledger, reasons: list[str]) -> None:
 
 
 def sequence_faults(ledger: Ledger, reasons: list[str]) -> None:
-    """Rounds 0 to T-1 in order; after a cut the last finished one may run again, charged anew."""
+    """Rounds 0 to T-1 in order; after a cut the last finished one may run again, charged again."""
     expected = 0
     entries: list[Round | Resume] = [*ledger.rounds, *ledger.resumes]
     for entry in sorted(entries, key=lambda one: one.line):

@@ -222,10 +222,10 @@ def _used(bundle: Bundle, holdings: Holdings, reasons: list[str]) -> int:
         if digests is None:
             raise UnverifiedError(f"round {index}: the rows that it used are not recorded")
         start = 0
-        beside = "" if inclusions is None else ", or others than were drawn"
+        suffix = "" if inclusions is None else ", or others than were drawn"
         for client, digest in zip(clients.tolist(), digests, strict=True):
             seen += 1
-            other = f"round {index}: client {client} used other rows than its own{beside}"
+            other = f"round {index}: client {client} used other rows than its own{suffix}"
             # Whoever does not exist has none of its own, whatever the digest is of.
             if client >= len(holdings.counts):
                 reasons.append(other)

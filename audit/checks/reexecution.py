@@ -104,7 +104,7 @@ def _conclude(
     asked: int | None = None,
 ) -> Judgement:
     # Where clients are drawn independently, how many took part is the server's to know alone.
-    told = None if header.client_sampling == "poisson" else participations
+    shown = None if header.client_sampling == "poisson" else participations
     details = {
         "drawn": drawn,
         "drawn_by": replay.drawn_by,
@@ -114,8 +114,8 @@ def _conclude(
         "published_parameters": tally.last,
         "smallest_visible": tally.hidden,
         **({"on_another_machine": tally.across} if tally.across else {}),
-        "chances": chances(told, drawn),
-        **({} if told is None else {"participations": told}),
+        "chances": chances(shown, drawn),
+        **({} if shown is None else {"participations": shown}),
     }
     private = {
         "largest_share_of_a_rounding_bound": tally.closest,
@@ -140,13 +140,13 @@ def _conclude(
         )
     return Judgement(
         Verdict.PASS,
-        f"{_amount(told, drawn)} participations, drawn after the run, {one_more}were computed "
+        f"{_amount(shown, drawn)} participations, drawn after the run, {one_more}were computed "
         f"again from the data ({_unit(header, tally)}): {_exact(tally, len(rounds))}; "
         f"{_near(tally)}",
         details,
         private,
         (said(details),),
-        power=_power(told, drawn),
+        power=_power(shown, drawn),
     )
 
 
@@ -156,17 +156,17 @@ def _coarse(
     """Not each participation that was drawn could be told from a false one on this machine."""
     from audit.checks.shared.recomputed import MOST_HIDDEN
 
-    told = (
+    notice = (
         f"{len(tally.coarse)} of {asked} participations that were computed again count as if they "
         f"had not been: on a machine other than the one that trained, a lie of more than "
         f"{MOST_HIDDEN:g} C could hide in a clipped sum"
     )
     return Judgement(
         Verdict.NOT_VERIFIED,
-        f"{told}; {listed([*tally.coarse, *tally.elsewhere])}",
+        f"{notice}; {listed([*tally.coarse, *tally.elsewhere])}",
         details,
         private,
-        (told,),
+        (notice,),
         power="none",
         severity=Severity.THEORETICAL,
     )

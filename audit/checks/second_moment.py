@@ -190,7 +190,7 @@ class _Recursion:
         bits: significant bits in which the moment is exchanged between rounds.
         sums: innovations over all clients and rounds.
         start: how far noise has moved the moment that a round starts from, [B].
-        earlier: steps behind that moment; 0 where each round starts anew.
+        earlier: steps behind that moment; 0 where each round starts from nothing.
         tau: steps behind the moment that was released last.
         variance: variance of that moment by noise alone, which is public, [B].
         released: that moment itself, averaged over the clients, [B].

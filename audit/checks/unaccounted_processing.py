@@ -168,9 +168,9 @@ def _judge(bundle: Bundle) -> Judgement:
     private: dict[str, object] = {}
     claim = bundle.readable_ledger.claim
     _statements(claim, bundle.header, reasons)
-    beside: tuple[str, ...] = ()
+    qualifications: tuple[str, ...] = ()
     try:
-        beside = statement_faults(bundle.readable_spec, claim or {}, reasons)
+        qualifications = statement_faults(bundle.readable_spec, claim or {}, reasons)
     except FieldError as error:
         reasons.append(str(error))
     measured = False
@@ -193,7 +193,7 @@ def _judge(bundle: Bundle) -> Judgement:
             "the claim says what it rests on, and accuracy is not that of records that were "
             "trained on; how the records were scaled was not measured, "
             "because they are tokens or too many",
-            qualifications=beside,
+            qualifications=qualifications,
             power="a claim that leaves out what it rests on",
         )
     return conclude(
@@ -203,7 +203,7 @@ def _judge(bundle: Bundle) -> Judgement:
         reasons,
         unreadable,
         private=private,
-        qualifications=beside,
+        qualifications=qualifications,
     )
 
 

@@ -86,14 +86,14 @@ def merge(clients: list[Client]) -> Merged:
     costs = [one.costs for one in clients]
     known = [cost for cost in costs if cost is not None]
     deltas = {one.header.delta for one in clients if one.header is not None}
-    beside = [text for one in clients for text in one.findings.qualifications]
+    qualifications = [text for one in clients for text in one.findings.qualifications]
     return Merged(
         verdict=Verdict.FAIL if reasons else verdict,
         epsilon=max(known) if len(known) == len(costs) else None,
         delta=deltas.pop() if len(deltas) == 1 else None,
         reasons=tuple(reasons),
         clients=tuple(_entry(one) for one in clients),
-        qualifications=(DISJOINT, *dict.fromkeys(beside)),
+        qualifications=(DISJOINT, *dict.fromkeys(qualifications)),
     )
 
 

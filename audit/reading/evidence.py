@@ -460,13 +460,13 @@ def read_records(arrays: Arrays) -> Records:
         FieldError: an array is missing, or does not fit the others.
     """
     rows = integers(arrays, "rows", (None,))
-    told = "contents" in arrays
+    has_contents = "contents" in arrays
     return Records(
         records=int(integers(arrays, "records", ())),
         rows=rows,
         labels=integers(arrays, "labels", rows.shape),
-        contents=integers(arrays, "contents", (len(rows), 16)) if told else None,
-        test_contents=integers(arrays, "test_contents", (None, 16)) if told else None,
+        contents=integers(arrays, "contents", (len(rows), 16)) if has_contents else None,
+        test_contents=integers(arrays, "test_contents", (None, 16)) if has_contents else None,
     )
 
 

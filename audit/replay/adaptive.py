@@ -145,10 +145,10 @@ def secant(setting: Conditions, released: Released) -> Produced:
     setting.need_whole("a distance takes all coordinates")
     both = [exact(np.zeros(1)), exact(np.zeros(1))]
     if setting.steps > 1:
-        apart = exact(released.gradients[-1]) - released.gradients[0]
+        difference = exact(released.gradients[-1]) - released.gradients[0]
         noise = 2.0 * len(released.parameters) * setting.noise_variance
         moved = released.points[-1] - released.points[0]
-        both = [_total(apart.square()) - noise, _total(moved.square())]
+        both = [_total(difference.square()) - noise, _total(moved.square())]
     joined = Rounded(
         np.concatenate([one.value for one in both]), np.concatenate([one.bound for one in both])
     )

@@ -2,7 +2,7 @@
 
 Statistics of the check "randomness". NumPy's generators and Python's are here anyway. torch's CPU
 generator is a Mersenne Twister whose words its `normal_` turns into numbers sixteen at a time, by
-Box and Muller's method (aten/src/ATen/native/cpu/DistributionTemplates.h); that is done anew here,
+Box and Muller's method (aten/src/ATen/native/cpu/DistributionTemplates.h); that is done again here,
 as the auditor has no torch. Recorded noise is compared with what these would have given, from each
 of their first places on: whatever was drawn before, and however often.
 """

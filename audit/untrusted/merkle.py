@@ -38,12 +38,12 @@ def path_length(place: int, leaves: int) -> int:
 
 def root_above(leaf: bytes, place: int, leaves: int, path: Sequence[bytes]) -> bytes:
     """The root that a leaf's digest and its path, of the right length, lead to."""
-    digest, last, beside = leaf, leaves - 1, iter(path)
+    digest, last, siblings = leaf, leaves - 1, iter(path)
     while last:
         if place % 2:
-            digest = _node(next(beside), digest)
+            digest = _node(next(siblings), digest)
         elif place != last:
-            digest = _node(digest, next(beside))
+            digest = _node(digest, next(siblings))
         place, last = place // 2, last // 2
     return digest
 

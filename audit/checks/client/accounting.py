@@ -37,7 +37,7 @@ def third_party_history(ledger: Ledger) -> tuple[Steps, ...]:
 def uploads(ledger: Ledger, rounds: int | None = None) -> Mapping[int, list[float]]:
     """Noise multipliers σ/√m of every client's uploads in the first `rounds` rounds (all: None).
 
-    The multiplier is computed from σ and m anew; what the ledger says of it is not trusted.
+    The multiplier is computed from σ and m again; what the ledger says of it is not trusted.
     """
     found: dict[int, list[float]] = {}
     for spend in ledger.round_spends:

@@ -4,8 +4,8 @@
   and that no file says beforehand how long it will be;
 * "promise": spec, header, charges and the measured divisors agree;
 * "accounting": the ε that the loop prints is what its steps cost. What the ledger charged is
-  composed over all steps that were recorded, whoever counted them. A loop that makes its accountant
-  once more in each round, or counts what was no step, prints another number;
+  composed over all steps that were recorded, whatever counted them. A loop that makes its
+  accountant once more in each round, or counts what was no step, prints another number;
 * "randomness", "reexecution" and "outside-budget" ask what the engine's runs answer and a loop of
   somebody else's cannot: who could draw the noise again, whether computing it again from the data
   leads to the same, and what happened to the records before training, of which the weights that it
@@ -196,18 +196,18 @@ def _counted(claim: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> No
     """What the loop's own accountant counted is what was charged."""
     if "accountant_history" not in claim:
         return
-    told: Counter[tuple[float, float]] = Counter()
+    claimed: Counter[tuple[float, float]] = Counter()
     for entry in fields.sequence(claim, "accountant_history"):
         if not isinstance(entry, list) or len(entry) != 3:
             raise FieldError("accountant_history has an entry that is not three numbers")
         noise, rate = (fields.as_number(one, "accountant_history", least=0.0) for one in entry[:2])
-        told[_rounded(noise, rate)] += fields.as_integer(entry[2], "accountant_history")
+        claimed[_rounded(noise, rate)] += fields.as_integer(entry[2], "accountant_history")
     paid: Counter[tuple[float, float]] = Counter()
     for spend in ledger.spends:
         paid[_rounded(spend.noise_multiplier, spend.sampling_rate)] += spend.steps
-    if told == paid:
+    if claimed == paid:
         return
-    made, counted = sum(paid.values()), sum(told.values())
+    made, counted = sum(paid.values()), sum(claimed.values())
     if made != counted:
         reasons.append(f"the loop's accountant counted {counted} steps, and {made} were made")
     else:

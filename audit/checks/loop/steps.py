@@ -34,7 +34,7 @@ from audit.statistics.batches import LAWS, Batches
 from audit.statistics.seeded import seeded_batch
 from audit.untrusted.archives import Floats, Integers
 
-# Two batches that are equal by chance less often than this, over all pairs, were not drawn anew.
+# Two batches that are equal by chance less often than this, over all pairs, are no chance.
 _BY_CHANCE = 1e-6
 # A count for each record must fit into memory, whatever a ledger says.
 _MOST_RECORDS = 10**8
@@ -207,9 +207,9 @@ def _sums(index: int, evidence: LoopEvidence, charge: Spend, reasons: list[str])
     if np.any(evidence.nonfinite):
         reasons.append(f"{where}: a record's gradient is not finite")
         return
-    apart = np.linalg.norm(evidence.clean - evidence.expected, axis=1)
+    difference = np.linalg.norm(evidence.clean - evidence.expected, axis=1)
     size = np.linalg.norm(evidence.expected, axis=1)
-    if not np.all(apart <= _SUMS * (clip + size)):
+    if not np.all(difference <= _SUMS * (clip + size)):
         reasons.append(
             f"{where}: the sum is not that of this step's records, each clipped to C over all "
             "trained parameters (another norm, parameters left out of it, or sums of earlier steps)"
@@ -255,7 +255,7 @@ def _judge_sensitivity(bundle: Bundle) -> Judgement:
     details: dict[str, object] = {"steps": steps}
     unreadable: list[str] = []
     of_clients = bundle.header.of_clients
-    beside: tuple[str, ...] = (UNTRAINED,) if of_clients else ()
+    qualifications: tuple[str, ...] = (UNTRAINED,) if of_clients else ()
     try:
         whole = bundle.probe_results()
         probe, dropped = _finite(whole)
@@ -263,7 +263,7 @@ def _judge_sensitivity(bundle: Bundle) -> Judgement:
         one = "client" if of_clients else "record"
         details["probe"] = judge_probe(probe, last.clipping_norm, one, reasons)
         if dropped:
-            beside = (*beside, UNGUARDED_UPDATE if of_clients else UNGUARDED)
+            qualifications = (*qualifications, UNGUARDED_UPDATE if of_clients else UNGUARDED)
         if of_clients and set(UPDATE_KINDS) - set(whole.kinds):
             unreadable.append("the probe is not one of whole updates")
         elif not of_clients and not {ADDED, NOT_DRAWN, ABSENT, ELSEWHERE} <= set(probe.kinds):
@@ -287,7 +287,7 @@ def _judge_sensitivity(bundle: Bundle) -> Judgement:
         unreadable,
         details=details,
         private={"records_used": norms, "share_clipped": clipped / norms if norms else None},
-        qualifications=beside,
+        qualifications=qualifications,
     )
 
 
@@ -384,9 +384,9 @@ def _moved(
         before = evidence.before[step]
         update = RULES[rule](state, evidence.released[step], before, at)
         state.steps += 1
-        apart = np.abs(evidence.after[step] - before - update)
+        difference = np.abs(evidence.after[step] - before - update)
         allowed = _ROUNDING * np.abs(before) + _UPDATE * (np.abs(update) + np.abs(update).max())
-        if not np.all(apart <= allowed + 1e-12):
+        if not np.all(difference <= allowed + 1e-12):
             reasons.append(
                 f"file {index}: an update is not what {rule} makes of the noised gradient (a "
                 "gradient without noise, another optimiser, or parameters that are not the model's)"

@@ -187,15 +187,15 @@ def _person(
     if not len(rows) or rows.max() >= len(people):
         raise UnverifiedError("evidence/people.npz does not speak of the training records")
     most = int(np.bincount(people[rows]).max())
-    told = fields.mapping(claim, "person")
-    stated = fields.integer(told, "records", least=1)
+    section = fields.mapping(claim, "person")
+    stated = fields.integer(section, "records", least=1)
     if stated != most:
         comparison.reasons.append(
             f"the claim says that nobody has more than {stated:,} records; somebody has {most:,}"
         )
         return ""
-    if told.get("epsilon") is None:
-        fields.text(told, "reason")
+    if section.get("epsilon") is None:
+        fields.text(section, "reason")
         return f"; no epsilon is stated for a person with {most:,} records"
     header, delta = bundle.header, bundle.header.declared("delta")
     rounds = (header.rounds, header.rounds)
@@ -214,7 +214,7 @@ def _person(
             for history in histories
         )
 
-    epsilon = fields.number(told, "epsilon", least=0.0)
+    epsilon = fields.number(section, "epsilon", least=0.0)
     least, greatest = (of_person(0, count) for count in rounds)
     found = Range(least, greatest, lambda fineness: of_person(fineness, rounds[0]))
     comparison.compare(f"the epsilon of a person with {most:,} records", epsilon, found)

@@ -1,7 +1,7 @@
 """Did a run whose rule adapts do in every round what its rule says, and stay within its limits?
 
 The part of the check "promise" for ALI-DPFL and Adap DP-FL: each round's steps and noise are worked
-out anew from the spec and from the released values on the ledger.
+out once more from the spec and from the released values on the ledger.
 """
 
 from __future__ import annotations

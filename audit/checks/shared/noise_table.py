@@ -260,7 +260,7 @@ def coordinate_degrees(bundle: Bundle, queries: int) -> Integers:
 
     Args:
         bundle: the run.
-        queries: how many vectors were released; where public coordinates are chosen anew in each
+        queries: how many vectors were released; where public coordinates are chosen again in each
             round, only those that are chosen count.
     """
     sparsification, layout = bundle.header.sparsification, bundle.layout()

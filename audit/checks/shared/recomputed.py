@@ -195,8 +195,8 @@ def _digests(
             "whole round went"
         )
     else:
-        told = f"{text}; on this machine that is no proof ({'; '.join(again.differences)})"
-        return False, _Excuse(told, "broadcast_sha256" not in different)
+        sentence = f"{text}; on this machine that is no proof ({'; '.join(again.differences)})"
+        return False, _Excuse(sentence, "broadcast_sha256" not in different)
     return False, None
 
 
