@@ -17,10 +17,13 @@ from dpfedadamw.spec import aliases
 from dpfedadamw.spec.crosschecks import contradictions
 from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, bad_character, dotted
 from dpfedadamw.spec.vocabulary import (
+    Edition,
     Schema,
     discriminators,
     edition,
     fill_defaults,
+    names_in,
+    of_names,
     paths_of,
     pick_branch,
     resolve_reference,
@@ -49,6 +52,10 @@ def check(document: Document) -> dict[str, Any]:
     problems = list(document.problems)
     unreadable = set(document.unreadable)
     value = document.value
+    if isinstance(value, dict) and not (problems or unreadable):
+        resolved = _resolved_by_names(value)
+        if resolved is not None:
+            return resolved
     if () in unreadable:
         pass
     elif value is None:
@@ -72,6 +79,21 @@ def check(document: Document) -> dict[str, Any]:
         if not problems:
             return resolved
     raise SpecError(sorted(problems, key=_order))
+
+
+def _resolved_by_names(value: dict[str, Any]) -> dict[str, Any] | None:
+    """A spec resolved by the sections that it names alone; None where something is wrong with it.
+
+    So a right spec loads one algorithm, one model and one data set.
+    """
+    named = names_in(value)
+    if named is None:
+        return None
+    with of_names(named):
+        if next(_schema_problems(value, set()), None) is not None:
+            return None
+        resolved = fill_defaults(value)
+    return None if next(contradictions(value, resolved, set()), None) is not None else resolved
 
 
 def _left_by_overrides(
@@ -140,8 +162,8 @@ def _plain(value: Any, path: KeyPath, document: Document) -> Any:
     return value
 
 
-@functools.lru_cache(maxsize=1)
-def _validator(edition: tuple[int, int, int]) -> Any:
+@functools.lru_cache(maxsize=64)
+def _validator(edition: Edition) -> Any:
     del edition
     # Whoever reads the vocabulary alone (`list`) is spared it.
     import jsonschema

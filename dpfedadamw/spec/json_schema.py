@@ -27,9 +27,29 @@ _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", NoneT
 _Part = dict[str, Any]
 
 
-def make_schema() -> _Part:
-    """Return the JSON Schema (draft 2020-12) of a spec, with all that is registered."""
-    definitions: dict[str, _Part] = {}
+class _Definitions(dict[str, _Part]):
+    """Parts that stand once, by name; and what was chosen of a choice of sections."""
+
+    def __init__(self, chosen: Mapping[OneOf, str]) -> None:
+        super().__init__()
+        self.chosen = chosen
+
+    def choices(self, union: OneOf) -> tuple[Mapping[str, type[Section]], str]:
+        """The classes of a choice by value, and all values in words."""
+        name = self.chosen.get(union)
+        if name is None or union.find is None:
+            return union.choices(), union.names()
+        return {name: union.find(name)}, name
+
+
+def make_schema(chosen: Mapping[OneOf, str] | None = None) -> _Part:
+    """Return the JSON Schema (draft 2020-12) of a spec, with all that is registered.
+
+    Args:
+        chosen: Of a choice of sections, the one value that the schema is to have, where no other
+            is asked for; it is then without the words that name all.
+    """
+    definitions = _Definitions(chosen or {})
     whole = _section(Spec, definitions)
     properties = whole.pop("properties")
     whole = {"$schema": _DIALECT, "$id": _NAME, **whole, "properties": properties}
@@ -37,7 +57,7 @@ def make_schema() -> _Part:
     return {**whole, "$defs": {**shared, **definitions}}
 
 
-def _section(section: type[Section], definitions: dict[str, _Part]) -> _Part:
+def _section(section: type[Section], definitions: _Definitions) -> _Part:
     fields = keys_of(section)
     return {
         "title": section.model_config["title"],
@@ -53,7 +73,7 @@ def _text(section: type[Section]) -> str:
     return " ".join(inspect.cleandoc(section.__doc__ or "").split())
 
 
-def _field(name: str, info: FieldInfo, definitions: dict[str, _Part]) -> _Part:
+def _field(name: str, info: FieldInfo, definitions: _Definitions) -> _Part:
     union, annotation = marker(info, OneOf), info.annotation
     if union is not None:
         assert isinstance(annotation, type)
@@ -83,10 +103,11 @@ def _changed(section: Section) -> _Part:
     }
 
 
-def _union(name: str, union: OneOf, base: type[Section], definitions: dict[str, _Part]) -> _Part:
+def _union(name: str, union: OneOf, base: type[Section], definitions: _Definitions) -> _Part:
     """A choice of sections: one definition a class, told apart by the values of one key."""
     classes: dict[type[Section], list[str]] = {}
-    for value, section in union.choices().items():
+    choices, names = definitions.choices(union)
+    for value, section in choices.items():
         classes.setdefault(section, []).append(value)
     branches = []
     for section, values in classes.items():
@@ -97,7 +118,7 @@ def _union(name: str, union: OneOf, base: type[Section], definitions: dict[str, 
             own, general = keys_of(section)[union.key], keys_of(base)[union.key]
             chooser = {
                 "title": general.title or _titled(union.key),
-                "description": (general.description or "").format(names=union.names()),
+                "description": (general.description or "").format(names=names),
                 "type": "string",
                 "enum": values,
                 "examples": values,
@@ -117,13 +138,13 @@ def _union(name: str, union: OneOf, base: type[Section], definitions: dict[str, 
                 "title": "Short form",
                 "description": f"The {union.key} alone.",
                 "type": "string",
-                "enum": list(union.choices()),
+                "enum": list(choices),
             },
         ]
     return part
 
 
-def _exactly_one(name: str, whole: _Part, definitions: dict[str, _Part]) -> _Part:
+def _exactly_one(name: str, whole: _Part, definitions: _Definitions) -> _Part:
     """A section of which one key is given: a branch for each."""
     branches = []
     for key, child in whole["properties"].items():
@@ -147,7 +168,7 @@ def _exactly_one(name: str, whole: _Part, definitions: dict[str, _Part]) -> _Par
     }
 
 
-def _leaf(name: str, info: FieldInfo, definitions: dict[str, _Part]) -> _Part:
+def _leaf(name: str, info: FieldInfo, definitions: _Definitions) -> _Part:
     part: _Part = {"title": info.title or _titled(name), "description": info.description}
     part |= _list(name, info, definitions) or _type(info.annotation)
     for constraint in [*info.metadata, *_constraints_inside(info.annotation)]:
@@ -174,7 +195,7 @@ def _leaf(name: str, info: FieldInfo, definitions: dict[str, _Part]) -> _Part:
     return {**part, "examples": _listed(examples), **_extra(info)}
 
 
-def _list(name: str, info: FieldInfo, definitions: dict[str, _Part]) -> _Part | None:
+def _list(name: str, info: FieldInfo, definitions: _Definitions) -> _Part | None:
     """A list, whose items may be sections; None of what is no list."""
     if get_origin(info.annotation) is not tuple:
         return None
@@ -225,7 +246,7 @@ def _listed(value: Any) -> Any:
     return [_listed(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _share(whole: _Part, definitions: dict[str, _Part]) -> dict[str, _Part]:
+def _share(whole: _Part, definitions: _Definitions) -> dict[str, _Part]:
     """Let what several sections have in the same form stand once, and be referred to."""
     sections = [whole, *definitions.values()]
     texts = Counter(_canonical(child) for _, _, child in _children(sections))

@@ -57,5 +57,8 @@ def one_registered(
         names: Returns the names in words, which stand for `{names}` in the key's description.
     """
     return OneOf(
-        key, lambda: {name: entry.keys for name, entry in registered().items()}, names=names
+        key,
+        lambda: {name: entry.keys for name, entry in registered().items()},
+        names=names,
+        find=lambda name: registered()[name].keys,
     )

@@ -133,16 +133,20 @@ class OneOf:
         choices: Returns the section's class for each value of that key, in order.
         short_form: Whether the bare value may stand for the section.
         names: Returns the values in words, which stand for `{names}` in the key's description.
+        find: Returns the class of one value, without a look at the others; None to go by `choices`.
     """
 
     key: str
     choices: Callable[[], Mapping[str, type[Section]]]
     short_form: bool = False
     names: Callable[[], str] = str
+    find: Callable[[str], type[Section]] | None = None
 
     def build(self, section: Mapping[str, Any]) -> Section:
         """Make the section that a mapping means, which is complete and checked."""
-        return self.choices()[section[self.key]].model_validate(section)
+        value = section[self.key]
+        chosen = self.choices()[value] if self.find is None else self.find(value)
+        return chosen.model_validate(section)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

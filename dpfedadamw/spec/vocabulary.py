@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-from dpfedadamw.spec.algorithm_section import algorithms
-from dpfedadamw.spec.data_section import datasets
+from dpfedadamw.spec.algorithm_section import ALGORITHM, algorithms
+from dpfedadamw.spec.data_section import DATA, datasets
 from dpfedadamw.spec.document import KeyPath, dotted
 from dpfedadamw.spec.json_schema import make_schema
-from dpfedadamw.spec.model_section import models
+from dpfedadamw.spec.model_section import MODEL, models
+from dpfedadamw.spec.section import OneOf, Section
 
 Schema = Mapping[str, Any]
 
@@ -25,20 +28,61 @@ def schema() -> dict[str, Any]:
     return copy.deepcopy(the_schema())
 
 
+# What a spec names of what is registered: the choice of sections, the name, the class of its keys.
+Named = tuple[tuple[OneOf, str, type[Section]], ...]
+Edition = tuple[int, int, int] | Named
+_NAMED: ContextVar[Named | None] = ContextVar("named", default=None)
+
+
 def the_schema() -> dict[str, Any]:
     """Return the JSON Schema of a spec, made once; nobody may change it."""
     return _schema_of(edition())
 
 
-def edition() -> tuple[int, int, int]:
+def edition() -> Edition:
     """Return what changes when more has been registered, and the schema with it."""
+    named = _NAMED.get()
+    if named is not None:
+        return named
     return datasets().edition, models().edition, algorithms().edition
 
 
-@functools.lru_cache(maxsize=1)
-def _schema_of(edition: tuple[int, int, int]) -> dict[str, Any]:
-    del edition
-    return make_schema()
+@contextmanager
+def of_names(named: Named) -> Iterator[None]:
+    """Let the schema have, of what is registered, what a spec names, for as long as this lasts.
+
+    A spec that is right by it is right by the whole, which takes every algorithm, model and data
+    set to make. What is said of one that is wrong names what would be right, and needs the whole.
+    """
+    token = _NAMED.set(named)
+    try:
+        yield
+    finally:
+        _NAMED.reset(token)
+
+
+def names_in(value: Mapping[str, Any]) -> Named | None:
+    """What a spec names of what is registered; None where it names something else, or nothing."""
+    found = []
+    choices: tuple[tuple[str, OneOf, Mapping[str, Any]], ...] = (
+        ("data", DATA, datasets()),
+        ("model", MODEL, models()),
+        ("algorithm", ALGORITHM, algorithms()),
+    )
+    for key, union, registered in choices:
+        section = value.get(key)
+        name = section.get(union.key) if isinstance(section, dict) else None
+        entry = registered.get(name) if isinstance(name, str) else None
+        if not isinstance(name, str) or entry is None:
+            return None
+        found.append((union, name, entry.keys))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=64)
+def _schema_of(edition: Edition) -> dict[str, Any]:
+    chosen = {one[0]: one[1] for one in edition if isinstance(one, tuple)}
+    return make_schema(chosen)
 
 
 def resolve_reference(part: Schema) -> Schema:
@@ -140,8 +184,10 @@ def _fill(part: Schema, value: Any) -> Any:
 
 def short_form(path: KeyPath, value: Any) -> Any:
     """Return the long form of a value where the schema has a short one, else the value itself."""
+    if not isinstance(value, str):
+        return value
     part: Schema = the_schema()
     for key in path:
         part = resolve_reference(part.get("properties", {}).get(key, {}))
     form = part.get("x-short-form")
-    return {form: value} if form and isinstance(value, str) else value
+    return {form: value} if form else value

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dpfedadamw import spec
 from dpfedadamw.errors import SpecError
+from dpfedadamw.spec import checks, vocabulary
 from dpfedadamw.spec.yamlreader import decode, parse
 from dpfedadamw.spec.yamlwriter import write
 from tests.specs.strategies import Broken, broken_specs, ordinary_validator, texts, valid_specs
@@ -49,6 +50,13 @@ def test_every_valid_spec_round_trips_through_its_dump(mapping):
 def test_resolving_a_resolved_mapping_changes_nothing(mapping):
     assert spec.resolve(mapping) == mapping
     assert spec.resolve(spec.resolve(mapping)) == spec.resolve(mapping)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=_RELAXED)
+@given(valid_specs())
+def test_a_spec_is_resolved_by_the_sections_that_it_names_as_by_all_that_are_registered(mapping):
+    assert checks._resolved_by_names(mapping) == vocabulary.fill_defaults(mapping)
+    assert not list(checks._schema_problems(mapping, set()))
 
 
 @settings(max_examples=300, deadline=None)
