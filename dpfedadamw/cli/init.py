@@ -296,12 +296,12 @@ def _check(mapping: dict[str, Any]) -> str | None:
 
 
 def _write(file: Path, comments: list[str], mapping: dict[str, Any]) -> None:
-    from dpfedadamw.spec import yamlwriter
+    from dpfedadamw.spec import yamltext
     from dpfedadamw.spec.document import one_line
 
     # A path that holds an end of a line must not begin a line of the spec.
     written = "".join(f"# {one_line(line, 4096)}\n" for line in comments)
-    written += yamlwriter.write(mapping)
+    written += yamltext.write(mapping)
     try:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(written)

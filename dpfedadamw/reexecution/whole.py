@@ -24,7 +24,7 @@ from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation, evaluate, is_due
 from dpfedadamw.run.header import metrics_line, write_model_config
 from dpfedadamw.rundir import RunDirectory
-from dpfedadamw.spec import Spec, yamlreader
+from dpfedadamw.spec import Spec, yamltext
 from dpfedadamw.storage.disk import DISK
 from dpfedadamw.storage.foreign import parse, read_json_lines
 
@@ -155,7 +155,7 @@ def same_spec(path: Path, stated: Spec) -> Compared:
     compared = _same_bytes(path, again.encode())
     if compared.same or not path.is_file():
         return compared
-    found = yamlreader.parse(yamlreader.decode(DISK.read(path), path.name), path.name).value
+    found = yamltext.parse(yamltext.decode(DISK.read(path), path.name), path.name).value
     if not _is_part(found, yaml.safe_load(again)):
         return compared
     return Compared(path.name, True, "every key that it has; there are more since")

@@ -1,6 +1,6 @@
 """The spec: what one experiment is, and how to read and write it.
 
-The first station of the flow: YAML text → values with places (`yamlreader`) → overrides → schema
+The first station of the flow: YAML text → values with places (`yamltext`) → overrides → schema
 (`checks`) and cross-field checks (`crosschecks`) → frozen sections (`sections`). Every key is
 defined once, at its field (`section` says how); the JSON Schema, the reference page, the defaults
 and the messages are made from these definitions. Everything downstream takes a `Spec` or one of its
@@ -54,11 +54,12 @@ from dpfedadamw.spec.sections import (
     ComputeSpec,
     EvaluationSpec,
     FederationSpec,
+    NotTuned,
     ReportSpec,
     Spec,
+    TuneSpec,
 )
 from dpfedadamw.spec.task_section import TaskSpec
-from dpfedadamw.spec.tune_section import NotTuned, TuneSpec
 from dpfedadamw.spec.vocabulary import schema
 
 __all__ = [

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dpfedadamw.registration import Registry
-from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
-from dpfedadamw.spec.section import Section, key
+from dpfedadamw.spec.section import Keys, Registered, Section, key, one_registered, registry
 
 
 class AlgorithmSpec(Section, title="Algorithm"):

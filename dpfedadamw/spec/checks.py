@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
-from dpfedadamw.spec import aliases
 from dpfedadamw.spec.crosschecks import contradictions
 from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, bad_character, dotted
 from dpfedadamw.spec.vocabulary import (
@@ -29,7 +28,7 @@ from dpfedadamw.spec.vocabulary import (
     resolve_reference,
     the_schema,
 )
-from dpfedadamw.spec.words import expected, mismatch, one_of, show
+from dpfedadamw.spec.words import expected, key_of, mismatch, one_of, remark, show
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -316,15 +315,15 @@ def _hint(path: KeyPath, schema: Schema) -> str:
     """What may have been meant by an unknown key of a section with this schema."""
     name, known = str(path[-1]), list(schema["properties"])
     near = difflib.get_close_matches(name, known, 1)
-    meant = aliases.key_of(name)
+    meant = key_of(name)
     if meant in known:
-        return f"did you mean {meant}{aliases.remark(name)}?"
+        return f"did you mean {meant}{remark(name)}?"
     if near:
         return f"did you mean {near[0]}?"
     if meant is not None and meant != "name":
         elsewhere = sorted(paths_of(meant) - {dotted(path)})
         if 0 < len(elsewhere) <= 3:
-            return f"did you mean {' or '.join(elsewhere)}{aliases.remark(name)}?"
+            return f"did you mean {' or '.join(elsewhere)}{remark(name)}?"
     # Where another choice of this section has the key, it is not meant elsewhere.
     elsewhere = sorted(paths_of(name) - {dotted(path)})
     if elsewhere:

@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from dpfedadamw.registration import Registry
-from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
 from dpfedadamw.spec.section import (
     LARGEST_SEED,
     AbsentInteger,
     AbsentNumber,
     AbsentText,
     AbsentTexts,
+    Keys,
+    Registered,
     Section,
     key,
     one_of,
+    one_registered,
+    registry,
 )
 
 PATH = (

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from dpfedadamw.spec.vocabulary import Schema, discriminators, resolve_reference, types_of
-from dpfedadamw.spec.yamlwriter import write_value
+from dpfedadamw.spec.yamltext import write_value
 
 # What messages and pages call the types of JSON.
 TYPE_WORDS = {"array": "list", "boolean": "true or false", "string": "text", "object": "section"}

@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpfedadamw.registration import Registry
-from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
-from dpfedadamw.spec.section import LARGEST_SEED, Section, key
+from dpfedadamw.spec.section import (
+    LARGEST_SEED,
+    Keys,
+    Registered,
+    Section,
+    key,
+    one_registered,
+    registry,
+)
 from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION
 
 

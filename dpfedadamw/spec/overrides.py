@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
-from dpfedadamw.spec import yamlreader
+from dpfedadamw.spec import yamltext
 from dpfedadamw.spec.algorithm_section import algorithms
 from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, dotted, one_line
 from dpfedadamw.spec.vocabulary import short_form
@@ -127,7 +127,7 @@ def _split(text: str, place: Place) -> Change:
     message = "not an override; write --set path.to.key=value"
     path = parse_path(left if equals else "", place, message)
     try:
-        document = yamlreader.parse(right, place.source)
+        document = yamltext.parse(right, place.source)
         problems: Sequence[SpecProblem] = document.problems
     except SpecError as error:
         problems = error.problems

@@ -16,7 +16,7 @@ import yaml
 import specs
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.rundir import RECORDED
-from dpfedadamw.spec import checks, yamlreader, yamlwriter
+from dpfedadamw.spec import checks, yamltext
 from dpfedadamw.spec import overrides as override
 from dpfedadamw.spec.data_section import DATA, DataSpec
 from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, TUNE_KEYS, Document, KeyPath, one_line
@@ -59,10 +59,10 @@ def read(path_or_name: str | Path) -> Document:
     resource = specs.find(str(path_or_name))
     if resource is not None and not path.is_file():
         name = str(path_or_name)
-        return yamlreader.parse(yamlreader.decode(resource.read_bytes(), name), name)
+        return yamltext.parse(yamltext.decode(resource.read_bytes(), name), name)
     if resource is None and not os.path.lexists(path):
         raise SpecError([SpecProblem(one_line(str(path), 200), _no_such_file(path))])
-    return yamlreader.parse(yamlreader.read_file(path), one_line(str(path), 200))
+    return yamltext.parse(yamltext.read_file(path), one_line(str(path), 200))
 
 
 def load_filed(path: Path, overrides: Sequence[str] = ()) -> Spec:
@@ -77,10 +77,10 @@ def load_filed(path: Path, overrides: Sequence[str] = ()) -> Spec:
     """
     source = one_line(str(path), 200)
     try:
-        content = DISK.read(path, yamlreader.MAXIMUM_BYTES)
+        content = DISK.read(path, yamltext.MAXIMUM_BYTES)
     except OSError as error:
         raise SpecError([SpecProblem(source, f"cannot be read ({error.strerror})")]) from None
-    return loads(yamlreader.decode(content, source), source, overrides)
+    return loads(yamltext.decode(content, source), source, overrides)
 
 
 def loads(text: str, source: str = "<string>", overrides: Sequence[str] = ()) -> Spec:
@@ -94,7 +94,7 @@ def loads(text: str, source: str = "<string>", overrides: Sequence[str] = ()) ->
     Raises:
         SpecError: With all that is wrong.
     """
-    document = yamlreader.parse(text, source)
+    document = yamltext.parse(text, source)
     override.apply(document, overrides)
     return specified(document)
 
@@ -153,7 +153,7 @@ def dump(spec: Spec) -> str:
 
     The text depends on nothing but the spec, and `loads` reads an equal spec from it.
     """
-    return yamlwriter.write(spec.to_mapping())
+    return yamltext.write(spec.to_mapping())
 
 
 def replace_noise_multiplier(spec: Spec, value: float) -> Spec:

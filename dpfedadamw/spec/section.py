@@ -1,6 +1,6 @@
 """What sections of a spec are made of: typed keys, each defined once, at the field.
 
-A section is a frozen class. Of its fields are made the JSON Schema (`json_schema`), the reference
+A section is a frozen class. Of its fields are made the JSON Schema (`vocabulary`), the reference
 page, the defaults and the messages; nothing else has to know a key.
 
     class FederationSpec(Section, title="Federation"):
@@ -9,17 +9,25 @@ page, the defaults and the messages; nothing else has to know a key.
         rounds: int = key(20, "Number of rounds T.", unit="rounds", ge=1, le=1_000_000)
 
 The class's docstring and title are the section's; a key without a title is called after its name.
+
+An algorithm, a model or a data set has a section of its own, in the file that registers it. This
+package stands below those files, and finds them through their registries (`Registered`).
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
+
+from dpfedadamw.registration import LAST
+from dpfedadamw.spec.values import Check, nothing_to_check
 
 _Value = TypeVar("_Value")
 
@@ -184,3 +192,51 @@ def keys_of(section: type[Section]) -> dict[str, FieldInfo]:
     fields = section.model_fields
     names = [*section.key_order, *(name for name in fields if name not in section.key_order)]
     return {name: fields[name] for name in names if marker(fields[name], Absent) is None}
+
+
+Keys = TypeVar("Keys", bound=Section)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered(Generic[Keys]):
+    """What is known of an algorithm, a model or a data set alike.
+
+    Attributes:
+        name: What a spec calls it.
+        keys: Its section of a spec; several names may share one.
+        summary: What it is, in one line.
+        check: Finds what its keys contradict, each other or keys of other sections.
+        place: Where it stands in lists; what other packages bring stands last.
+    """
+
+    name: str
+    keys: type[Keys]
+    summary: str
+    check: Check = nothing_to_check
+    place: int = LAST
+
+
+@functools.cache
+def registry(package: str, name: str) -> Any:
+    """Return the registry of that name which a package of `dpfedadamw` has."""
+    return getattr(importlib.import_module(f"dpfedadamw.{package}.registry"), name)
+
+
+def one_registered(
+    key: str,
+    registered: Callable[[], Mapping[str, Registered[Any]]],
+    names: Callable[[], str] = str,
+) -> OneOf:
+    """Say that a section is that of whatever is registered under the value of its key.
+
+    Args:
+        key: The key that holds the name.
+        registered: Returns what is registered, by name.
+        names: Returns the names in words, which stand for `{names}` in the key's description.
+    """
+    return OneOf(
+        key,
+        lambda: {name: entry.keys for name, entry in registered().items()},
+        names=names,
+        find=lambda name: registered()[name].keys,
+    )

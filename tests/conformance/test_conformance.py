@@ -17,7 +17,7 @@ from audit import audit_run
 from audit.accounting.budget import Steps, ThirdParty, budget
 from audit.untrusted.documents import canonical_json
 from dpfedadamw import spec as specs
-from dpfedadamw.spec import yamlwriter
+from dpfedadamw.spec import yamltext
 from reports import formatting
 from reports.signatures.verification import verify
 from reports.verifier import PAGE, page
@@ -182,7 +182,7 @@ def test_it_computes_the_epsilon_that_the_auditor_computes() -> None:
 @pytest.mark.parametrize("name", ["quickstart", "digits-cnn"])
 def test_it_reads_a_spec_as_it_is_written(name: str) -> None:
     spec = specs.load(name)
-    text = yamlwriter.write(spec.to_mapping())
+    text = yamltext.write(spec.to_mapping())
     assert second("specs", [text]) == [json.loads(json.dumps(spec.to_mapping()))]
 
 

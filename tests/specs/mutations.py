@@ -20,7 +20,7 @@ import yaml
 import specs
 from dpfedadamw import spec
 from dpfedadamw.spec.vocabulary import types_of
-from dpfedadamw.spec.yamlwriter import write
+from dpfedadamw.spec.yamltext import write
 from tests.specs.strategies import fields
 
 NUMBERS: tuple[Any, ...] = (

@@ -28,7 +28,7 @@ from dpfedadamw.spec.vocabulary import (
     the_schema,
     types_of,
 )
-from dpfedadamw.spec.yamlwriter import write
+from dpfedadamw.spec.yamltext import write
 
 KeyPath = tuple[str | int, ...]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpfedadamw.data.registry import DATASETS, Contents
 from dpfedadamw.models.registry import MODELS
-from dpfedadamw.spec import yamlwriter
+from dpfedadamw.spec import yamltext
 from dpfedadamw.spec.matrix import Cell, with_spec
 from dpfedadamw.spec.reading import loads
 from dpfedadamw.spec.sections import Spec
@@ -75,7 +75,7 @@ def _small(spec: Spec, folder: Path) -> tuple[Spec, list[str]]:
     # What comes with the package needs no stand-in, and of one's own data nobody knows one.
     if published.contents is not None and published.bring is None:
         notes.append(_made_up(spec, mapping, published.contents(spec.data), folder))
-    return loads(yamlwriter.write(mapping), "a cell made small"), notes
+    return loads(yamltext.write(mapping), "a cell made small"), notes
 
 
 def _described(model: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import overrides
 from dpfedadamw.spec.document import Document, KeyPath, dotted
-from dpfedadamw.spec.yamlwriter import write_value
+from dpfedadamw.spec.yamltext import write_value
 
 _LABEL = "label"
 _LONGEST_LABEL = 100

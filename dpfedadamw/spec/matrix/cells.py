@@ -14,10 +14,9 @@ from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, Document
 from dpfedadamw.spec.matrix.axes import Axis, combinations
 from dpfedadamw.spec.matrix.search import Search, search_of
 from dpfedadamw.spec.matrix.seeds import Seeds
-from dpfedadamw.spec.sections import BudgetSpec, ReportSpec, Spec
+from dpfedadamw.spec.sections import BudgetSpec, NotTuned, ReportSpec, Spec
 from dpfedadamw.spec.task_section import ClassificationTask
-from dpfedadamw.spec.tune_section import NotTuned
-from dpfedadamw.spec.yamlwriter import write
+from dpfedadamw.spec.yamltext import write
 
 MATRIX = SWEEP_KEYS[0]
 MOST_CELLS = 10_000

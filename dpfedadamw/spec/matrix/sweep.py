@@ -15,8 +15,8 @@ from dpfedadamw.spec.matrix.axes import Axis, axes_of
 from dpfedadamw.spec.matrix.cells import MATRIX, Cell, cells_of
 from dpfedadamw.spec.matrix.search import check_equal_effort
 from dpfedadamw.spec.matrix.seeds import SEEDS, search_seeds_of, seeds_of
-from dpfedadamw.spec.tune_section import NotTuned, TuneSpec
-from dpfedadamw.spec.yamlwriter import write
+from dpfedadamw.spec.sections import NotTuned, TuneSpec
+from dpfedadamw.spec.yamltext import write
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from dpfedadamw import spec
 from dpfedadamw.errors import SpecError
 from dpfedadamw.spec import checks, vocabulary
-from dpfedadamw.spec.yamlreader import decode, parse
-from dpfedadamw.spec.yamlwriter import write
+from dpfedadamw.spec.yamltext import decode, parse, write
 from tests.specs.strategies import Broken, broken_specs, ordinary_validator, texts, valid_specs
 
 # Drawing a whole spec is slow by hypothesis' standards, and some drawn faults turn out to be none.

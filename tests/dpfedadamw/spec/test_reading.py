@@ -15,7 +15,7 @@ import yaml
 from dpfedadamw import spec
 from dpfedadamw.algorithms.adamw import SecondMomentSpec
 from dpfedadamw.errors import SpecError
-from dpfedadamw.spec.yamlreader import parse
+from dpfedadamw.spec.yamltext import parse
 
 ROOT = Path(__file__).parents[3]
 MINIMAL = """\

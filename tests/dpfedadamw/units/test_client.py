@@ -15,7 +15,7 @@ from dpfedadamw.accounting.worst_case import SpendingBound
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.sampling import FullBatch, PoissonSampling, ShuffledEpochs
-from dpfedadamw.spec.tune_section import PrivateSelection
+from dpfedadamw.spec.sections import PrivateSelection
 from dpfedadamw.units import client
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.units.registry import make_plan, solve_noise

@@ -12,7 +12,7 @@ from dpfedadamw.accounting.selection import Trials
 from dpfedadamw.accounting.views import DERIVED_RATE, STATED_RATE
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.sampling import FixedClients, FullBatch, PoissonClients, ShuffledEpochs
-from dpfedadamw.spec.tune_section import PrivateSelection, UnaccountedSearch
+from dpfedadamw.spec.sections import PrivateSelection, UnaccountedSearch
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.units.registry import make_plan
 from dpfedadamw.vectors.sparsification import sparsification

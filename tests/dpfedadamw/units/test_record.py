@@ -16,7 +16,7 @@ from dpfedadamw.accounting.worst_case import Adaptation, NoiseDecay, SpendingBou
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
-from dpfedadamw.spec.tune_section import PrivateSelection
+from dpfedadamw.spec.sections import PrivateSelection
 from dpfedadamw.units import record
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.units.registry import make_plan

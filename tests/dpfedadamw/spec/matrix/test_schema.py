@@ -13,7 +13,7 @@ from dpfedadamw.errors import SpecError
 from dpfedadamw.spec import reading
 from dpfedadamw.spec.document import SWEEP_KEYS, TUNE_KEYS
 from dpfedadamw.spec.matrix.schema import describe_sweep, file_schema
-from dpfedadamw.spec.yamlreader import parse
+from dpfedadamw.spec.yamltext import parse
 from tests.sweeps import BASE, METHODS, OWN_SEEDS, SEARCH, UNTUNED, swept
 
 SHIPPED = {**specs.spec_files(), **specs.sweep_files()}
