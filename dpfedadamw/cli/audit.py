@@ -38,8 +38,8 @@ from dpfedadamw.registration import extension
 if TYPE_CHECKING:
     from audit.verdict import Findings
     from dpfedadamw.rundir import RunDirectory
-    from reports.signatures.trust.signer import SigningKey
-    from reports.signatures.trust.timestamps import Authority
+    from reports.signatures.keyring import SigningKey
+    from reports.signatures.timestamps import Authority
     from reports.signatures.verification import VerificationResult
 
 
@@ -464,10 +464,10 @@ def verify(
     from dpfedadamw.rundir import open_existing
     from reports.files import Snapshot
     from reports.signatures.keys import default_directory
-    from reports.signatures.verification import remembered, verify_comparison, verify_pages
+    from reports.signatures.verification import results, verify_comparison, verify_pages
     from reports.signatures.verification import verify as verify_run
     from reports.signatures.verification.comparisons import is_comparison
-    from reports.signatures.verification.public import is_public_alone
+    from reports.signatures.verification.contents import is_public_alone
 
     if run_dir is None:
         run_dir = find_run(None, out_dir).path
@@ -497,7 +497,7 @@ def verify(
         return
     public = is_public_alone(Snapshot(run_dir))
     path = run_dir.resolve() if public else open_existing(run_dir).path
-    memory = None if no_memory else default_directory() / remembered.FILE
+    memory = None if no_memory else default_directory() / results.MEMORY_FILE
     result = verify_run(
         path,
         trainer_key,

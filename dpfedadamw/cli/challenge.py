@@ -23,8 +23,8 @@ from dpfedadamw.cli.terminal import err, out, print_json, refuse, status
 
 if TYPE_CHECKING:
     from reports.signatures.challenges import Seen
+    from reports.signatures.keyring import SigningKey
     from reports.signatures.keys import Role
-    from reports.signatures.trust.signer import SigningKey
 
 EscrowOption = Annotated[
     Path,
@@ -132,9 +132,8 @@ def challenge_new(
     the intent are checked and go along.
     """
     from dpfedadamw.cli import opened
-    from reports.signatures import challenges, intent_log
+    from reports.signatures import challenges, intent_log, transparency
     from reports.signatures.keys import default_directory
-    from reports.signatures.trust import transparency
 
     read = challenges.read_intent(opened.read_file(intent), str(intent))
     moment = challenges.now()

@@ -65,16 +65,16 @@ def bundle(
     like any run, and not kept where it does not hold. An existing folder is never overwritten.
     """
     from dpfedadamw.filing import after_training
-    from reports.signatures import handing_over
+    from reports.signatures import copies
     from reports.signatures.verification import Outcome, verify
 
     run = find_run(run_dir, out_dir)
     target = output or run.path.with_name(f"{run.identifier}-{audience.value}")
     with after_training.writing(run), status("copying and checking", quiet=as_json):
-        names = handing_over.copy(run.path, audience.value, target)
+        names = copies.copy(run.path, audience.value, target)
         result = verify(target)
     if result.outcome is Outcome.NOT_VALID:
-        handing_over.discard(target)
+        copies.discard(target)
         if not as_json:
             out.print(signatures.verification(result))
         refuse(f"error: {run.path}: does not hold, so no copy was kept; see dpfedadamw verify")
@@ -205,13 +205,13 @@ def erase(
     """
     from dpfedadamw.filing import after_training, erasure
     from dpfedadamw.rundir import open_existing
-    from reports.signatures import handing_over
+    from reports.signatures import copies
     from reports.signatures.inventory import has_evidence
 
     run = open_existing(run_dir)
     key = after_training.load_key("auditor", auditor_key, [])
     authority = after_training.authority(timestamp)
-    begun = handing_over.erased_at(run.path)
+    begun = copies.erased_at(run.path)
     if not yes and (begun is None or has_evidence(run.path)):
         ask(f"delete the evidence of {run.identifier} for good")
     with status("deleting and signing", quiet=as_json):
@@ -219,8 +219,8 @@ def erase(
     if not erased:
         err.print(Text(f"erased already, on {begun}", style="dim"))
         return
-    when = handing_over.erased_at(run.path)
+    when = copies.erased_at(run.path)
     if as_json:
-        print_json({"run": run.identifier, "erased": when, "record": handing_over.ERASURE})
+        print_json({"run": run.identifier, "erased": when, "record": copies.ERASURE})
         return
-    out.print(display.facts([("evidence", f"erased on {when}"), ("record", handing_over.ERASURE)]))
+    out.print(display.facts([("evidence", f"erased on {when}"), ("record", copies.ERASURE)]))

@@ -50,8 +50,7 @@ def keys_new(
     An existing key is never overwritten; after it was revoked, the new one is ROLE-2.key. Set
     DPFEDADAMW_PASSPHRASE to use a protected key.
     """
-    from reports.signatures import keys
-    from reports.signatures.trust import keyring
+    from reports.signatures import keyring, keys
 
     folder = directory or keys.default_directory()
     _show_made(keyring.new(role.value, folder, _new_passphrase(protect), days), as_json)
@@ -72,8 +71,7 @@ def keys_import(
     A passphrase is taken from DPFEDADAMW_PASSPHRASE; the copy is encrypted with it too.
     """
     from dpfedadamw.filing import after_training
-    from reports.signatures import keys
-    from reports.signatures.trust import keyring
+    from reports.signatures import keyring, keys
 
     folder = directory or keys.default_directory()
     made = keyring.bring(role.value, folder, key, certificate, after_training.passphrase())
@@ -85,8 +83,7 @@ def keys_show(directory: DirectoryOption = None, as_json: JsonOption = False) ->
 
     Private keys stay closed: no passphrase is needed.
     """
-    from reports.signatures import keys
-    from reports.signatures.trust import inspection
+    from reports.signatures import inspection, keys
 
     folder = directory or keys.default_directory()
     found = inspection.inspect(folder)
@@ -130,8 +127,7 @@ def keys_rotate(
     timestamp this holds even if the old key is revoked later.
     """
     from dpfedadamw.filing import after_training
-    from reports.signatures import keys
-    from reports.signatures.trust import keyring
+    from reports.signatures import keyring, keys
 
     made = keyring.rotate(
         role.value,
@@ -166,8 +162,7 @@ def keys_revoke(
     for whoever has the list.
     """
     from dpfedadamw.filing import after_training
-    from reports.signatures import keys
-    from reports.signatures.trust import keyring, statements
+    from reports.signatures import keyring, keys, statements
 
     folder = directory or keys.default_directory()
     if not yes:

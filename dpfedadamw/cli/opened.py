@@ -27,14 +27,12 @@ from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run.challenge import Challenged, Promise
 from dpfedadamw.rundir import RunDirectory
 from reports.files import Snapshot
-from reports.signatures import challenges, intent_log, signing
+from reports.signatures import challenges, intent_log, inventory, signing, timestamps
 from reports.signatures.challenges import Challenge, Draw
 from reports.signatures.dsse import TRAINING_TYPE, check_signature, parse_envelope, parse_statement
+from reports.signatures.keyring import SigningKey, own_fingerprints
 from reports.signatures.keys import default_directory, fingerprint, load_public, parse_public
 from reports.signatures.keys import refuse_open as refuse_open_folder
-from reports.signatures.trust import timestamps
-from reports.signatures.trust.keyring import own_fingerprints
-from reports.signatures.trust.signer import SigningKey
 
 # Beside the trainer's keys: makes the handle of a data set, which tells nothing to others.
 _DATA_SALT = "data.salt"
@@ -132,11 +130,11 @@ def read_challenged(challenge: Path, escrow: Path, trainer: SigningKey) -> Chall
             f"{challenge}: its intent was signed by {read.intent.fingerprint}, and this run would "
             f"be signed by {trainer.fingerprint}; whoever announces a run signs it: --trainer-key"
         )
-    signed = {challenges.INTENT: read.intent.envelope, challenges.CHALLENGE: read.envelope}
+    signed = {inventory.INTENT: read.intent.envelope, inventory.CHALLENGE: read.envelope}
     if read.intent_timestamp is not None:
-        signed[challenges.INTENT + signing.STAMP_SUFFIX] = read.intent_timestamp
+        signed[inventory.INTENT + signing.STAMP_SUFFIX] = read.intent_timestamp
     if read.intent_inclusion is not None:
-        signed[challenges.INTENT + signing.PROOF_SUFFIX] = read.intent_inclusion
+        signed[inventory.INTENT + signing.PROOF_SUFFIX] = read.intent_inclusion
     promised = read.intent.promised
     coin = PublicCoin(read.nonce, promised.run)
     return Challenged(
@@ -181,7 +179,7 @@ def finished(run: RunDirectory) -> FinishedRun:
             "--replay N --escrow FILE"
         )
     challenge = challenges.read_challenge(
-        read_file(run.path / challenges.CHALLENGE), challenges.CHALLENGE
+        read_file(run.path / inventory.CHALLENGE), inventory.CHALLENGE
     )
     coin, promised = header.public_coin, challenge.intent.promised
     if (coin.challenge_sha256, coin.intent_sha256, coin.run, coin.nonce) != (

@@ -64,7 +64,7 @@ def sign(
     """
     from dpfedadamw.filing import after_training
     from dpfedadamw.filing.unchanged import refuse_changed
-    from reports.signatures import handing_over, signing
+    from reports.signatures import copies, signing
     from reports.signatures.keys import ROLES
 
     if model_signing and role is Role.auditor:
@@ -102,7 +102,7 @@ def sign(
     if auditor is None:
         folder = relative(run.path)
         following = f"audit {folder} --write"
-        if handing_over.is_erased(run.path):
+        if copies.is_erased(run.path):
             # Without evidence nothing is judged again.
             following = f"sign {folder} --role auditor"
         err.print(

@@ -34,15 +34,14 @@ from reports.errors import (
 )
 from reports.files import mapping, parse_json, read_bytes, write_atomic
 from reports.signatures import (
-    bundles,
+    keyring,
     keys,
     signing,
     verification,
 )
 from reports.signatures.inventory import Problem
-from reports.signatures.trust import keyring, signer
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.timestamps import Authority
+from reports.signatures.keyring import SigningKey
+from reports.signatures.timestamps import Authority
 
 PASSPHRASE_VARIABLE = "DPFEDADAMW_PASSPHRASE"
 PIN_VARIABLE = "DPFEDADAMW_PIN"
@@ -148,7 +147,7 @@ def load_key(role: keys.Role, named: str | Path | None, made: list[Path]) -> Sig
         reports.errors.ReportError: If the key cannot be read, has expired or is revoked.
     """
     if named is not None:
-        return signer.load(role, named, _secret(named))
+        return keyring.load_signing_key(role, named, _secret(named))
     folder = keys.default_directory()
     if keyring.current(role, folder) is None:
         try:
@@ -159,7 +158,7 @@ def load_key(role: keys.Role, named: str | Path | None, made: list[Path]) -> Sig
                 raise
     present = keyring.current(role, folder)
     assert present is not None
-    key = signer.load(role, present.private, passphrase())
+    key = keyring.load_signing_key(role, present.private, passphrase())
     keys.complete(present.private, key.public)
     return key
 
@@ -191,7 +190,7 @@ def refuse_foreign(run: RunDirectory, role: keys.Role) -> None:
 
 
 def _secret(named: str | Path) -> str | None:
-    in_hardware = str(named).startswith(signer.HARDWARE_SCHEME)
+    in_hardware = str(named).startswith(keyring.HARDWARE_SCHEME)
     return os.environ.get(PIN_VARIABLE) or None if in_hardware else passphrase()
 
 
@@ -337,7 +336,10 @@ def authority(url: str | None) -> Authority | None:
 
 def model_bundle(run: RunDirectory, key: SigningKey) -> bytes:
     """Return the model's own signature by the trainer's key (OpenSSF Model Signing)."""
-    return bundles.sign_model(run.path, key, passphrase())
+    # Asked for by few, and for a library that few have.
+    from reports.signatures.bundles import sign_model
+
+    return sign_model(run.path, key, passphrase())
 
 
 def file_report(

@@ -9,10 +9,10 @@ from dpfedadamw.filing.after_training import is_signed, problems, writing
 from dpfedadamw.filing.unchanged import refuse_changed
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import UNFINISHED
-from reports.signatures import handing_over
+from reports.signatures import copies
 from reports.signatures.inventory import EVIDENCE
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.timestamps import Authority
+from reports.signatures.keyring import SigningKey
+from reports.signatures.timestamps import Authority
 
 
 def refuse_erased(run: RunDirectory) -> None:
@@ -21,11 +21,11 @@ def refuse_erased(run: RunDirectory) -> None:
     Raises:
         FilingError: If a record says that it was.
     """
-    when = handing_over.erased_at(run.path)
+    when = copies.erased_at(run.path)
     if when is None:
         return
     reason = f"{run.path}: its evidence was erased on {when}, so it cannot be audited any more; "
-    if _is_written_to(run) or not handing_over.is_erased(run.path):
+    if _is_written_to(run) or not copies.is_erased(run.path):
         raise FilingError(
             f"{reason}what was cut off is finished by doing it again: dpfedadamw erase, report or "
             f"sign {run.path}"
@@ -49,8 +49,8 @@ def erase(
         LockedError: If somebody else writes to it.
         reports.errors.ReportError: If a file cannot be deleted, or the rest not be signed.
     """
-    begun = handing_over.erased_at(run.path) is not None
-    if begun and handing_over.is_erased(run.path) and not _is_written_to(run) and not problems(run):
+    begun = copies.erased_at(run.path) is not None
+    if begun and copies.is_erased(run.path) and not _is_written_to(run) and not problems(run):
         return False
     with writing(run):
         if is_signed(run):
@@ -60,8 +60,8 @@ def erase(
                     "see dpfedadamw verify"
                 )
             # Whole evidence was just looked at; of an erasure that goes on, some is gone.
-            refuse_changed(run, auditor, (handing_over.ERASURE, EVIDENCE))
-        handing_over.erase(run.path, auditor, reason, authority)
+            refuse_changed(run, auditor, (copies.ERASURE, EVIDENCE))
+        copies.erase(run.path, auditor, reason, authority)
     return True
 
 

@@ -12,11 +12,10 @@ from dpfedadamw.errors import FilingError
 from dpfedadamw.rundir import RunDirectory
 from reports.errors import EnvelopeError, ReportError, local
 from reports.files import read_bytes
-from reports.signatures import handing_over, keys, sequence, signing, superseding
+from reports.signatures import copies, dsse, keyring, keys, signing, statements
 from reports.signatures.dsse import Statement
-from reports.signatures.trust import keyring, revocations
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.verification import remembered
+from reports.signatures.keyring import SigningKey
+from reports.signatures.verification import contents, results
 from reports.signatures.verification.results import Found
 
 
@@ -41,21 +40,21 @@ def refuse_changed(
     """
     trainer = key.role == "trainer"
     name = signing.TRAINING_ENVELOPE if trainer else signing.RUN_ENVELOPE
-    files = {*rewritten, *superseding.BY_TRAINER, *(() if trainer else superseding.BY_AUDITOR)}
+    files = {*rewritten, *contents.BY_TRAINER, *(() if trainer else contents.BY_AUDITOR)}
     folder = keys.default_directory()
     try:
         signers = [key.public, *keyring.own_keys(key.role, folder)]
         if by_anybody:
             signers.append(keys.load_public(run.path / f"{key.role}.pub"))
         # Who has a compromised key can have signed anything with it.
-        revoked = revocations.own_revocations(folder)
+        revoked = statements.own_revocations(folder)
         compromised = {one.key for one in revoked.values() if one.reason == "key-compromise"}
         sound = [one for one in signers if keys.fingerprint(one) not in compromised]
-        statement = superseding.refuse_changed(run.path, name, sound, files)
-        _refuse_earlier(run, name, statement, sound, folder / remembered.FILE)
+        statement = contents.refuse_changed(run.path, name, sound, files)
+        _refuse_earlier(run, name, statement, sound, folder / results.MEMORY_FILE)
     except ReportError as error:
         remedy = f"judge the run anew: dpfedadamw audit {run.path} --write"
-        if trainer or handing_over.erased_at(run.path) is not None:
+        if trainer or copies.erased_at(run.path) is not None:
             remedy = "put back what was signed"
         raise FilingError(f"{local(error, run.path)}; nothing was signed; {remedy}") from error
 
@@ -78,9 +77,9 @@ def _refuse_earlier(
         memory: What was seen.
     """
     digest = hashlib.sha256(read_bytes(run.path / name)).hexdigest()
-    seen = remembered.Seen(sequence.number(statement, name), digest)
-    present = {name: remembered.Present(seen, frozenset(map(keys.fingerprint, signers)))}
+    seen = results.Seen(dsse.sequence_number(statement, name), digest)
+    present = {name: results.Present(seen, frozenset(map(keys.fingerprint, signers)))}
     found = Found()
-    remembered.refuse_earlier(remembered.read(memory), run.identifier, present, memory, found)
+    results.refuse_earlier(results.read_memory(memory), run.identifier, present, memory, found)
     for problem in found.problems:
         raise EnvelopeError(str(problem))

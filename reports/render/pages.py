@@ -205,7 +205,7 @@ def document(report: Report) -> Document:
         (one.front, Section(one.identifier, one.title, tuple(one.blocks(report))))
         for one in sections()
     ]
-    parts = tuple(section for front, section in made if section.blocks and not front)
+    numbered = tuple(section for front, section in made if section.blocks and not front)
     digest = identity.digest("model.safetensors")
     shown = Document(
         title=identity.name,
@@ -227,9 +227,9 @@ def document(report: Report) -> Document:
         introduction=short_description(report),
         claim=claim(report),
         front=tuple(section for front, section in made if section.blocks and front),
-        summary=summary(report, parts),
+        summary=summary(report, numbered),
         glance=tuple((check.verdict, check.title) for check in report[Audit].checks),
-        sections=parts,
+        sections=numbered,
         pictures={text.identifier: _picture(report, text) for text in report.figures},
         footer=_footer(report),
         attachment=ATTACHMENT,
@@ -258,14 +258,14 @@ def _in_language(shown: Document, language: Language) -> Document:
 
 
 def _footer(report: Report) -> str:
-    parts = ["Internal report" if report.internal else "Public report"]
+    words = ["Internal report" if report.internal else "Public report"]
     if not report[Guarantee].private:
-        parts.append("no differential privacy")
+        words.append("no differential privacy")
     elif report[Verdict].value != "PASS":
-        parts.append(report[Verdict].value)
+        words.append(report[Verdict].value)
     if report[Randomness].caveat is not None:
-        parts.append("reproducible from a seed")
-    return " · ".join(parts)
+        words.append("reproducible from a seed")
+    return " · ".join(words)
 
 
 def _picture(report: Report, text: FigureText) -> Picture:

@@ -39,10 +39,10 @@ from reports.files import Snapshot, clean, mapping, parse_json, read_bytes, sequ
 from reports.render import pdf
 from reports.render.pages import band, claim, date_in_words
 from reports.signatures import pades, persons
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import public_fingerprint
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.statements import written_time
-from reports.signatures.trust.timestamps import Authority, load_roots
+from reports.signatures.statements import written_time
+from reports.signatures.timestamps import Authority, load_roots
 from reports.signatures.verification.results import Found, Signer, VerificationResult
 from reports.source import Auditing
 

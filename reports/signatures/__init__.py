@@ -1,1 +1,1 @@
-"""Signatures: envelopes, the PDF's signature, keys, trust and verification."""
+"""Whose word a run is: keys and what stands behind them, signatures, and how they are checked."""

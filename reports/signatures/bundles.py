@@ -17,11 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError, local
 from reports.files import Snapshot, clean, mapping, parse_json, sequence
 from reports.signatures.dsse import check_signature, parse_signed
-from reports.signatures.inventory import Problem
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.statements import MOST_BYTES
+from reports.signatures.inventory import BUNDLE, Problem
+from reports.signatures.keyring import SigningKey
+from reports.signatures.statements import MOST_BYTES
 
-BUNDLE = "model.sig"
 MODEL_FILES = ("model.json", "model.safetensors")
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
 

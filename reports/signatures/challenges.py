@@ -38,11 +38,11 @@ from reports.signatures.dsse import (
     seal,
     write_statement,
 )
+from reports.signatures.inventory import INTENT
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import Role, fingerprint, parse_public, public_pem
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.statements import read_time, written_time
+from reports.signatures.statements import read_time, written_time
 
-INTENT, CHALLENGE, DRAW = "intent.json", "challenge.json", "draw.json"
 INTENT_TYPE = "urn:dpfedadamw:attestation:intent:v1"
 CHALLENGE_TYPE = "urn:dpfedadamw:attestation:challenge:v1"
 DRAW_TYPE = "urn:dpfedadamw:attestation:draw:v1"

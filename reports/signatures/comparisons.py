@@ -18,10 +18,10 @@ from reports.content.parts import INTERNAL
 from reports.files import write_atomic
 from reports.signatures import pades, signing
 from reports.signatures.dsse import COMPARISON_TYPE, SHA256, Statement, seal, write_statement
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import public_pem
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.statements import write_bundle
-from reports.signatures.trust.timestamps import Authority
+from reports.signatures.statements import write_bundle
+from reports.signatures.timestamps import Authority
 
 STEMS: Mapping[str, str] = {"internal": "comparison", "public": "comparison-public"}
 ENVELOPES: Mapping[str, str] = {

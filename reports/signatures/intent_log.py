@@ -24,7 +24,7 @@ from reports.errors import EnvelopeError, KeyFileError
 from reports.files import mapping, parse_json
 from reports.signatures.challenges import NONCE_BYTES, Intent, Seen, now
 from reports.signatures.keys import refuse_open
-from reports.signatures.trust.statements import written_time
+from reports.signatures.statements import written_time
 
 FILE = "intents.jsonl"
 # A line of some hundred bytes for each intent, challenge and draw.

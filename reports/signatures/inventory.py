@@ -16,6 +16,10 @@ from reports.errors import SourceError
 from reports.files import clean
 
 EVIDENCE, CHECKPOINT, SALT = "evidence", "checkpoint", "salt"
+# What few runs have: the announcement before training and the draw after it, and the model's own
+# signature. What makes and checks them is read where one of these files is.
+INTENT, CHALLENGE, DRAW = "intent.json", "challenge.json", "draw.json"
+BUNDLE = "model.sig"
 _FINDINGS = "findings.json"
 _REASONS = {
     Refusal.MISSING: "missing",

@@ -28,9 +28,9 @@ from pyhanko_certvalidator.registry import SimpleCertificateStore
 from reports.errors import KeyFileError, PdfSignatureError, ReportError
 from reports.files import clean
 from reports.signatures import keys
-from reports.signatures.trust.certificates import Chain, check_chain
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.timestamps import (
+from reports.signatures.certificates import Chain, check_chain
+from reports.signatures.keyring import SigningKey
+from reports.signatures.timestamps import (
     Authority,
     Timestamp,
     from_status,

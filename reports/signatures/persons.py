@@ -42,7 +42,7 @@ from pyhanko.sign.validation.status import SignatureCoverageLevel
 from reports.errors import PdfSignatureError
 from reports.files import clean
 from reports.signatures import pades
-from reports.signatures.trust.timestamps import (
+from reports.signatures.timestamps import (
     Timestamp,
     is_for_timestamps,
     run,

@@ -3,15 +3,24 @@
 Two envelopes, so that another auditor can judge and sign anew without making the trainer's
 signature void. Attestations are public: their claims are the worst case towards the server and the
 third party's, never a loss that tells how often clients took part.
+
+VERIFY.md says how to check the run with sed, sha256sum, openssl and pdfsig alone. Its commands are
+one script, templates/verify.sh, in the one fenced block of the page; the test suite runs exactly
+that. It relies on the layout that `dsse` gives envelopes and statements. It is fed to a bash of its
+own, so that it may be pasted into any shell: that shell's options, aliases and variables do not
+reach it, and a failure ends nothing but the check.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from importlib import metadata
+import re
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.content import findings
 from reports.content.assurance import facts_of
@@ -19,8 +28,7 @@ from reports.content.guarantee import attested_claims
 from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
 from reports.files import clean, read_bytes, sha256_file, write_atomic
-from reports.signatures import challenges, instructions, pades, sequence
-from reports.signatures.bundles import BUNDLE
+from reports.signatures import dsse, pades
 from reports.signatures.dsse import (
     PUBLIC_TYPE,
     RUN_TYPE,
@@ -31,12 +39,61 @@ from reports.signatures.dsse import (
     seal,
     write_statement,
 )
-from reports.signatures.inventory import EVIDENCE, evidence_digests, has_evidence, list_run
-from reports.signatures.keys import Role, parse_public, public_pem
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.statements import write_bundle
-from reports.signatures.trust.timestamps import Authority
+from reports.signatures.inventory import (
+    BUNDLE,
+    CHALLENGE,
+    EVIDENCE,
+    INTENT,
+    evidence_digests,
+    has_evidence,
+    list_run,
+)
+from reports.signatures.keyring import SigningKey
+from reports.signatures.keys import Role, fingerprint, parse_public, public_pem
+from reports.signatures.statements import write_bundle
+from reports.signatures.timestamps import Authority
 from reports.source import RunSource, load
+
+# The identifier stands inside shell commands.
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_SAME_KEY = "\n**Both signatures are by one key: they prove integrity, not independence.**\n"
+
+
+def verify_page(
+    run: str,
+    trainer: ec.EllipticCurvePublicKey,
+    auditor: ec.EllipticCurvePublicKey,
+    public: bool = False,
+) -> str:
+    """Return the text of VERIFY.md, or of VERIFY-public.md.
+
+    Args:
+        run: The run's identifier.
+        trainer: The key that signed training.attestation.json.
+        auditor: The key that will sign attestation.json.
+        public: For whoever holds the public files alone.
+
+    Raises:
+        SourceError: The identifier has characters that a shell would not take literally.
+    """
+    if not _RUN.fullmatch(run):
+        raise SourceError(f"ledger.jsonl: the run's identifier {clean(run, 60)!r} is not accepted")
+    fingerprints = fingerprint(trainer), fingerprint(auditor)
+    page, kind = ("VERIFY-public.md", "public") if public else ("VERIFY.md", "run")
+    return (
+        _template(page)
+        .replace("@SCRIPT@", _template("verify.sh").replace("@KIND@", kind))
+        .replace("@TRAINER@", fingerprints[0])
+        .replace("@AUDITOR@", fingerprints[1])
+        .replace("@SAME@", _SAME_KEY if fingerprints[0] == fingerprints[1] else "")
+        .replace("@RUN@", run)
+    )
+
+
+def _template(name: str) -> str:
+    folder = resources.files("reports.signatures").joinpath("templates")
+    return folder.joinpath(name).read_text("utf-8")
+
 
 TRAINING_ENVELOPE = "training.attestation.json"
 RUN_ENVELOPE = "attestation.json"
@@ -57,8 +114,8 @@ TRAINED_FILES = (
 )
 # What was signed before training, where an auditor had a part in it.
 ANNOUNCED_FILES = (
-    challenges.INTENT, challenges.INTENT + STAMP_SUFFIX, challenges.INTENT + PROOF_SUFFIX,
-    challenges.CHALLENGE,
+    INTENT, INTENT + STAMP_SUFFIX, INTENT + PROOF_SUFFIX,
+    CHALLENGE,
 )  # fmt: skip
 PUBLIC_REPORTS = ("report-public.json", "report-public.pdf", "report-public.html")
 # What everybody may hold: nothing of it, and no digest of anything else, tells participation.
@@ -123,7 +180,7 @@ def sign(
         subjects = {name: (SHA256, files.sha256(name)) for name in names}
         if evidence is not None:
             subjects[EVIDENCE] = (SALTED, evidence.trained)
-        place = sequence.entry(run_dir, TRAINING_ENVELOPE, TRAINING_TYPE, source.run)
+        place = dsse.numbered_entry(run_dir, TRAINING_ENVELOPE, TRAINING_TYPE, source.run)
         statement = Statement(subjects, TRAINING_TYPE, training_predicate(source) | place)
         envelopes.append(_seal(files, TRAINING_ENVELOPE, statement, trainer, authority))
     if auditor is not None:
@@ -135,7 +192,7 @@ def sign(
         subjects = {name: (SHA256, files.sha256(name)) for name in left}
         if evidence is not None:
             subjects[EVIDENCE] = (SALTED, evidence.judged)
-        place = sequence.entry(run_dir, RUN_ENVELOPE, RUN_TYPE, source.run)
+        place = dsse.numbered_entry(run_dir, RUN_ENVELOPE, RUN_TYPE, source.run)
         statement = Statement(subjects, RUN_TYPE, run_predicate(source) | place)
         envelopes.append(_seal(files, RUN_ENVELOPE, statement, auditor, authority))
     files.write()
@@ -159,7 +216,7 @@ def _sign_findings(
     trainer = parse_public(files.read(TRAINER_KEY), TRAINER_KEY)
     files.put(AUDITOR_KEY, public_pem(key.public))
     files.put(AUDITOR_ROTATIONS, _rotations(key))
-    files.put(INSTRUCTIONS, instructions.write(source.run, trainer, key.public).encode("utf-8"))
+    files.put(INSTRUCTIONS, verify_page(source.run, trainer, key.public).encode("utf-8"))
     for name in sorted(SIGNED_PAGES & set(files.names())):
         files.put(name, pades.sign(files.read(name), key, name, authority))
 
@@ -173,11 +230,11 @@ def _sign_public(
             files.put(name, None)
         return
     trainer = parse_public(files.read(TRAINER_KEY), TRAINER_KEY)
-    page = instructions.write(source.run, trainer, key.public, public=True)
+    page = verify_page(source.run, trainer, key.public, public=True)
     files.put(PUBLIC_INSTRUCTIONS, page.encode("utf-8"))
     names = (*PUBLIC_FILES, *filter(files.exists, PUBLIC_EXTRAS))
     subjects = {name: (SHA256, files.sha256(name)) for name in names}
-    place = sequence.entry(files.run_dir, PUBLIC_ENVELOPE, PUBLIC_TYPE, source.run)
+    place = dsse.numbered_entry(files.run_dir, PUBLIC_ENVELOPE, PUBLIC_TYPE, source.run)
     statement = Statement(subjects, PUBLIC_TYPE, run_predicate(source) | place)
     _seal(files, PUBLIC_ENVELOPE, statement, key, authority)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import open_existing
-from reports import figures
+from reports.content import parts
 from reports.signatures import dsse
 from tests.audit.synthetic_run import rewrite_ledger, rewrite_round
 from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PICTURE, PRIVATE, SMALL, call
@@ -156,7 +156,7 @@ def write(folder: Path) -> list[Case]:
     """Write all folders below one, with ``cases.json``, and return what must be said of each."""
     folder.mkdir(parents=True, exist_ok=True)
     # No expectation rests on the reports' pictures, which take most of the time and the room.
-    with patch.object(figures, "draw", lambda *_: PICTURE):
+    with patch.object(parts, "draw", lambda *_: PICTURE):
         cases = [*_good(folder), *_changed(folder), *_signed_again(folder)]
     text = json.dumps([asdict(case) for case in cases], indent=1, ensure_ascii=False)
     (folder / "cases.json").write_text(f"{text}\n", "utf-8")

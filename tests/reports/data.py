@@ -10,7 +10,7 @@ import pytest
 
 from reports.content.build import build, check
 from reports.content.parts import INTERNAL, FigureText, Report, registered
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures.keyring import SigningKey
 
 
 def data_of(run: Path, audience: str = INTERNAL) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reports.signatures import signing
 from reports.signatures.dsse import SHA256, Statement, parse_envelope, seal, write_statement
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures.keyring import SigningKey
 
 ADDRESS = "https://dpfedadamw.org/attestation"
 

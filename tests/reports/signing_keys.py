@@ -6,10 +6,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports.signatures import keys
+from reports.signatures import certificates, keys
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import KeyFiles, Role
-from reports.signatures.trust import certificates
-from reports.signatures.trust.signer import SigningKey
 
 
 def create(role: Role, directory: Path, passphrase: str | None = None) -> KeyFiles:

@@ -15,8 +15,8 @@ from reports.files import sha256_file
 from reports.render import html, pdf
 from reports.signatures import comparisons, signing
 from reports.signatures.comparisons import KINDS, NamedRun
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.timestamps import Authority
+from reports.signatures.keyring import SigningKey
+from reports.signatures.timestamps import Authority
 
 # The attestation that covers all of a run that the audience may know.
 _ENVELOPES = {"internal": signing.RUN_ENVELOPE, "public": signing.PUBLIC_ENVELOPE}

@@ -1,5 +1,9 @@
 """The pages of a report in another language than English: texts from one table, numbers as written.
 
+texts.json is the table: what a report says on its pages, in English, German and French, by the part
+of the pages. The English text is the key: it is what the report's parts say, with {fields} for what
+differs from run to run. A field holds a number, a name, or another text of the table.
+
 The report's parts speak English, and so do its data. What `translate` is given are finished English
 texts; it finds the text of the table that they are made of, puts that into the other language, and
 its fields with it. A text that the table lacks comes back as None, and stays English.
@@ -8,11 +12,13 @@ its fields with it. A text that the table lacks comes back as None, and stays En
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
+from typing import NamedTuple
 
-from reports.extensions.languages.table import REMAINS_ENGLISH, TABLE, Text
 from reports.formatting import WRITING, Language
 
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -23,6 +29,37 @@ _PRINTED = re.compile(
 )
 _SENTENCES = re.compile(r"(?<=[.!?])\s(?=[A-ZÀ-Ý“])")
 _DEPTH = 6
+
+
+# Said where a language is not English, and in that language alone.
+_REMAINS_ENGLISH = "what remains English"
+
+
+class Text(NamedTuple):
+    """One text in every language.
+
+    Attributes:
+        en: English, as the report's parts say it.
+        de: German.
+        fr: French.
+    """
+
+    en: str
+    de: str
+    fr: str
+
+
+@functools.cache
+def _parts() -> Mapping[str, tuple[Text, ...]]:
+    """Return the texts by the part of the pages that says them."""
+    table = json.loads(resources.files(__package__).joinpath("texts.json").read_text("utf-8"))
+    return {part: tuple(Text(**row) for row in rows) for part, rows in table.items()}
+
+
+def texts() -> tuple[Text, ...]:
+    """Return all texts that the report's parts say."""
+    said = (rows for part, rows in _parts().items() if part != _REMAINS_ENGLISH)
+    return tuple(text for rows in said for text in rows)
 
 
 @dataclass(frozen=True)
@@ -42,13 +79,13 @@ class _Pattern:
 
 @functools.cache
 def _whole() -> Mapping[str, Text]:
-    return {text.en: text for text in TABLE if not _FIELD.search(text.en)}
+    return {text.en: text for text in texts() if not _FIELD.search(text.en)}
 
 
 @functools.cache
 def _patterns() -> tuple[_Pattern, ...]:
     found = []
-    for text in TABLE:
+    for text in texts():
         if not _FIELD.search(text.en):
             continue
         parts = _FIELD.split(text.en)
@@ -62,7 +99,7 @@ def _patterns() -> tuple[_Pattern, ...]:
 
 def remains_english(language: Language) -> str:
     """Return the line that says what is not translated; empty in English."""
-    return "" if language == "en" else str(getattr(REMAINS_ENGLISH, language))
+    return "" if language == "en" else str(getattr(_parts()[_REMAINS_ENGLISH][0], language))
 
 
 def translate(text: str, language: Language) -> str | None:

@@ -21,7 +21,7 @@ from reports.extensions.site.page import compose
 from reports.extensions.site.reading import Keys, SeenRun, read_all, run_folders
 from reports.extensions.site.spending import spent
 from reports.files import parse_json, read_bytes, sha256_file
-from reports.signatures import handing_over, signing
+from reports.signatures import copies, signing
 from reports.signatures.dsse import PUBLIC_TYPE, SHA256, parse_envelope, parse_statement
 
 PAGE, DATA, FILES = "index.html", "site.json", "runs"
@@ -60,7 +60,7 @@ def write(
     if not shown:
         raise SourceError(f"{folder}: holds no finished run that may be shown")
     partial = target.with_name(f".{target.name}.partial")
-    with handing_over.removed_if_it_fails(partial, target):
+    with copies.removed_if_it_fails(partial, target):
         partial.mkdir(parents=True, mode=0o755)
         rows = []
         for place, one in zip(_places(shown), shown, strict=True):
@@ -122,7 +122,7 @@ def _hand_on(one: SeenRun, place: Path, models: bool) -> tuple[str, ...]:
     place.mkdir(parents=True)
     names = tuple(name for name in one.public if models or name != _MODEL)
     for name in names:
-        handing_over.copy_file(one.path, name, place / name, 0o644)
+        copies.copy_file(one.path, name, place / name, 0o644)
         found = (SHA256, sha256_file(place / name))
         if name in attested and attested[name] != found:
             raise SourceError(f"{one.path}: {name} was changed while it was copied")

@@ -22,7 +22,7 @@ from reports.errors import ReportError, SourceError
 from reports.extensions.site import Auditor, LevelValue, SignatureState, SiteRun
 from reports.files import clean, mapping, parse_json, read_bytes
 from reports.signatures import signing
-from reports.signatures.audiences import files_for
+from reports.signatures.copies import files_for
 from reports.signatures.verification import Outcome, verify_and_read
 from reports.source import RunSource, load
 

@@ -11,12 +11,15 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reports.content.assurance import Facts, facts_from, facts_of, level_of
 from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
 from reports.files import Snapshot, clean
 from reports.signatures import pades, signing
 from reports.signatures.dsse import Statement
+from reports.signatures.inventory import CHALLENGE, DRAW, INTENT
+from reports.signatures.keyring import own_fingerprints
 from reports.signatures.keys import (
     ROLES,
     Role,
@@ -25,22 +28,24 @@ from reports.signatures.keys import (
     load_public,
     refuse_open,
 )
-from reports.signatures.trust.keyring import own_fingerprints
-from reports.signatures.trust.revocations import list_path, read_lists
-from reports.signatures.trust.timestamps import load_roots
-from reports.signatures.trust.transparency import load_log_keys
-from reports.signatures.verification import (
-    announcements,
-    comparisons,
-    contents,
-    envelopes,
-    public,
-    remembered,
+from reports.signatures.statements import list_path, read_lists
+from reports.signatures.timestamps import load_roots
+from reports.signatures.verification import contents, envelopes, results
+from reports.signatures.verification.envelopes import Trust, line_of
+from reports.signatures.verification.results import (
+    Found,
+    Memory,
+    Outcome,
+    Present,
+    Seen,
+    Signer,
+    VerificationResult,
 )
-from reports.signatures.verification.key_trust import Trust, line_of
-from reports.signatures.verification.remembered import Memory, Present, Seen
-from reports.signatures.verification.results import Found, Outcome, Signer, VerificationResult
 from reports.source import RunSource, load
+
+if TYPE_CHECKING:
+    from reports.signatures.transparency import LogKey
+    from reports.signatures.verification.envelopes import Keys
 
 __all__ = [
     "Outcome",
@@ -113,20 +118,20 @@ def verify_and_read(
     trust = _trust(
         {"trainer": trainer_key, "auditor": auditor_key}, revocations, tsa_roots, log_keys
     )
-    known = remembered.read(memory) if memory is not None else Memory()
+    known = results.read_memory(memory) if memory is not None else Memory()
     found = Found()
     if not run_dir.is_dir():
         found.add(clean(run_dir.name, 200), "no such run directory")
         return found.result(), None
     files = Snapshot(run_dir)
-    alone = public.is_public_alone(files)
+    alone = contents.is_public_alone(files)
     keys = envelopes.check_keys(files, trust, found)
     statements = envelopes.check_envelopes(files, keys, trust, found, alone)
     envelopes.check_pages(files, keys.get("auditor"), trust, found)
     last = signing.PUBLIC_ENVELOPE if alone else signing.RUN_ENVELOPE
     contents.check_files(files, statements, last, found)
     envelopes.check_model(files, keys.get("trainer"), trust, found)
-    announcements.check_announcements(files, keys, trust, found)
+    _check_announcements(files, keys, trust, found)
     source = facts = run = None
     if not alone:
         source = _check_run(files, statements, found)
@@ -134,13 +139,13 @@ def verify_and_read(
             run, facts = source.run, facts_of(source)
     elif signing.PUBLIC_ENVELOPE in statements:
         statement = statements[signing.PUBLIC_ENVELOPE]
-        run = public.check_contents(files, statement, found)
+        run = contents.check_public(files, statement, found)
         facts = facts_from(statement.predicate)
     if memory is not None and run is not None:
         present = _present(files, trust, found)
-        remembered.refuse_earlier(known, run, present, memory, found)
+        results.refuse_earlier(known, run, present, memory, found)
         if found.result().ok:
-            remembered.remember(run, present, memory, found)
+            results.remember(run, present, memory, found)
     _judge_signers(found)
     result = found.result()
     # Among public files is no signature of the trainer's: the key is the one that they name.
@@ -205,6 +210,9 @@ def verify_comparison(
     """
     trust = _trust({"auditor": auditor_key}, revocations, tsa_roots, ())
     found = Found()
+    # A run's own check needs nothing of it.
+    from reports.signatures.verification import comparisons
+
     comparisons.check(Snapshot(folder), trust, found)
     _judge_signers(found)
     return found.result()
@@ -264,8 +272,18 @@ def _trust(
         roots=load_roots(tsa_roots),
         revoked=read_lists([*(path for path in own if os.path.lexists(path)), *revocations]),
         own={role: own_fingerprints(role, folder) for role in ROLES},
-        logs=load_log_keys(log_keys),
+        logs=_logs(log_keys),
     )
+
+
+def _logs(paths: Iterable[Path]) -> tuple[LogKey, ...]:
+    """Return the keys of logs; how logs prove something is read where a caller trusts one."""
+    given = tuple(paths)
+    if not given:
+        return ()
+    from reports.signatures.transparency import load_log_keys
+
+    return load_log_keys(given)
 
 
 def _present(files: Snapshot, trust: Trust, found: Found) -> dict[str, Present]:
@@ -278,6 +296,16 @@ def _present(files: Snapshot, trust: Trust, found: Found) -> dict[str, Present]:
             line = line_of(files, rotations, signer.role, signer.fingerprint, trust)
             present[signer.envelope] = Present(seen, line)
     return present
+
+
+def _check_announcements(files: Snapshot, keys: Keys, trust: Trust, found: Found) -> None:
+    """Check what was announced of the run; few runs are, so how is read where one was."""
+    coin = contents.public_coin(files)
+    if coin is None and not any(map(files.holds, (INTENT, CHALLENGE, DRAW))):
+        return
+    from reports.signatures.verification import announcements
+
+    announcements.check(files, coin, keys, trust, found)
 
 
 def _check_run(files: Snapshot, statements: dict[str, Statement], found: Found) -> RunSource | None:

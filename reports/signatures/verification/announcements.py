@@ -5,31 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from reports.errors import EnvelopeError, SourceError, local
-from reports.files import Snapshot, mapping, parse_json
-from reports.signatures import challenges, signing
-from reports.signatures.challenges import CHALLENGE, DRAW, INTENT, Challenge, Signed
+from reports.files import Snapshot
+from reports.signatures import challenges, signing, transparency
+from reports.signatures.challenges import Challenge, Signed
+from reports.signatures.inventory import CHALLENGE, DRAW, INTENT
 from reports.signatures.keys import Role, fingerprint
-from reports.signatures.trust import transparency
-from reports.signatures.trust.statements import written_time
-from reports.signatures.trust.timestamps import Timestamp
-from reports.signatures.verification import key_trust
-from reports.signatures.verification.envelopes import Keys, stamp_beside
-from reports.signatures.verification.key_trust import Trust
+from reports.signatures.statements import written_time
+from reports.signatures.timestamps import Timestamp
+from reports.signatures.verification import envelopes
+from reports.signatures.verification.envelopes import Keys, Trust, stamp_beside
 from reports.signatures.verification.results import Found
 
 
-def check_announcements(files: Snapshot, keys: Keys, trust: Trust, found: Found) -> None:
+def check(
+    files: Snapshot, coin: dict[str, Any] | None, keys: Keys, trust: Trust, found: Found
+) -> None:
     """Check what was signed before a run was trained, and before it was opened.
 
     Args:
         files: The files of a run directory, or the public ones alone.
+        coin: What the ledger's header says of the challenge; None where it says nothing.
         keys: The run's keys, of `envelopes.check_keys`.
         trust: What the caller brings along.
         found: Gets what does not hold, and the signatures that do.
     """
-    coin = _coin(files)
-    if coin is None and not any(map(files.holds, (INTENT, CHALLENGE, DRAW))):
-        return
     try:
         challenge = challenges.read_challenge(
             files.read(CHALLENGE, challenges.MOST_BYTES), CHALLENGE
@@ -71,7 +70,7 @@ def _check_intent(
     if (
         trainer is not None
         and fingerprint(trainer) != intent.fingerprint
-        and not key_trust.leads_to(files, rotations, "trainer", intent.key, trainer, trust, found)
+        and not envelopes.leads_to(files, rotations, "trainer", intent.key, trainer, trust, found)
     ):
         found.add(INTENT, f"is signed by {intent.fingerprint}, not by the run's trainer")
         return
@@ -118,7 +117,7 @@ def _signer(
         same: Whether the key is known to lead to the one that the run's own signature is by.
     """
     key = signed.fingerprint
-    if key_trust.refuse_revoked(key, name, trust, stamp, found):
+    if envelopes.refuse_revoked(key, name, trust, stamp, found):
         return
     time = written_time(stamp.time) if stamp is not None else None
     signer = trust.signer(role, key, name, time)
@@ -146,13 +145,3 @@ def _proof_beside(files: Snapshot, name: str, data: bytes, trust: Trust, found: 
         found.say(f"{name}: is {place}, as the log signed; its other entries tell what else was.")
     else:
         found.say(f"{name}: says that it is {place}; give the log's key (--log-key) to rely on it.")
-
-
-def _coin(files: Snapshot) -> dict[str, Any] | None:
-    """What the ledger's header says of a challenge; None where there is no ledger, or nothing."""
-    try:
-        first = files.read("ledger.jsonl").partition(b"\n")[0]
-        header = mapping(parse_json(first, "ledger.jsonl, line 1"))
-    except SourceError:
-        return None  # Named already, or these are the public files alone.
-    return mapping(header.get("public_coin")) or None

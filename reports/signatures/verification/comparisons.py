@@ -9,7 +9,7 @@ from reports.files import Snapshot, clean, mapping, parse_json, sequence
 from reports.signatures import comparisons, pades, signing
 from reports.signatures.dsse import COMPARISON_TYPE, SHA256, Statement
 from reports.signatures.verification import envelopes
-from reports.signatures.verification.key_trust import Trust
+from reports.signatures.verification.envelopes import Trust
 from reports.signatures.verification.results import Found
 
 _ATTACHMENT = "comparison.json"

@@ -1,30 +1,160 @@
-"""What a run's files say: unchanged, complete, and about this run, this model and this audit."""
+"""What a run's files say: unchanged, complete, and about this run, this model and this audit.
+
+Three questions about files whose signatures hold. Are they what was signed, and do all parts of a
+run agree? Where the public files lie alone there is no ledger and no audit to compare with, so what
+the auditor signed is what counts: these files and no others, by this key, about this run and model,
+with the verdict and the claims that the public report states.
+
+May they be signed again? A signature judges nothing: whoever signs as the auditor without an audit
+takes over what an earlier audit found. So what lies there must be what that audit's signature
+covers. Otherwise a verdict that somebody changed would get the auditor's signature when a report is
+written, and lose the evidence against it by an erasure.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from audit.untrusted.files import UNFINISHED, FileError, list_files, read_bytes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from audit.untrusted.files import UNFINISHED, FileError, list_files
+from audit.untrusted.files import read_bytes as read_plain
 from reports.content import findings, guarantee
 from reports.content.assurance import facts_from, facts_of
 from reports.content.parts import PUBLIC
-from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
-from reports.files import Snapshot, clean, mapping, parse_json, sequence
-from reports.signatures import handing_over, pades, signing
-from reports.signatures.dsse import SALTED, SHA256, Statement
+from reports.errors import EnvelopeError, KeyFileError, PdfSignatureError, SourceError, local
+from reports.files import Snapshot, clean, mapping, parse_json, read_bytes, sequence, sha256_file
+from reports.signatures import copies, pades, signing
+from reports.signatures.dsse import (
+    RUN_TYPE,
+    SALTED,
+    SHA256,
+    TRAINING_TYPE,
+    Envelope,
+    Statement,
+    check_signature,
+    parse_envelope,
+    parse_statement,
+)
 from reports.signatures.inventory import (
+    BUNDLE,
     CHECKPOINT,
     EVIDENCE,
+    EvidenceDigests,
     evidence_digests,
     has_evidence,
     list_run,
 )
 from reports.signatures.keys import fingerprint, parse_public
-from reports.signatures.superseding import due_digest
 from reports.signatures.verification.results import Found
 from reports.source import RunSource
+
+_TYPES = {signing.TRAINING_ENVELOPE: TRAINING_TYPE, signing.RUN_ENVELOPE: RUN_TYPE}
+# What signing writes in each role, whatever lies there: a signing that was cut off is done again.
+# The trainer signs before the auditor, who covers all that was trained file by file besides.
+BY_TRAINER = frozenset(
+    (
+        signing.TRAINING_ENVELOPE,
+        signing.TRAINING_ENVELOPE + signing.STAMP_SUFFIX,
+        signing.TRAINER_KEY,
+        signing.TRAINER_ROTATIONS,
+        BUNDLE,
+    )
+)
+BY_AUDITOR = frozenset(
+    (
+        signing.AUDITOR_KEY,
+        signing.AUDITOR_ROTATIONS,
+        signing.INSTRUCTIONS,
+        signing.PUBLIC_INSTRUCTIONS,
+        signing.PUBLIC_ENVELOPE,
+        signing.PUBLIC_ENVELOPE + signing.STAMP_SUFFIX,
+    )
+)
+
+
+def refuse_changed(
+    run_dir: Path,
+    name: str,
+    keys: Iterable[ec.EllipticCurvePublicKey],
+    rewritten: Collection[str],
+) -> Statement:
+    """Refuse to supersede an envelope if what it covers is not what lies there any more.
+
+    Pages are signed in themselves before the envelope covers them: those of a signing that was cut
+    off count as unchanged where one of the keys signed them.
+
+    Args:
+        run_dir: A run directory.
+        name: The envelope, the trainer's or the auditor's.
+        keys: Keys of its signer; one of them must have signed it.
+        rewritten: Files that are written anew whatever they are. Evidence that is not here is
+            passed over.
+
+    Returns:
+        What the envelope says.
+
+    Raises:
+        SourceError: The envelope or a file that it covers is missing, changed, or cannot be read;
+            or a file lies there that the auditor's envelope does not cover.
+        EnvelopeError: The envelope is damaged, or none of the keys signed it.
+    """
+    envelope = parse_envelope(read_bytes(run_dir / name), name)
+    known = tuple(keys)
+    if not any(_is_by(envelope, key, name) for key in known):
+        raise EnvelopeError(f"{name}: was not signed by a key of yours, or was changed since")
+    statement = parse_statement(envelope.payload, _TYPES[name], name)
+    present, problems = list_run(run_dir)
+    if problems:
+        raise SourceError(str(problems[0]))
+    for file, (kind, digest) in statement.subjects.items():
+        if file in rewritten or (file == EVIDENCE and not has_evidence(run_dir)):
+            continue
+        if kind != SHA256:
+            same = digest == due_digest(name, statement, evidence_digests(run_dir))
+        elif file not in present:
+            raise SourceError(f"{clean(file, 200)}: missing, though {name} covers it")
+        else:
+            same = digest == sha256_file(run_dir / file)
+        if not same and not (file in signing.SIGNED_PAGES and _are_by(run_dir / file, known)):
+            raise SourceError(f"{file}: changed since {name} was signed")
+    if name == signing.RUN_ENVELOPE:
+        itself = {name, name + signing.STAMP_SUFFIX}
+        left = set(present) - set(statement.subjects) - itself - set(rewritten)
+        if left:
+            raise SourceError(f"{min(left)}: is not covered by {name}")
+    return statement
+
+
+def due_digest(envelope: str, statement: Statement, digests: EvidenceDigests) -> str:
+    """Return the digest of the evidence that an envelope should name.
+
+    The auditor's covers the findings too; in the form before sequence numbers neither did.
+    """
+    judged = envelope == signing.RUN_ENVELOPE and statement.is_numbered
+    return digests.judged if judged else digests.trained
+
+
+def _is_by(envelope: Envelope, key: ec.EllipticCurvePublicKey, name: str) -> bool:
+    try:
+        check_signature(envelope, key, name)
+    except EnvelopeError:
+        return False
+    return True
+
+
+def _are_by(pages: Path, keys: Collection[ec.EllipticCurvePublicKey]) -> bool:
+    """Whether a PDF's own signature holds, by one of the keys."""
+    try:
+        key = pades.check(read_bytes(pages), pages.name).key
+    except (SourceError, PdfSignatureError, KeyFileError):
+        return False
+    return fingerprint(key) in map(fingerprint, keys)
+
 
 REPORTS = ("report", "report-public")
 _MODEL = "model.safetensors"
@@ -119,7 +249,7 @@ def _check_unlisted(files: Snapshot, found: Found) -> None:
         )
     elif files.holds(UNFINISHED):
         remedy = "dpfedadamw run --resume RUN_DIR finishes it"
-        if files.holds(handing_over.ERASURE):
+        if files.holds(copies.ERASURE):
             remedy = (
                 "without evidence nothing is judged anew, so do again what it was: dpfedadamw "
                 "erase, report or sign RUN_DIR"
@@ -138,7 +268,7 @@ def _holds_a_lock_alone(folder: Path) -> bool:
     try:
         listing = list_files(folder)
         for name in listing.files:
-            read_bytes(folder, name, _MOST_LOCK_BYTES)
+            read_plain(folder, name, _MOST_LOCK_BYTES)
     except FileError:
         return False
     return not (folder.is_symlink() or listing.refused) and set(listing.files) <= {"lock"}
@@ -152,7 +282,7 @@ def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found
         if name != signing.PUBLIC_ENVELOPE
     }
     if not has_evidence(run_dir):
-        if (erased := handing_over.erased_at(run_dir)) is not None:
+        if (erased := copies.erased_at(run_dir)) is not None:
             found.say(f"The evidence was erased on {clean(erased, 40)}, as erasure.json says.")
         elif any(signed.values()):
             found.say("The evidence is not here, so its signed digest could not be checked.")
@@ -296,3 +426,67 @@ def _report_pages(data: bytes, name: str, subject: About, found: Found) -> None:
         found.add(name, f"is about another run than {subject.run}")
     elif model is None or f"model sha256:{model}".encode() not in data:
         found.add(name, f"is about another model than {_MODEL} beside it")
+
+
+_REPORT = "report-public"
+# Where one of these lies, it is a run directory, and must hold as one.
+_RESTRICTED = (
+    signing.RUN_ENVELOPE, signing.TRAINING_ENVELOPE, "ledger.jsonl", "audit.json", "evidence",
+)  # fmt: skip
+
+
+def is_public_alone(files: Snapshot) -> bool:
+    """Return whether a folder holds a run's public files and none that others may not see."""
+    return files.holds(signing.PUBLIC_ENVELOPE) and not any(map(files.holds, _RESTRICTED))
+
+
+def check_public(files: Snapshot, statement: Statement, found: Found) -> str:
+    """Check that report and model are those that the statement speaks of.
+
+    Returns:
+        The run's identifier, as the statement says.
+    """
+    said = statement.predicate
+    run, verdict = clean(said.get("run"), 200), clean(said.get("verdict"), 40)
+    hashes = {
+        name: digest
+        for name, (_, digest) in statement.subjects.items()
+        if name not in signing.PUBLIC_REPORTS
+    }
+    subject = About(run, verdict, hashes, complete=False)
+    check_reports(files, subject, found, (_REPORT,))
+    _check_claim(files, mapping(said.get("claims")), found)
+    say_verdict(verdict, found)
+    found.say(
+        "These are the public files alone. That verdict and claims follow from ledger and evidence "
+        "is the auditor's word; the trainer's attestation is not public."
+    )
+    return run
+
+
+def _check_claim(files: Snapshot, claims: dict[str, object], found: Found) -> None:
+    """Check that the report promises what the statement claims in the view that it leads with."""
+    name = f"{_REPORT}.json"
+    try:
+        guarantee = mapping(mapping(parse_json(files.read(name), name)).get("guarantee"))
+    except SourceError:
+        return  # Named already.
+    views = {
+        clean(view.get("key"), 40): (view.get("epsilon"), view.get("delta"))
+        for view in map(mapping, sequence(claims.get("views")))
+    }
+    stated = (guarantee.get("epsilon"), guarantee.get("delta"))
+    if guarantee.get("unit") != claims.get("unit") or stated != views.get(
+        clean(guarantee.get("view"), 40), (None, None)
+    ):
+        found.add(name, f"states another guarantee than {signing.PUBLIC_ENVELOPE}")
+
+
+def public_coin(files: Snapshot) -> dict[str, Any] | None:
+    """Return what the ledger's header says of a challenge; None where it or the ledger is not."""
+    try:
+        first = files.read("ledger.jsonl").partition(b"\n")[0]
+        header = mapping(parse_json(first, "ledger.jsonl, line 1"))
+    except SourceError:
+        return None  # Named already, or these are the public files alone.
+    return mapping(header.get("public_coin")) or None

@@ -1,9 +1,17 @@
-"""A run's signatures: the two envelopes, their timestamps, and the one in the report's PDF."""
+"""A run's signatures: the two envelopes, their timestamps, the report's PDF; and their keys.
+
+Whether a key may be believed: is it the one given, did it follow from that one, is it revoked?
+Without a time from an authority whom the caller trusts, nothing signed by a revoked key holds: its
+thief can write any date. With such a time before the revocation it does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from asn1crypto import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import (
@@ -15,7 +23,8 @@ from reports.errors import (
     local,
 )
 from reports.files import Snapshot
-from reports.signatures import bundles, pades, sequence, signing
+from reports.signatures import certificates, dsse, pades, signing, timestamps
+from reports.signatures.certificates import Chain, common_name, is_self_signed, issuer_name
 from reports.signatures.dsse import (
     COMPARISON_TYPE,
     PUBLIC_TYPE,
@@ -27,14 +36,208 @@ from reports.signatures.dsse import (
     parse_statement,
     refuse_high_s,
 )
+from reports.signatures.inventory import BUNDLE
 from reports.signatures.keys import ROLES, Role, fingerprint, parse_public
-from reports.signatures.trust import timestamps
-from reports.signatures.trust.certificates import common_name, is_self_signed, issuer_name
-from reports.signatures.trust.statements import read_time, written_time
-from reports.signatures.trust.timestamps import Timestamp
-from reports.signatures.verification import key_trust
-from reports.signatures.verification.key_trust import Trust
-from reports.signatures.verification.results import Found
+from reports.signatures.statements import (
+    MOST_BYTES,
+    Revoked,
+    Rotation,
+    read_bundle,
+    read_rotation,
+    read_time,
+    signer_of,
+    written_time,
+)
+from reports.signatures.timestamps import Timestamp
+from reports.signatures.verification.results import Found, Signer
+
+if TYPE_CHECKING:
+    from reports.signatures.transparency import LogKey
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the caller brings along.
+
+    Attributes:
+        pinned: Keys received another way, by role.
+        roots: Certificates of time-stamping authorities.
+        revoked: Revoked keys, by fingerprint.
+        own: Fingerprints of the keys in the caller's own key folder, by role.
+        logs: Keys of transparency logs.
+    """
+
+    pinned: dict[Role, ec.EllipticCurvePublicKey]
+    roots: tuple[x509.Certificate, ...]
+    revoked: Revoked
+    own: dict[Role, frozenset[str]]
+    logs: tuple[LogKey, ...] = ()
+
+    def signer(
+        self, role: Role, fingerprint: str, envelope: str, time: str | None = None
+    ) -> Signer:
+        """Return a signature that holds, with what the caller knows of its key."""
+        pinned = role in self.pinned
+        own = not pinned and fingerprint in self.own[role]
+        return Signer(role, fingerprint, envelope, pinned, time, own)
+
+
+def trusted_time(stamp: Timestamp | None, file: str, found: Found) -> Timestamp | None:
+    """Say what a timestamp is worth, and return it if it can be relied on."""
+    if stamp is None:
+        return None
+    if not stamp.trusted:
+        found.say(
+            f"{file}: the authority {stamp.authority} says {written_time(stamp.time)}; give its "
+            "certificate (--tsa-root) to rely on that."
+        )
+        return None
+    found.say(f"{file}: signed before {written_time(stamp.time)}, says {stamp.authority}.")
+    return stamp
+
+
+def refuse_revoked(
+    key: str, file: str, trust: Trust, stamp: Timestamp | None, found: Found
+) -> bool:
+    """Note a signature by a revoked key, unless a trusted time shows that it came before.
+
+    Args:
+        key: Fingerprint of the key that signed.
+        file: What it signed.
+        trust: What the caller brings along.
+        stamp: A time to rely on, or None.
+        found: Gets the problem or the statement.
+
+    Returns:
+        Whether the signature is refused.
+    """
+    revocation = trust.revoked.get(key)
+    if revocation is None:
+        return False
+    since = written_time(revocation.since)
+    if stamp is not None and stamp.time < revocation.since:
+        found.say(
+            f"{file}: its key {key} is revoked since {since} ({revocation.reason}); the timestamp "
+            "shows that it was signed before, so it holds."
+        )
+        return False
+    why = (
+        "no timestamp that you trust shows that it was signed before"
+        if stamp is None
+        else f"it was signed at {written_time(stamp.time)} or shortly before"
+    )
+    found.add(file, f"its key {key} is revoked since {since} ({revocation.reason}), and {why}")
+    return True
+
+
+def refuse_expired(chain: Chain, file: str, stamp: Timestamp | None, found: Found) -> None:
+    """Note a certificate that was not valid when it signed, or now if no time can be relied on."""
+    problem = certificates.expiry_problem(chain, stamp.time if stamp else certificates.now())
+    if problem is None:
+        return
+    hint = "" if stamp else ", and no timestamp that you trust shows that it was signed before"
+    found.add(file, problem + hint)
+
+
+def leads_to(
+    files: Snapshot,
+    name: str,
+    role: Role,
+    start: ec.EllipticCurvePublicKey,
+    end: ec.EllipticCurvePublicKey,
+    trust: Trust,
+    found: Found,
+) -> bool:
+    """Whether the holders of both say, in the run's own file, that one key replaced another.
+
+    A statement to which the key that follows did not consent counts for nothing: its holder may be
+    somebody else.
+
+    Args:
+        files: The run directory's files.
+        name: The file of rotations in it.
+        role: Whose keys.
+        start: The key that the caller trusts.
+        end: The key that signed the run.
+        trust: Revoked keys and authorities.
+        found: Gets a problem for every statement that cannot be relied on.
+    """
+    if not files.holds(name):
+        return False
+    try:
+        chain = read_bundle(files.read(name, MOST_BYTES), "rotations", name)
+    except (SourceError, EnvelopeError) as error:
+        found.add_error(name, local(error, files.folder))
+        return False
+    key, steps = start, list[Rotation]()
+    for sealed in chain:
+        try:
+            rotation = read_rotation(sealed, key, name)
+        except EnvelopeError:
+            if steps:
+                break
+            continue  # The caller's key may not be the first one.
+        if not rotation.is_consented:
+            found.say(
+                f"{name}: {rotation.previous} names {fingerprint(rotation.following)} as its "
+                "successor, which did not consent (earlier versions did not ask it), so it is not "
+                "followed. Give the new key itself, or let its holder sign this run again."
+            )
+            return False
+        stamp = None
+        if sealed.timestamp is not None:
+            try:
+                stamp = timestamps.check(sealed.timestamp, sealed.envelope, trust.roots, name)
+            except TimestampError as error:
+                found.add_error(name, error)
+                return False
+        held = stamp if stamp is not None and stamp.trusted else None
+        if rotation.role != role or refuse_revoked(rotation.previous, name, trust, held, found):
+            return False
+        key = rotation.following
+        steps.append(rotation)
+    if not steps or fingerprint(key) != fingerprint(end):
+        return False
+    dates = ", ".join(f"{step.created:%Y-%m-%d}" for step in steps)
+    found.say(
+        f"The {role}'s key that you gave, {fingerprint(start)}, was replaced by its holder "
+        f"({dates}); {fingerprint(end)} follows from it."
+    )
+    return True
+
+
+def line_of(files: Snapshot, name: str, role: Role, key: str, trust: Trust) -> frozenset[str]:
+    """Return a key and those that it replaced, as far as their holders say so in the run's file.
+
+    Each step must be signed by both keys, and the earlier one not revoked: its thief could name a
+    successor too. All keys in the caller's own key folder are of one line.
+
+    Args:
+        files: The run directory's files.
+        name: The file of rotations in it.
+        role: Whose keys.
+        key: Fingerprint of the key that signed the run.
+        trust: What the caller brings along.
+    """
+    own = trust.own[role]
+    line, last = {key, *(own if key in own else ())}, key
+    try:
+        data = files.read(name, MOST_BYTES) if files.holds(name) else None
+        chain = read_bundle(data, "rotations", name) if data is not None else ()
+        for sealed in reversed(chain):
+            signer = signer_of(sealed, name) or trust.pinned.get(role)
+            if signer is None:
+                break
+            step = read_rotation(sealed, signer, name)
+            joined = step.is_consented and fingerprint(step.following) == last
+            if not joined or step.role != role or step.previous in trust.revoked:
+                break
+            last = step.previous
+            line.add(last)
+    except (SourceError, EnvelopeError):
+        pass  # Named already where it matters; what holds no line joins no keys.
+    return frozenset(line)
+
 
 Keys = dict[Role, ec.EllipticCurvePublicKey]
 
@@ -98,7 +301,7 @@ def _key(
         return pinned
     if pinned is None or fingerprint(pinned) == fingerprint(embedded):
         return embedded
-    if key_trust.leads_to(files, rotations, role, pinned, embedded, trust, found):
+    if leads_to(files, rotations, role, pinned, embedded, trust, found):
         return embedded
     found.add(key_file, f"is {fingerprint(embedded)}, not the key you gave, {fingerprint(pinned)}")
     return pinned
@@ -125,7 +328,7 @@ def open_envelope(
             refuse_high_s(envelope, name)
         # A comparison is made anew from runs, and supersedes nothing.
         if kind != COMPARISON_TYPE:
-            found.sequence[name] = sequence.number(statement, name)
+            found.sequence[name] = dsse.sequence_number(statement, name)
     except SourceError as error:
         missing = "" if files.holds(name) else f"; the {role}'s signature is missing"
         found.add(name, local(error, files.folder).removeprefix(f"{name}: ") + missing)
@@ -134,7 +337,7 @@ def open_envelope(
         found.add_error(name, error)
         return None
     stamp = stamp_beside(files, name, data, trust, found)
-    if key_trust.refuse_revoked(fingerprint(key), name, trust, stamp, found):
+    if refuse_revoked(fingerprint(key), name, trust, stamp, found):
         return statement
     time = written_time(stamp.time) if stamp is not None else None
     found.signers.append(trust.signer(role, fingerprint(key), name, time))
@@ -158,7 +361,7 @@ def stamp_beside(
     except (SourceError, TimestampError) as error:
         found.add_error(beside, local(error, files.folder))
         return None
-    return key_trust.trusted_time(stamp, name, found)
+    return trusted_time(stamp, name, found)
 
 
 def check_pages(
@@ -190,10 +393,10 @@ def check_pages(
             wanted = fingerprint(auditor) if auditor is not None else "whose key is missing"
             found.add(name, f"is signed by {key}, not by the auditor, {wanted}")
             continue
-        stamp = key_trust.trusted_time(signature.timestamp, name, found)
-        if key_trust.refuse_revoked(key, name, trust, stamp, found):
+        stamp = trusted_time(signature.timestamp, name, found)
+        if refuse_revoked(key, name, trust, stamp, found):
             continue
-        key_trust.refuse_expired(signature.chain, name, stamp, found)
+        refuse_expired(signature.chain, name, stamp, found)
         if not is_self_signed(signature.chain[0]):
             found.say(
                 f"{name}: its certificate is for {common_name(signature.chain[0])}, issued by "
@@ -217,9 +420,12 @@ def check_model(
         trust: What the caller brings along.
         found: Gets what does not hold, and the signature if it does.
     """
-    if trainer is None or not files.holds(bundles.BUNDLE):
+    if trainer is None or not files.holds(BUNDLE):
         return
-    problems = bundles.check_bundle(files, trainer)
+    # Few runs have one, so how it is checked is read here.
+    from reports.signatures.bundles import check_bundle
+
+    problems = check_bundle(files, trainer)
     for problem in problems:
         found.add(problem.file, problem.reason)
     key = fingerprint(trainer)
@@ -230,5 +436,5 @@ def check_model(
         if time is not None
         else None
     )
-    if not key_trust.refuse_revoked(key, bundles.BUNDLE, trust, stamp, found) and not problems:
-        found.signers.append(trust.signer("trainer", key, bundles.BUNDLE, time))
+    if not refuse_revoked(key, BUNDLE, trust, stamp, found) and not problems:
+        found.signers.append(trust.signer("trainer", key, BUNDLE, time))

@@ -23,7 +23,7 @@ from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
 from reports.errors import SourceError
 from reports.signatures import pades, signing
-from reports.signatures.audiences import files_for
+from reports.signatures.copies import files_for
 from tests.audit.corruptions import corrupt
 from tests.limits import MOST_BYTES, MOST_SECONDS, address_space, measured
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test

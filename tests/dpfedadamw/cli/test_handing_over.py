@@ -9,8 +9,8 @@ import stat
 
 import pytest
 
-from reports.signatures import handing_over, keys
-from reports.signatures.verification import remembered
+from reports.signatures import copies, keys
+from reports.signatures.verification import results
 from tests.runs import call
 
 PUBLIC = {
@@ -41,7 +41,7 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def run(finished, tmp_path):
     # Each test has a course of its own; `verify` would remember the others'.
-    (keys.default_directory() / remembered.FILE).unlink(missing_ok=True)
+    (keys.default_directory() / results.MEMORY_FILE).unlink(missing_ok=True)
     return shutil.copytree(finished, tmp_path / finished.name)
 
 
@@ -89,9 +89,9 @@ def test_a_copy_that_cannot_be_finished_leaves_nothing(run, monkeypatch, capsys)
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(handing_over.os, "fsync", full)
+    monkeypatch.setattr(copies.os, "fsync", full)
     with monkeypatch.context() as patch:
-        patch.setattr(handing_over.os, "fsync", full)
+        patch.setattr(copies.os, "fsync", full)
         assert call("bundle", str(run), "--audience", "public") == 2
     assert "No space left on device" in capsys.readouterr().err
     assert [path.name for path in run.parent.iterdir()] == [run.name]
@@ -146,7 +146,7 @@ def test_an_erasure_that_was_cut_off_is_finished_by_another(run, monkeypatch):
         raise PowerCutError
 
     with monkeypatch.context() as patch:
-        patch.setattr(handing_over.signing, "sign", cut)
+        patch.setattr(copies.signing, "sign", cut)
         assert call("erase", str(run), "--yes") == 70
     first = (run / "erasure.json").read_bytes()
     assert call("verify", str(run)) == 1

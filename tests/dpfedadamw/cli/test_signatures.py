@@ -15,10 +15,10 @@ from dpfedadamw.cli import terminal
 from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
+from reports.signatures import keyring
 from reports.signatures.keys import default_directory, fingerprint, load_public
 from reports.signatures.signing import TRAINED_FILES
-from reports.signatures.trust import keyring
-from reports.signatures.verification import remembered
+from reports.signatures.verification import results
 from tests.audit.corruptions import corrupt
 from tests.authority import LocalAuthority
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
@@ -227,7 +227,7 @@ def spoilt_and_signed(finished: Path, folder: Path, seeds: range, capsys) -> int
     Returns:
         How many hold after it.
     """
-    memory, held = default_directory() / remembered.FILE, 0
+    memory, held = default_directory() / results.MEMORY_FILE, 0
     judged = ("audit.json", *TRAINED_FILES)
     was = {name: (finished / name).read_bytes() for name in judged}
     for seed in seeds:

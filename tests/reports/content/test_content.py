@@ -331,12 +331,11 @@ def test_junk_in_any_field_of_the_audit_never_crashes(make_run: MakeRun, junk: A
         (run / "audit.json").write_text(json.dumps({**original, key: junk}), "utf-8")
         data_of(run)
         data_of(run, "public")
-    for index, check in enumerate(original["checks"]):
-        for key in check:
-            changed = json.loads(json.dumps(original))
-            changed["checks"][index][key] = junk
-            (run / "audit.json").write_text(json.dumps(changed), "utf-8")
-            data_of(run)
+    # Checks are read one like the other, but for the details, which a few of them are asked for.
+    for key in original["checks"][0]:
+        changed = [{**check, key: junk} for check in original["checks"]]
+        (run / "audit.json").write_text(json.dumps({**original, "checks": changed}), "utf-8")
+        data_of(run)
 
 
 def test_the_seed_caveat_stands_even_if_the_auditor_forgot_it(make_run: MakeRun) -> None:

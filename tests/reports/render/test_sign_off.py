@@ -14,9 +14,8 @@ from reports import Auditing, ReportError, build_report
 from reports.content.build import build
 from reports.content.meaning import Meaning
 from reports.render import sign_off
-from reports.signatures import pades
-from reports.signatures.trust import signer
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures import keyring, pades
+from reports.signatures.keyring import SigningKey
 from reports.signatures.verification import Outcome
 from tests.reports import drawings
 from tests.reports.signing_keys import create, fresh
@@ -71,7 +70,7 @@ DECISION = sign_off.Decision("Approved, for one year.", "A. Person, privacy offi
 
 @pytest.fixture
 def officer(tmp_path: Path) -> SigningKey:
-    return signer.load("auditor", create("auditor", tmp_path / "officer").private)
+    return keyring.load_signing_key("auditor", create("auditor", tmp_path / "officer").private)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from pyhanko.sign import fields, signers
 from pyhanko.stamp import StaticStampStyle
 
 from reports.signatures import pades
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures.keyring import SigningKey
 from tests.reports.signing_keys import fresh
 
 FORGED = "Approved. No conditions."

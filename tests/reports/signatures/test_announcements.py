@@ -16,14 +16,23 @@ import pytest
 from reports import build_report
 from reports.content.parts import PUBLIC
 from reports.files import Snapshot, sha256_file
-from reports.signatures import challenges, handing_over, keys, signing
+from reports.signatures import (
+    challenges,
+    copies,
+    inventory,
+    keyring,
+    keys,
+    signing,
+    statements,
+    timestamps,
+    verification,
+)
 from reports.signatures.challenges import Promised, Seen, Signed
-from reports.signatures.trust import signer, statements, timestamps
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.timestamps import Timestamp
-from reports.signatures.trust.transparency import load_log_keys
+from reports.signatures.keyring import SigningKey
+from reports.signatures.timestamps import Timestamp
+from reports.signatures.transparency import load_log_keys
 from reports.signatures.verification import Outcome, VerificationResult, announcements, verify
-from reports.signatures.verification.key_trust import Trust
+from reports.signatures.verification.envelopes import Trust
 from reports.signatures.verification.results import Found, Signer
 from tests.audit.synthetic_run import rewrite_ledger
 from tests.authority import LocalAuthority
@@ -47,8 +56,8 @@ def made(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFact
     """A challenged run that its own auditor signed, with its public report."""
     folder = tmp_path_factory.mktemp("announced")
     run = run_builder(folder / "run", rounds=4, clients=4)
-    trainer = signer.load("trainer", create("trainer", folder / "keys").private)
-    auditor = signer.load("auditor", create("auditor", folder / "keys").private)
+    trainer = keyring.load_signing_key("trainer", create("trainer", folder / "keys").private)
+    auditor = keyring.load_signing_key("auditor", create("auditor", folder / "keys").private)
     case = Case(run, trainer, auditor, fresh("auditor"))
     announce(case)
     for audience in ("internal", PUBLIC):
@@ -90,8 +99,8 @@ def announce(case: Case, by: SigningKey | None = None, own: bool = False, **othe
     envelope = challenges.write_intent(Promised(**(said | other)), by or case.trainer, "0", NOON)
     intent = challenges.read_intent(envelope, "it")
     answer = challenges.write_challenge(intent, NONCE, SEEN, case.challenger, NOON)
-    (case.run / challenges.INTENT).write_bytes(envelope)
-    (case.run / challenges.CHALLENGE).write_bytes(answer)
+    (case.run / inventory.INTENT).write_bytes(envelope)
+    (case.run / inventory.CHALLENGE).write_bytes(answer)
     coin = {**challenges.read_challenge(answer, "it").header(), "own": own}
     rewrite(case.run, lambda entries: entries[0].update(public_coin=coin))
 
@@ -111,7 +120,7 @@ def draw(case: Case, key: SigningKey, ledger: str | None = None) -> None:
         key,
         NOON,
     )
-    (case.run / challenges.DRAW).write_bytes(data)
+    (case.run / inventory.DRAW).write_bytes(data)
 
 
 def problems(result: VerificationResult) -> list[str]:
@@ -158,7 +167,7 @@ def test_an_auditor_who_is_the_trainer_is_named_as_such(case):
 
 
 def other_intent(case: Case) -> None:
-    names = challenges.CHALLENGE, "ledger.jsonl", "audit.json"
+    names = inventory.CHALLENGE, "ledger.jsonl", "audit.json"
     kept = {name: (case.run / name).read_bytes() for name in names}
     announce(case, root="ab" * 32)
     for name, content in kept.items():
@@ -199,21 +208,21 @@ def test_a_forgery_is_named_even_where_trainer_and_auditor_sign_it(case, forge, 
 def test_intent_and_challenge_are_public_and_a_draw_is_not(case, tmp_path):
     draw(case, case.challenger)
     sign(case)
-    names = handing_over.copy(case.run, "public", tmp_path / "public")
+    names = copies.copy(case.run, "public", tmp_path / "public")
     assert {"intent.json", "challenge.json"} <= set(names)
     assert "draw.json" not in names
     result = verify(tmp_path / "public")
     assert problems(result) == []
     assert "challenge.json" in {one.envelope for one in result.signers}
-    assert "draw.json" in handing_over.copy(case.run, "archive", tmp_path / "archive")
+    assert "draw.json" in copies.copy(case.run, "archive", tmp_path / "archive")
 
 
 def test_an_authority_dates_the_intent(case, tmp_path):
     authority = LocalAuthority(tmp_path)
     with authority.serve() as url:
-        from reports.signatures.trust.timestamps import Authority
+        from reports.signatures.timestamps import Authority
 
-        stamp = Authority(url).stamp((case.run / challenges.INTENT).read_bytes())
+        stamp = Authority(url).stamp((case.run / inventory.INTENT).read_bytes())
     (case.run / "intent.json.tsr").write_bytes(stamp)
     sign(case)
     result = verify(case.run, tsa_roots=[authority.root])
@@ -226,7 +235,7 @@ def test_an_authority_dates_the_intent(case, tmp_path):
 
 def test_a_transparency_log_holds_the_intent_or_the_proof_is_named(case, tmp_path):
     log = TransparencyLog()
-    log.entries += [b"another trainer's", (case.run / challenges.INTENT).read_bytes(), b"a third"]
+    log.entries += [b"another trainer's", (case.run / inventory.INTENT).read_bytes(), b"a third"]
     (tmp_path / "log.pub").write_text(log.key)
     beside = case.run / "intent.json.tlog"
     beside.write_bytes(log.proof(1))
@@ -290,7 +299,7 @@ class Small:
     def found(self, trust: Trust | None = None, by: SigningKey | None = None) -> Found:
         found = Found()
         run_keys: Any = {"trainer": (by or self.trainer).public}
-        announcements.check_announcements(Snapshot(self.folder), run_keys, trust or NOBODY, found)
+        verification._check_announcements(Snapshot(self.folder), run_keys, trust or NOBODY, found)
         return found
 
     def problems(self, **given: Any) -> list[str]:
@@ -429,7 +438,7 @@ def test_an_intent_is_known_by_the_key_that_was_given_where_the_runs_key_is(smal
     given = dataclasses.replace(NOBODY, pinned={"trainer": fresh("trainer").public})
     assert [one.pinned for one in small.found(trust=given).signers] == [True, False, False]
     found = Found()
-    announcements.check_announcements(Snapshot(small.folder), {}, given, found)
+    verification._check_announcements(Snapshot(small.folder), {}, given, found)
     assert [one.pinned for one in found.signers] == [False, False, False]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from audit.untrusted.files import FileError, Refusal
 from reports.errors import EnvelopeError, SourceError
-from reports.signatures import audiences, signing
+from reports.signatures import copies, signing
 from reports.signatures.dsse import (
     PUBLIC_TYPE,
     RUN_TYPE,
@@ -39,51 +39,51 @@ def attested(folder: Path, *names: str, kind: str = PUBLIC_TYPE) -> None:
 
 
 def test_there_are_three_audiences() -> None:
-    assert audiences.AUDIENCES == ("public", "auditor", "archive")
+    assert copies.AUDIENCES == ("public", "auditor", "archive")
 
 
 def test_the_archive_holds_all_but_evidence_and_the_auditor_that_too(run: Path) -> None:
     kept = ("attestation-public.json", "ledger.jsonl", "model.json", "spec.yaml")
-    assert audiences.files_for(run, "archive") == kept
-    assert audiences.files_for(run, "auditor") == (
+    assert copies.files_for(run, "archive") == kept
+    assert copies.files_for(run, "auditor") == (
         "attestation-public.json", "evidence/a/b", "evidence/salt", *kept[1:],
     )  # fmt: skip
 
 
 def test_the_public_holds_what_was_attested_for_it_and_the_attestation(run: Path) -> None:
     name = "attestation-public.json"
-    assert audiences.files_for(run, "public") == (name, "model.json")
+    assert copies.files_for(run, "public") == (name, "model.json")
     (run / f"{name}.tsr").write_bytes(b"stamp")
-    assert audiences.files_for(run, "public") == (name, f"{name}.tsr", "model.json")
+    assert copies.files_for(run, "public") == (name, f"{name}.tsr", "model.json")
     everything = {*signing.PUBLIC_FILES, *signing.PUBLIC_EXTRAS}
     attested(run, *everything)
-    assert audiences.files_for(run, "public") == tuple(sorted({*everything, name, f"{name}.tsr"}))
+    assert copies.files_for(run, "public") == tuple(sorted({*everything, name, f"{name}.tsr"}))
 
 
 def test_what_is_withheld_is_not_public_whoever_attested_it(run: Path) -> None:
     attested(run, "model.json", "spec.yaml", "ledger.jsonl")
     with pytest.raises(EnvelopeError, match=r"json: names ledger\.jsonl, which is not public$"):
-        audiences.files_for(run, "public")
+        copies.files_for(run, "public")
     attested(run, "model.json", kind=RUN_TYPE)
     with pytest.raises(EnvelopeError, match="predicateType must be"):
-        audiences.files_for(run, "public")
+        copies.files_for(run, "public")
     (run / signing.PUBLIC_ENVELOPE).unlink()
     with pytest.raises(SourceError, match="missing; the auditor writes it with the public report"):
-        audiences.files_for(run, "public")
+        copies.files_for(run, "public")
     (run / signing.PUBLIC_ENVELOPE).symlink_to("nowhere")
     with pytest.raises(SourceError, match=r"^(?!.*the auditor writes it)"):
-        audiences.files_for(run, "public")
+        copies.files_for(run, "public")
 
 
 def test_a_link_in_a_run_or_its_evidence_is_handed_to_nobody(run: Path) -> None:
     (run / "evidence" / "link").symlink_to("salt")
-    assert "spec.yaml" in audiences.files_for(run, "archive")
+    assert "spec.yaml" in copies.files_for(run, "archive")
     with pytest.raises(SourceError, match=r"^evidence/link: "):
-        audiences.files_for(run, "auditor")
+        copies.files_for(run, "auditor")
     (run / "link").symlink_to("spec.yaml")
     for audience in ("archive", "auditor"):
         with pytest.raises(SourceError, match=r"^link: is a link; a run holds regular files only$"):
-            audiences.files_for(run, audience)  # type: ignore[arg-type] # Literals.
+            copies.files_for(run, audience)  # type: ignore[arg-type] # Literals.
 
 
 def test_an_auditor_needs_evidence_that_can_be_listed(
@@ -92,9 +92,9 @@ def test_an_auditor_needs_evidence_that_can_be_listed(
     def refuses(_: Path) -> None:
         raise FileError("salt", Refusal.CANNOT_LIST, "Permission denied")
 
-    monkeypatch.setattr(audiences, "list_files", refuses)
+    monkeypatch.setattr(copies, "list_files", refuses)
     with pytest.raises(SourceError, match="salt"):
-        audiences.files_for(run, "auditor")
+        copies.files_for(run, "auditor")
     (run / "evidence").rename(run.parent / "away")
     with pytest.raises(SourceError, match=r"^evidence: missing; without it nothing can be audited"):
-        audiences.files_for(run, "auditor")
+        copies.files_for(run, "auditor")

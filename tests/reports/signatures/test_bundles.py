@@ -16,10 +16,9 @@ import pytest
 
 from reports import KeyFileError, ReportError, build_report
 from reports.files import Snapshot
-from reports.signatures import bundles, keys, signing
+from reports.signatures import bundles, keyring, keys, signing
 from reports.signatures.dsse import seal
-from reports.signatures.trust import signer
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures.keyring import SigningKey
 from reports.signatures.verification import verify
 from tests.reports.signing_keys import create, fresh
 
@@ -29,7 +28,7 @@ PASSPHRASE = "correct horse"
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
     made = create("trainer", tmp_path_factory.mktemp("keys"), PASSPHRASE)
-    return signer.load("trainer", made.private, PASSPHRASE)
+    return keyring.load_signing_key("trainer", made.private, PASSPHRASE)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,7 @@ def test_a_changed_model_is_named(run: Path, name: str) -> None:
 
 
 def test_a_bundle_by_another_key_is_named(run: Path, tmp_path: Path) -> None:
-    other = signer.load("trainer", create("trainer", tmp_path / "k").private)
+    other = keyring.load_signing_key("trainer", create("trainer", tmp_path / "k").private)
     (run / "model.sig").write_bytes(bundles.sign_model(run, other, None))
     assert "is not by the key" in problems(run)["model.sig"]
 

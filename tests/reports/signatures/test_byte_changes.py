@@ -19,12 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reports import build_report
-from reports.signatures import bundles, keys, pades, signing
+from reports.signatures import bundles, keyring, keys, pades, signing
 from reports.signatures.dsse import parse_envelope, seal
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import load_public
-from reports.signatures.trust import keyring, signer
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.timestamps import Authority
+from reports.signatures.timestamps import Authority
 from reports.signatures.verification import VerificationResult, verify
 from tests.authority import LocalAuthority
 from tests.reports.signing_keys import create
@@ -55,7 +54,9 @@ def whole(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFac
     for role in keys.ROLES:
         keyring.new(role, folder / "keys")
         keyring.rotate(role, folder / "keys")
-        loaded.append(signer.load(role, keyring.current(role, folder / "keys").private))
+        loaded.append(
+            keyring.load_signing_key(role, keyring.current(role, folder / "keys").private)
+        )
     trainer, auditor = loaded
     bundle = None
     if importlib.util.find_spec("model_signing") is not None:
@@ -143,7 +144,7 @@ def test_a_pdf_signed_by_another_key_is_named_even_if_the_auditor_attests_it(
     whole: Whole, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(whole.run, tmp_path / "run"))
-    stranger = signer.load("auditor", create("auditor", tmp_path / "k").private)
+    stranger = keyring.load_signing_key("auditor", create("auditor", tmp_path / "k").private)
     pages = pades.sign((run / "report.pdf").read_bytes(), stranger, "report.pdf")
     (run / "report.pdf").write_bytes(pages)
     resign_envelope_over(run, whole.auditor, "report.pdf")

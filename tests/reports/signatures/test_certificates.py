@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
 from reports.errors import KeyFileError
-from reports.signatures.trust import certificates
-from reports.signatures.trust.certificates import Chain, check_chain, expiry_problem, parse_chain
+from reports.signatures import certificates
+from reports.signatures.certificates import Chain, check_chain, expiry_problem, parse_chain
 
 BEGIN = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
 END = BEGIN + datetime.timedelta(days=30)

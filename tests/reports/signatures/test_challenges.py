@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 import reports
 from reports.errors import EnvelopeError
-from reports.signatures import challenges
+from reports.signatures import challenges, inventory
 from reports.signatures.challenges import (
     CLOCKS,
     Promised,
@@ -31,7 +31,7 @@ from reports.signatures.challenges import (
     write_intent,
 )
 from reports.signatures.dsse import parse_envelope, seal, write_envelope
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures.keyring import SigningKey
 from tests.reports.signing_keys import fresh
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -311,7 +311,7 @@ def test_the_header_of_a_ledger_names_intent_and_challenge(challenge):
 
 
 def test_files_sizes_and_times_are_as_the_documents_say():
-    assert (challenges.INTENT, challenges.CHALLENGE, challenges.DRAW) == (
+    assert (inventory.INTENT, inventory.CHALLENGE, inventory.DRAW) == (
         "intent.json", "challenge.json", "draw.json",
     )  # fmt: skip
     assert challenges.NONCE_BYTES == 32

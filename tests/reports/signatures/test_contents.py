@@ -17,8 +17,8 @@ from reports.files import Snapshot
 from reports.signatures import signing
 from reports.signatures.dsse import PUBLIC_TYPE, RUN_TYPE, SALTED, SHA256, Statement
 from reports.signatures.inventory import EvidenceDigests, evidence_digests
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import public_pem
-from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import contents
 from reports.signatures.verification.contents import About
 from reports.signatures.verification.results import Found

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 )
 
 from reports.errors import EnvelopeError
-from reports.signatures import challenges, dsse
+from reports.signatures import challenges, dsse, statements
 from reports.signatures.dsse import (
     PAYLOAD_TYPE,
     RUN_TYPE,
@@ -35,7 +35,6 @@ from reports.signatures.dsse import (
     write_statement,
 )
 from reports.signatures.keys import fingerprint
-from reports.signatures.trust import statements
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 SEALED = seal(b"payload", KEY)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 from reports.errors import PdfSignatureError
 from reports.files import Snapshot
-from reports.signatures import bundles, pades, sequence
+from reports.signatures import bundles, certificates, dsse, pades, statements, timestamps
 from reports.signatures.dsse import (
     COMPARISON_TYPE,
     PUBLIC_TYPE,
@@ -33,11 +33,10 @@ from reports.signatures.dsse import (
 )
 from reports.signatures.inventory import Problem
 from reports.signatures.keys import fingerprint, public_pem
-from reports.signatures.trust import certificates, statements, timestamps
-from reports.signatures.trust.statements import Revocation, Sealed
-from reports.signatures.trust.timestamps import Timestamp
+from reports.signatures.statements import Revocation, Sealed
+from reports.signatures.timestamps import Timestamp
 from reports.signatures.verification import envelopes
-from reports.signatures.verification.key_trust import Trust
+from reports.signatures.verification.envelopes import Trust
 from reports.signatures.verification.results import Found, Signer
 
 WHEN = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
@@ -473,4 +472,4 @@ def test_a_number_is_a_whole_one_that_every_reader_of_json_has(tmp_path: Path) -
     for value in (2**53, -1, None, 1.5):
         statement, found = opened(tmp_path, sealed(sequence=value))
         assert (statement, len(found.problems)) == (None, 1)
-    assert json.loads(json.dumps(sequence._MOST)) == 2**53 - 1
+    assert json.loads(json.dumps(dsse._MOST)) == 2**53 - 1

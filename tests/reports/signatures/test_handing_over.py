@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from reports.errors import ReportError, SourceError
-from reports.signatures import handing_over, signing
+from reports.signatures import copies, signing
+from reports.signatures.copies import (
+    copy_file,
+    erase,
+    erased_at,
+    is_erased,
+    removed_if_it_fails,
+)
 from reports.signatures.dsse import (
     RUN_TYPE,
     SHA256,
@@ -23,13 +30,6 @@ from reports.signatures.dsse import (
     Statement,
     write_envelope,
     write_statement,
-)
-from reports.signatures.handing_over import (
-    copy_file,
-    erase,
-    erased_at,
-    is_erased,
-    removed_if_it_fails,
 )
 from tests.reports.signing_keys import fresh
 
@@ -41,7 +41,7 @@ def mode(path: Path) -> int:
 def test_a_file_is_copied_whole_with_the_mode_that_its_reader_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handing_over, "_CHUNK", 3)
+    monkeypatch.setattr(copies, "_CHUNK", 3)
     (tmp_path / "a").write_bytes(b"ten bytes.")
     copy_file(tmp_path, "a", tmp_path / "b", 0o600)
     assert (tmp_path / "b").read_bytes() == b"ten bytes."
@@ -98,7 +98,7 @@ def attested(run: Path, **subjects: str) -> None:
 def test_evidence_is_erased_where_it_is_gone_and_the_record_of_it_is_signed(
     tmp_path: Path,
 ) -> None:
-    record = tmp_path / handing_over.ERASURE
+    record = tmp_path / copies.ERASURE
     assert erased_at(tmp_path) is None
     assert not is_erased(tmp_path)
     record.write_text(json.dumps({"erased": "2026-11-22T12:00:00Z"}))
@@ -124,7 +124,7 @@ def test_evidence_is_erased_where_it_is_gone_and_the_record_of_it_is_signed(
 def signed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[Any]]:
     """A folder in the place of a signed run, and what was signed anew."""
     made: list[Any] = []
-    monkeypatch.setattr(handing_over, "load", lambda _: SimpleNamespace(run="a-run"))
+    monkeypatch.setattr(copies, "load", lambda _: SimpleNamespace(run="a-run"))
     monkeypatch.setattr(signing, "sign", lambda *given, **named: made.append((given, named)))
     run = tmp_path / "run"
     run.mkdir()
@@ -157,7 +157,7 @@ def test_evidence_goes_its_record_says_when_and_why_and_the_auditor_signs(
     # A link is taken away and what it points to is not.
     assert lay is not as_link or (run.parent / "elsewhere" / "kept").is_file()
     assert made == [((run,), {"auditor": key, "authority": authority})]
-    record = json.loads((run / handing_over.ERASURE).read_bytes())
+    record = json.loads((run / copies.ERASURE).read_bytes())
     when = datetime.strptime(record.pop("erased"), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     assert abs(when - before) < timedelta(minutes=1)
     assert record == {
@@ -167,7 +167,7 @@ def test_evidence_goes_its_record_says_when_and_why_and_the_auditor_signs(
 
 def test_a_record_that_is_there_is_not_written_anew(signed_run: tuple[Path, list[Any]]) -> None:
     run, made = signed_run
-    (run / handing_over.ERASURE).write_text('{"erased": "2026-11-22T12:00:00Z"}')
+    (run / copies.ERASURE).write_text('{"erased": "2026-11-22T12:00:00Z"}')
     as_folder(run)
     erase(run, fresh("auditor"), "Again.")
     assert erased_at(run) == "2026-11-22T12:00:00Z"
@@ -183,7 +183,7 @@ def test_evidence_that_cannot_be_deleted_is_named_and_nothing_is_signed(
 
     run, made = signed_run
     as_folder(run)
-    monkeypatch.setattr(handing_over.shutil, "rmtree", refuse)
+    monkeypatch.setattr(copies.shutil, "rmtree", refuse)
     said = r"^evidence: cannot be deleted \(Permission denied\), so .* finish it: dpfedadamw erase "
     with pytest.raises(ReportError, match=said):
         erase(run, fresh("auditor"), "Two years are over.")
@@ -206,7 +206,7 @@ def test_what_cannot_be_deleted_is_named_as_the_evidence_has_it(
 
     run, _ = signed_run
     as_folder(run)
-    monkeypatch.setattr(handing_over.shutil, "rmtree", refuse)
+    monkeypatch.setattr(copies.shutil, "rmtree", refuse)
     with pytest.raises(ReportError, match=rf"^{said}: cannot be deleted "):
         erase(run, fresh("auditor"), "Two years are over.")
 
@@ -221,7 +221,7 @@ def test_nothing_is_erased_where_nobody_signed_what_was_found(
         erase(run, fresh("auditor"), "Two years are over.")
     assert (run / "evidence" / "inner" / "round.npz").is_file()
     assert made == []
-    assert not (run / handing_over.ERASURE).exists()
+    assert not (run / copies.ERASURE).exists()
 
 
 @pytest.mark.parametrize(
@@ -237,17 +237,17 @@ def test_a_copy_has_the_modes_that_its_reader_needs_and_is_closed_until_it_is_wh
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_bytes(name.encode())
     asked, seen = [], []
-    monkeypatch.setattr(handing_over, "files_for", lambda *given: asked.append(given) or names)
+    monkeypatch.setattr(copies, "files_for", lambda *given: asked.append(given) or names)
 
     def notes(source: Path, name: str, place: Path, file_mode: int) -> None:
         seen.append({mode(place.parent), mode(tmp_path / "x" / "y" / ".out.partial")})
         assert not target.exists()
         copy_file(source, name, place, file_mode)
 
-    monkeypatch.setattr(handing_over, "copy_file", notes)
+    monkeypatch.setattr(copies, "copy_file", notes)
     before = os.umask(0)
     try:
-        assert handing_over.copy(run, audience, target) == names
+        assert copies.copy(run, audience, target) == names
     finally:
         os.umask(before)
     assert asked == [(run, audience)]
@@ -258,29 +258,29 @@ def test_a_copy_has_the_modes_that_its_reader_needs_and_is_closed_until_it_is_wh
     }
     assert {mode(target / name) for name in names} == {file}
     assert [path.name for path in target.parent.iterdir()] == ["out"]
-    handing_over.discard(target)
+    copies.discard(target)
     assert not target.exists()
 
 
 def test_a_copy_is_never_written_over_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handing_over, "files_for", lambda *_: ())
+    monkeypatch.setattr(copies, "files_for", lambda *_: ())
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "file").write_bytes(b"mine")
     for name in ("folder", "link", "file"):
         with pytest.raises(SourceError, match=f"{name}: exists and is never overwritten"):
-            handing_over.copy(tmp_path, "archive", tmp_path / name)
+            copies.copy(tmp_path, "archive", tmp_path / name)
     assert (tmp_path / "file").read_bytes() == b"mine"
     with pytest.raises(SourceError, match=r"out: cannot be written \(Not a directory\)"):
-        handing_over.copy(tmp_path, "archive", tmp_path / "file" / "out")
+        copies.copy(tmp_path, "archive", tmp_path / "file" / "out")
 
 
 def test_a_copied_file_is_on_the_disk_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert handing_over._CHUNK == 1_048_576
+    assert copies._CHUNK == 1_048_576
     (tmp_path / "a").write_bytes(b"ten bytes.")
     kept, fsync = [], os.fsync
 

@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from reports import KeyFileError, build_report
-from reports.signatures import bundles, signing
-from reports.signatures.trust import certificates, hardware, signer
+from reports.signatures import bundles, certificates, hardware, keyring, signing
 from reports.signatures.verification import verify
 from tests.reports.signing_keys import fresh
 
@@ -65,7 +64,7 @@ def test_a_token_signs_what_a_file_signs(
 ) -> None:
     run = run_builder(tmp_path / "run", rounds=2, clients=3)
     build_report(run)
-    key = signer.load("auditor", token, "5678")
+    key = keyring.load_signing_key("auditor", token, "5678")
     trainer = fresh("trainer")
     signing.sign(run, trainer, key)
     result = verify(run)
@@ -76,7 +75,7 @@ def test_a_token_signs_what_a_file_signs(
 
 
 def test_the_key_never_leaves_its_token(token: str) -> None:
-    private = signer.load("auditor", token, "5678").private
+    private = keyring.load_signing_key("auditor", token, "5678").private
     with pytest.raises(KeyFileError, match="cannot leave"):
         private.private_bytes(
             serialization.Encoding.PEM,
@@ -107,15 +106,15 @@ def test_what_is_wrong_with_a_token_is_one_line(
     token: str, address: str, pin: str, message: str
 ) -> None:
     with pytest.raises(KeyFileError, match=message) as caught:
-        signer.load("auditor", address.format(token=token, module=MODULE), pin)
+        keyring.load_signing_key("auditor", address.format(token=token, module=MODULE), pin)
     assert "\n" not in str(caught.value)
     assert pin not in str(caught.value)
 
 
 def test_a_wrong_or_missing_pin_is_one_line(token: str) -> None:
     # In a process of its own, because this one has unlocked the token.
-    loading = "from reports.signatures.trust import signer; signer.load('auditor', *sys.argv[1:])"
-    script = f"import sys; {loading}"
+    loading = "keyring.load_signing_key('auditor', *sys.argv[1:])"
+    script = f"import sys; from reports.signatures import keyring; {loading}"
     for pin, message in (("0000", "auditor: pin incorrect"), ("", "PIN was given")):
         command = [sys.executable, "-c", script, token, *([pin] if pin else [])]
         done = subprocess.run(command, capture_output=True, timeout=60)
@@ -125,14 +124,17 @@ def test_a_wrong_or_missing_pin_is_one_line(token: str) -> None:
 
 
 def test_two_keys_of_one_token_can_be_used_at_once(token: str) -> None:
-    first, second = signer.load("trainer", token, "5678"), signer.load("auditor", token, "5678")
+    first, second = (
+        keyring.load_signing_key("trainer", token, "5678"),
+        keyring.load_signing_key("auditor", token, "5678"),
+    )
     for key in (first, second):
         signature = key.private.sign(b"content", ec.ECDSA(hashes.SHA256()))
         key.public.verify(signature, b"content", ec.ECDSA(hashes.SHA256()))
 
 
 def test_the_models_bundle_needs_a_key_in_a_file(token: str, tmp_path: Path) -> None:
-    key = signer.load("trainer", token, "5678")
+    key = keyring.load_signing_key("trainer", token, "5678")
     with pytest.raises(KeyFileError, match="needs a key in a file"):
         bundles.sign_model(tmp_path, key, None)
 
@@ -155,7 +157,7 @@ def test_an_address_that_is_none_is_refused(address: str, message: str) -> None:
 def test_without_the_library_hardware_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pkcs11", None)
     with pytest.raises(KeyFileError, match=r"pip install 'dpfedadamw\[pkcs11\]'"):
-        signer.load("auditor", ADDRESS, None)
+        keyring.load_signing_key("auditor", ADDRESS, None)
 
 
 # Without a token.

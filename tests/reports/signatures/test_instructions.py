@@ -22,11 +22,10 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 from reports import build_report
 from reports.errors import SourceError
-from reports.signatures import instructions, keys, pades, signing
+from reports.signatures import keyring, keys, pades, signing
 from reports.signatures.dsse import Envelope, parse_envelope, seal, write_envelope
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import fingerprint
-from reports.signatures.trust import signer
-from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import verify
 from tests.reports import earlier_names, stranger
 from tests.reports.signing_keys import create, fresh
@@ -56,7 +55,7 @@ class Case:
 def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Case:
     folder = tmp_path_factory.mktemp("instructions")
     trainer, auditor = (
-        signer.load(role, create(role, folder / "keys").private) for role in keys.ROLES
+        keyring.load_signing_key(role, create(role, folder / "keys").private) for role in keys.ROLES
     )
     run = run_builder(folder / "run", rounds=2, clients=3)
     other = run_builder(folder / "other", rounds=2, clients=3, identifier="ffffffff")
@@ -451,15 +450,15 @@ def test_each_page_names_run_kind_and_keys_and_leaves_no_place_open() -> None:
         ec.generate_private_key(ec.SECP256R1()).public_key() for _ in ("trainer", "auditor")
     )
     for public, kind in ((False, "run"), (True, "public")):
-        page = instructions.write("a-run", trainer, auditor, public)
+        page = signing.verify_page("a-run", trainer, auditor, public)
         assert re.findall(r"@[A-Z]+@", page) == []
         assert f"kind='{kind}'" in page
         assert "run='a-run'" in page
         assert ("the public files of run" in page.splitlines()[0]) is public
         for key, file in ((trainer, "trainer.pub"), (auditor, "auditor.pub")):
             assert f"| {file} | `{fingerprint(key)}` |" in page
-        same = instructions.write("a-run", trainer, trainer, public)
-        assert (instructions._SAME_KEY in page, instructions._SAME_KEY in same) == (False, True)
+        same = signing.verify_page("a-run", trainer, trainer, public)
+        assert (signing._SAME_KEY in page, signing._SAME_KEY in same) == (False, True)
     for name in ("a run", "run'", "", "$(x)"):
         with pytest.raises(SourceError, match="is not accepted"):
-            instructions.write(name, trainer, auditor)
+            signing.verify_page(name, trainer, auditor)

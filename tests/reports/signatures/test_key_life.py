@@ -18,20 +18,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import reports
 from reports import KeyFileError, build_report
 from reports.errors import EnvelopeError, TimestampError
-from reports.signatures import bundles, keys, signing
+from reports.signatures import bundles, certificates, inspection, keyring, keys, signing, statements
 from reports.signatures.dsse import parse_envelope
 from reports.signatures.keys import fingerprint, load_public
-from reports.signatures.trust import (
-    certificates,
-    inspection,
-    keyring,
-    revocations,
-    signer,
-    statements,
-)
-from reports.signatures.trust.statements import Sealed
-from reports.signatures.trust.timestamps import Authority
-from reports.signatures.verification import VerificationResult, remembered, verify
+from reports.signatures.statements import Sealed
+from reports.signatures.timestamps import Authority
+from reports.signatures.verification import VerificationResult, results, verify
 from tests.authority import NOW, LocalAuthority
 from tests.reports.signatures.test_pades import chain_of
 from tests.reports.signing_keys import create, fresh
@@ -61,7 +53,7 @@ class Case:
 
     def sign(self, authority: Authority | None = None) -> None:
         newest = {role: keyring.current(role, self.keys) for role in keys.ROLES}
-        loaded = {role: signer.load(role, newest[role].private) for role in keys.ROLES}
+        loaded = {role: keyring.load_signing_key(role, newest[role].private) for role in keys.ROLES}
         signing.sign(self.run, loaded["trainer"], loaded["auditor"], authority)
 
 
@@ -142,7 +134,7 @@ def test_an_existing_key_and_its_chain_can_be_brought_along(tmp_path: Path) -> N
     (tmp_path / "chain.pem").write_bytes(certificates.chain_pem(chain))
     made = keyring.bring("auditor", tmp_path / "k", own, tmp_path / "chain.pem", "word")
     assert b"ENCRYPTED" in made.private.read_bytes()
-    loaded = signer.load("auditor", made.private, "word")
+    loaded = keyring.load_signing_key("auditor", made.private, "word")
     assert loaded.chain == chain
     assert loaded.fingerprint == fingerprint(private.public_key())
 
@@ -187,8 +179,8 @@ def test_a_rotation_of_before_is_followed_once_the_new_key_signs_again(case: Cas
     case.sign()
     assert verify(case.run, case.public("trainer"), case.public("auditor")).is_intact
     # As earlier versions signed: nothing of the run shows that the new key's holder agrees.
-    loaded = signer.load("auditor", keyring.current("auditor", case.keys).private)
-    trainer = signer.load("trainer", case.keys / "trainer.key")
+    loaded = keyring.load_signing_key("auditor", keyring.current("auditor", case.keys).private)
+    trainer = keyring.load_signing_key("trainer", case.keys / "trainer.key")
     signing.sign(case.run, trainer, replace(loaded, rotations=(before,)))
     result = verify(case.run, case.public("trainer"), case.public("auditor"))
     assert "auditor.pub" in named(result)
@@ -232,7 +224,7 @@ def test_a_thief_of_a_revoked_key_does_not_reach_what_is_remembered_of_its_succe
     own.write_bytes(keys.public_pem(thief.public))
     given = {"revocations": [listed], "memory": memory}
     assert verify(copy, case.public("trainer"), own, **given).ok
-    seen = remembered.read(memory).states
+    seen = results.read_memory(memory).states
     known = {key for run in seen.values() for key in run["attestation.json"]}
     assert known == {thief.fingerprint}
     assert verify(case.run, case.public("trainer"), case.public("auditor-2"), **given).ok
@@ -289,7 +281,7 @@ def test_the_callers_own_list_counts_without_being_named(
 
 def test_a_revoked_trainer_takes_the_models_own_signature_along(case: Case) -> None:
     pytest.importorskip("model_signing")
-    loaded = [signer.load(role, case.keys / f"{role}.key") for role in keys.ROLES]
+    loaded = [keyring.load_signing_key(role, case.keys / f"{role}.key") for role in keys.ROLES]
     bundle = bundles.sign_model(case.run, loaded[0], None)
     signing.sign(case.run, *loaded, bundle=bundle)
     path, _ = keyring.revoke("trainer", case.keys, None, "key-compromise")
@@ -349,7 +341,7 @@ def test_a_rotation_that_was_timestamped_before_still_leads_on(
 def test_a_revoked_key_signs_no_more_and_vouches_for_none(case: Case) -> None:
     keyring.revoke("auditor", case.keys, None, "key-compromise")
     with pytest.raises(KeyFileError, match=r"is revoked since .* signs no more"):
-        signer.load("auditor", case.keys / "auditor.key")
+        keyring.load_signing_key("auditor", case.keys / "auditor.key")
     with pytest.raises(KeyFileError, match="cannot vouch"):
         keyring.rotate("auditor", case.keys)
     fresh = keyring.new("auditor", case.keys)
@@ -364,7 +356,7 @@ def test_a_revocation_is_made_once_and_may_only_move_back(case: Case) -> None:
     with pytest.raises(KeyFileError, match="revoked already"):
         keyring.revoke("trainer", case.keys, None, "unspecified")
     path, _ = keyring.revoke("trainer", case.keys, None, "key-compromise", NOW - 9 * DAY)
-    assert revocations.read_lists([path])[first.key].since == NOW - 9 * DAY
+    assert statements.read_lists([path])[first.key].since == NOW - 9 * DAY
     with pytest.raises(KeyFileError, match="in the future"):
         keyring.revoke("auditor", case.keys, None, "unspecified", NOW + 2 * DAY)
     with pytest.raises(KeyFileError, match="must be one of"):
@@ -395,7 +387,7 @@ def test_a_changed_list_is_the_callers_error(case: Case) -> None:
         changed[position] ^= 1 + position % 31
         path.write_bytes(bytes(changed))
         with pytest.raises((EnvelopeError, KeyFileError)) as caught:
-            revocations.read_lists([path])
+            statements.read_lists([path])
         assert "\n" not in str(caught.value)
     with pytest.raises(KeyFileError, match="missing"):
         verify(case.run, revocations=[case.keys / "none.json"])
@@ -436,8 +428,8 @@ def test_what_was_signed_before_the_certificate_expired_holds_under_a_trusted_ti
     authority.moment = NOW - 5 * DAY
     private = keys.load_private(case.keys / "auditor.key")
     early = certificates.self_signed(private, "auditor", days=4, start=NOW - 6 * DAY)
-    key = signer.SigningKey("auditor", private, (early,))
-    trainer = signer.load("trainer", case.keys / "trainer.key")
+    key = keyring.SigningKey("auditor", private, (early,))
+    trainer = keyring.load_signing_key("trainer", case.keys / "trainer.key")
     with authority.serve() as url:
         signing.sign(case.run, trainer, key, Authority(url))
     assert verify(case.run, tsa_roots=[authority.root]).is_intact
@@ -447,8 +439,8 @@ def test_what_was_signed_before_the_certificate_expired_holds_under_a_trusted_ti
 
 def test_who_issued_the_certificate_is_said_and_left_to_the_reader(case: Case) -> None:
     private = keys.load_private(case.keys / "auditor.key")
-    key = signer.SigningKey("auditor", private, chain_of(private))
-    signing.sign(case.run, signer.load("trainer", case.keys / "trainer.key"), key)
+    key = keyring.SigningKey("auditor", private, chain_of(private))
+    signing.sign(case.run, keyring.load_signing_key("trainer", case.keys / "trainer.key"), key)
     result = verify(case.run)
     assert result.is_intact
     assert any("for Auditors Ltd, issued by Authority." in text for text in result.statements)
@@ -457,8 +449,8 @@ def test_who_issued_the_certificate_is_said_and_left_to_the_reader(case: Case) -
 def test_an_envelope_has_no_certificate_to_expire(case: Case) -> None:
     private = keys.load_private(case.keys / "auditor.key")
     early = certificates.self_signed(private, "auditor", days=1, start=NOW - 6 * DAY)
-    trainer = signer.load("trainer", case.keys / "trainer.key")
-    signing.sign(case.run, trainer, signer.SigningKey("auditor", private, (early,)))
+    trainer = keyring.load_signing_key("trainer", case.keys / "trainer.key")
+    signing.sign(case.run, trainer, keyring.SigningKey("auditor", private, (early,)))
     assert named(verify(case.run)) == {"report.pdf"}
 
 
@@ -516,7 +508,7 @@ def test_an_empty_key_file_is_no_key_and_a_fresh_one_is_made_beside_it(
     if halves:
         lost = keyring.current("trainer", tmp_path)
         with pytest.raises(KeyFileError, match=r"is empty, so it holds no key; .* keys new"):
-            signer.load("trainer", lost.private)
+            keyring.load_signing_key("trainer", lost.private)
         with pytest.raises(KeyFileError, match=r"is empty, so it holds no key; .* keys new"):
             keyring.rotate("trainer", tmp_path)
     else:
@@ -525,7 +517,7 @@ def test_an_empty_key_file_is_no_key_and_a_fresh_one_is_made_beside_it(
     assert made.private.name == "trainer-2.key"
     assert empty.read_bytes() == b""
     assert keyring.current("trainer", tmp_path).private == made.private
-    assert signer.load("trainer", made.private).fingerprint == made.fingerprint
+    assert keyring.load_signing_key("trainer", made.private).fingerprint == made.fingerprint
     assert [entry.name for entry in inspection.inspect(tmp_path)][-1] == "trainer-2"
 
 
@@ -543,7 +535,7 @@ def test_a_key_of_the_future_blames_the_clock_and_not_the_key(case: Case) -> Non
     tomorrow = certificates.now() + DAY
     dated(case.keys, "trainer", 30, tomorrow)
     with pytest.raises(KeyFileError, match=r"clock says .*; set the clock right") as caught:
-        signer.load("trainer", case.keys / "trainer.key")
+        keyring.load_signing_key("trainer", case.keys / "trainer.key")
     assert "rotate" not in str(caught.value)
 
 
@@ -566,7 +558,7 @@ def test_roles_reasons_and_times_that_there_are_not_are_refused(case: Case) -> N
     later = certificates.now() + DAY
     with pytest.raises(KeyFileError, match="lies in the future"):
         keyring.revoke("trainer", case.keys, None, statements.REASONS[0], later)
-    assert not revocations.list_path(case.keys, "trainer").exists()
+    assert not statements.list_path(case.keys, "trainer").exists()
 
 
 def test_without_a_key_there_is_none_to_replace_or_to_revoke(tmp_path: Path) -> None:
@@ -607,7 +599,7 @@ def test_an_older_key_that_nobody_followed_revokes_itself(case: Case) -> None:
     keyring.new("trainer", case.keys)
     newest = keyring.current("trainer", case.keys)
     assert newest.number == 2
-    before = revocations.own_revocations(case.keys)[fingerprint(old)].since
+    before = statements.own_revocations(case.keys)[fingerprint(old)].since
     _, entry = keyring.revoke("trainer", case.keys, old, reason, before - DAY)
     assert entry.issuer == entry.key == fingerprint(old)
     assert entry.since == before - DAY

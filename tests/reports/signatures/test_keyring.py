@@ -11,11 +11,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError
-from reports.signatures import keys
+from reports.signatures import certificates, keyring, keys, statements
+from reports.signatures.keyring import Generation
 from reports.signatures.keys import KeyFiles, fingerprint, load_private, load_public
-from reports.signatures.trust import certificates, keyring, revocations, statements
-from reports.signatures.trust.keyring import Generation
-from reports.signatures.trust.statements import Sealed
+from reports.signatures.statements import Sealed
 
 NOON = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 SECOND, DAY = datetime.timedelta(seconds=1), datetime.timedelta(days=1)
@@ -290,10 +289,10 @@ def test_a_key_is_revoked_from_now_or_before_and_no_later(tmp_path: Path) -> Non
         with pytest.raises(KeyFileError, match="is revoked already, since 2026-11-22T12:00:00Z"):
             keyring.revoke("trainer", tmp_path, None, "superseded", since, "word")
     keyring.revoke("trainer", tmp_path, None, "key-compromise", NOON - SECOND, "word")
-    assert [one.since for one in map(read, revocations.read_entries(path))] == [
+    assert [one.since for one in map(read, statements.read_entries(path))] == [
         NOON, NOON - SECOND,
     ]  # fmt: skip
-    known = revocations.own_revocations(tmp_path)
+    known = statements.own_revocations(tmp_path)
     assert {key: one.since for key, one in known.items()} == {name: NOON - SECOND}
 
 
@@ -315,7 +314,7 @@ def test_the_present_key_revokes_itself_and_those_that_it_followed_from(
     revoked = made[number]
     path, entry = keyring.revoke("trainer", tmp_path, public_of(revoked), "superseded")
     assert (entry.key, entry.issuer) == (revoked.fingerprint, made[2].fingerprint)
-    (sealed,) = revocations.read_entries(path)
+    (sealed,) = statements.read_entries(path)
     assert read(sealed) == entry
     present = Generation("trainer", 3, tmp_path)
     _, key, chain = keyring._who_may_revoke(present, public_of(revoked), None)

@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 )
 
 from reports import KeyFileError, ReportError
-from reports.signatures import keys
-from reports.signatures.trust import certificates
+from reports.signatures import certificates, keys
 from tests.reports.signing_keys import create
 
 

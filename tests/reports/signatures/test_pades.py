@@ -28,11 +28,10 @@ from pyhanko.sign.validation.status import SignatureCoverageLevel
 
 from reports import build_report
 from reports.errors import KeyFileError, PdfSignatureError
-from reports.signatures import pades, persons
+from reports.signatures import certificates, pades, persons
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import fingerprint
-from reports.signatures.trust import certificates
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.timestamps import to_asn1
+from reports.signatures.timestamps import to_asn1
 from tests.reports.signing_keys import fresh
 
 NAME = "report.pdf"

@@ -29,9 +29,8 @@ from pyhanko.sign.validation.status import SignatureCoverageLevel
 from reports import build_report
 from reports.errors import PdfSignatureError
 from reports.render import sign_off
-from reports.signatures import pades, persons
-from reports.signatures.trust import certificates, timestamps
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures import certificates, pades, persons, timestamps
+from reports.signatures.keyring import SigningKey
 from reports.signatures.verification import Outcome, VerificationResult
 from tests.authority import LocalAuthority
 from tests.reports.signatures import shadow_attacks

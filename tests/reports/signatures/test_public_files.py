@@ -15,8 +15,8 @@ import pytest
 import reports
 from reports import EnvelopeError, SourceError, build_report
 from reports.files import Snapshot
-from reports.signatures import audiences, keys, signing
-from reports.signatures.audiences import files_for
+from reports.signatures import copies, keyring, keys, signing
+from reports.signatures.copies import files_for
 from reports.signatures.dsse import (
     PUBLIC_TYPE,
     Statement,
@@ -25,9 +25,8 @@ from reports.signatures.dsse import (
     seal,
     write_statement,
 )
-from reports.signatures.trust import signer
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.verification import Outcome, VerificationResult, public, verify
+from reports.signatures.keyring import SigningKey
+from reports.signatures.verification import Outcome, VerificationResult, contents, verify
 from reports.signatures.verification.results import Found
 from tests.reports import stranger
 from tests.reports.signing_keys import create, fresh
@@ -54,7 +53,7 @@ class Handed:
         return verify(self.folder, self.keys / "trainer.pub", self.keys / "auditor.pub", **options)
 
 
-def hand_out(run: Path, audience: audiences.Audience, folder: Path) -> Path:
+def hand_out(run: Path, audience: copies.Audience, folder: Path) -> Path:
     """Copy what an audience may hold."""
     for name in files_for(run, audience):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +68,7 @@ def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPath
     for audience in ("internal", "public"):
         build_report(run, audience)
     trainer, auditor = (
-        signer.load(role, create(role, folder / "keys").private) for role in keys.ROLES
+        keyring.load_signing_key(role, create(role, folder / "keys").private) for role in keys.ROLES
     )
     signing.sign(run, trainer, auditor)
     return Handed(
@@ -336,7 +335,7 @@ def test_an_audience_that_cannot_be_given_what_it_needs_is_told_why(
 
 
 def test_files_are_named_in_order_and_each_once(handed: Handed) -> None:
-    for audience in audiences.AUDIENCES:
+    for audience in copies.AUDIENCES:
         names = files_for(handed.run, audience)
         assert list(names) == sorted(set(names))
 
@@ -367,20 +366,20 @@ def test_the_public_report_promises_what_is_claimed_in_its_view(
     }
     (tmp_path / "report-public.json").write_text(json.dumps({"guarantee": guarantee}))
     found = Found()
-    public._check_claim(Snapshot(tmp_path), claims, found)
+    contents._check_claim(Snapshot(tmp_path), claims, found)
     said = "report-public.json: states another guarantee than attestation-public.json"
     assert [str(problem) for problem in found.problems] == ([] if holds else [said])
 
 
 def test_public_files_are_alone_where_nothing_restricted_lies_beside_them(tmp_path: Path) -> None:
-    assert not public.is_public_alone(Snapshot(tmp_path))
+    assert not contents.is_public_alone(Snapshot(tmp_path))
     (tmp_path / ENVELOPE).write_bytes(b"")
     (tmp_path / "model.json").write_bytes(b"")
-    assert public.is_public_alone(Snapshot(tmp_path))
+    assert contents.is_public_alone(Snapshot(tmp_path))
     for name in ("attestation.json", "training.attestation.json", "ledger.jsonl", "audit.json",
                  "evidence"):  # fmt: skip
         (tmp_path / name).write_bytes(b"")
-        assert not public.is_public_alone(Snapshot(tmp_path))
+        assert not contents.is_public_alone(Snapshot(tmp_path))
         (tmp_path / name).unlink()
 
 
@@ -388,7 +387,7 @@ def test_the_statement_is_what_the_public_report_is_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(public.contents, "check_reports", lambda *given: asked.append(given))
+    monkeypatch.setattr(contents.contents, "check_reports", lambda *given: asked.append(given))
     names = ("model.safetensors", "report-public.json", "report-public.pdf", "report-public.html")
     claims = {"unit": "client", "views": [{"key": "server", "epsilon": 2.0, "delta": 1e-5}]}
     said = Statement(
@@ -399,9 +398,9 @@ def test_the_statement_is_what_the_public_report_is_about(
     guarantee = {"unit": "client", "view": "server", "epsilon": 2.0, "delta": 1e-5}
     (tmp_path / "report-public.json").write_text(json.dumps({"guarantee": guarantee}))
     files, found = Snapshot(tmp_path), Found()
-    assert public.check_contents(files, said, found) == "a-run"
+    assert contents.check_contents(files, said, found) == "a-run"
     hashes = {"model.safetensors": "model.safetensors"}
-    about = public.About("a-run", "PASS", hashes, complete=False)
+    about = contents.About("a-run", "PASS", hashes, complete=False)
     assert asked == [(files, about, found, ("report-public",))]
     assert found.problems == []
     assert found.statements == [
@@ -411,5 +410,5 @@ def test_the_statement_is_what_the_public_report_is_about(
     ]
     (tmp_path / "report-public.json").write_bytes(b"{}")
     found = Found()
-    public.check_contents(Snapshot(tmp_path), said, found)
+    contents.check_contents(Snapshot(tmp_path), said, found)
     assert [problem.file for problem in found.problems] == ["report-public.json"]

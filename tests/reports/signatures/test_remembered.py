@@ -12,17 +12,19 @@ import pytest
 
 from reports.errors import KeyFileError
 from reports.signatures.inventory import Problem
-from reports.signatures.verification import remembered
-from reports.signatures.verification.remembered import (
-    FILE,
+from reports.signatures.verification import results
+from reports.signatures.verification.results import (
+    MEMORY_FILE,
+    Found,
     Memory,
+    Outcome,
     Present,
     Seen,
-    read,
+    Signer,
+    read_memory,
     refuse_earlier,
     remember,
 )
-from reports.signatures.verification.results import Found, Outcome, Signer
 
 ONE, TWO = "1" * 64, "2" * 64
 NAME = "attestation.json"
@@ -77,15 +79,15 @@ def test_every_attestation_is_compared_also_behind_one_that_is_away() -> None:
 
 def test_what_was_seen_is_kept_for_its_owner_beside_what_was_seen_before(tmp_path: Path) -> None:
     path = tmp_path / "config" / "keys" / "verified.json"
-    assert read(path) == Memory()
+    assert read_memory(path) == Memory()
     found = Found()
     remember("b", present(1), path, found)
-    assert read(path) == Memory({"b": {NAME: {MINE: Seen(1, ONE)}}})
+    assert read_memory(path) == Memory({"b": {NAME: {MINE: Seen(1, ONE)}}})
     remember("a", present(7, TWO), path, found)
     remember("b", present(2, TWO, name="public.json"), path, found)
     remember("b", present(3, TWO), path, found)
     remember("b", present(9, ONE, THEIRS), path, found)
-    assert read(path).states == {
+    assert read_memory(path).states == {
         "a": {NAME: {MINE: Seen(7, TWO)}},
         "b": {
             NAME: {MINE: Seen(3, TWO), THEIRS: Seen(9, ONE)},
@@ -102,11 +104,11 @@ def test_memory_goes_with_a_key_to_its_successor_and_back(tmp_path: Path) -> Non
     path, found = tmp_path / "verified.json", Found()
     remember("r", present(5), path, found)
     # The successor signed number 6; what the old key signed before is earlier.
-    refuse_earlier(read(path), "r", present(6, TWO, MINE, LATER), path, found)
+    refuse_earlier(read_memory(path), "r", present(6, TWO, MINE, LATER), path, found)
     remember("r", present(6, TWO, MINE, LATER), path, found)
     assert (found.problems, found.statements) == ([], [])
-    refuse_earlier(read(path), "r", present(5), path, found)
-    refuse_earlier(read(path), "r", present(4, ONE, MINE, LATER), path, found)
+    refuse_earlier(read_memory(path), "r", present(5), path, found)
+    refuse_earlier(read_memory(path), "r", present(4, ONE, MINE, LATER), path, found)
     assert [problem.reason[:11] for problem in found.problems] == ["is number 5", "is number 4"]
 
 
@@ -117,7 +119,7 @@ def test_what_is_known_already_is_not_written_again(tmp_path: Path) -> None:
     remember("r", present(2), path, Found())
     remember("r", present(1), path, Found())
     assert path.stat().st_ino == before
-    assert read(path).states["r"][NAME] == {MINE: Seen(2, ONE)}
+    assert read_memory(path).states["r"][NAME] == {MINE: Seen(2, ONE)}
 
 
 def test_a_memory_that_cannot_be_written_is_said_and_is_no_problem(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_a_full_memory_forgets_nothing_and_says_that_it_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else many runs of a stranger could push out the one that matters."""
-    monkeypatch.setattr(remembered, "_MOST_STATES", 3)
+    monkeypatch.setattr(results, "_MOST_STATES", 3)
     path, found = tmp_path / "verified.json", Found()
     for number in range(3):
         remember(f"run-{number}", present(1), path, found)
@@ -143,14 +145,14 @@ def test_a_full_memory_forgets_nothing_and_says_that_it_is_full(
     assert path.read_bytes() == whole
     assert "has no room for more than 3 states" in found.statements[0]
     remember("run-0", present(2), path, found)
-    assert read(path).states["run-0"][NAME][MINE].sequence == 2
+    assert read_memory(path).states["run-0"][NAME][MINE].sequence == 2
 
 
 def test_two_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "verified.json"
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: remember(f"r{n}", present(n + 1), path, Found()), range(40)))
-    assert len(read(path).states) == 40
+    assert len(read_memory(path).states) == 40
 
 
 def test_what_was_kept_without_keys_is_told_and_refuses_nothing(tmp_path: Path) -> None:
@@ -158,17 +160,17 @@ def test_what_was_kept_without_keys_is_told_and_refuses_nothing(tmp_path: Path) 
     path = tmp_path / "verified.json"
     entry = {"sequence": 5, "sha256": ONE}
     path.write_text(json.dumps({"format": 1, "runs": {"r": {NAME: entry}, "s": {NAME: entry}}}))
-    known, found = read(path), Found()
+    known, found = read_memory(path), Found()
     assert known == Memory({}, {run: {NAME: Seen(5, ONE)} for run in "rs"})
     refuse_earlier(known, "r", present(4), path, found)
     assert found.problems == []
     assert "number 5 of this run was verified here before, by a version that" in found.statements[0]
     remember("r", present(4), path, found)
-    assert read(path) == Memory({"r": {NAME: {MINE: Seen(4, ONE)}}}, known.without_keys)
+    assert read_memory(path) == Memory({"r": {NAME: {MINE: Seen(4, ONE)}}}, known.without_keys)
     # Once the same number or a higher one was verified, there is nothing to warn of.
     remember("r", present(5), path, found)
-    assert read(path).without_keys == {"s": {NAME: Seen(5, ONE)}}
-    refuse_earlier(read(path), "r", present(5), path, found)
+    assert read_memory(path).without_keys == {"s": {NAME: Seen(5, ONE)}}
+    refuse_earlier(read_memory(path), "r", present(5), path, found)
     assert len(found.statements) == 1
 
 
@@ -192,14 +194,14 @@ def test_a_memory_that_was_damaged_is_not_believed(tmp_path: Path, entry: Any) -
     ):
         path.write_text(json.dumps(document))
         with pytest.raises(KeyFileError, match=r"verified\.json: is damaged; move it away"):
-            read(path)
+            read_memory(path)
 
 
 def test_a_memory_that_is_no_json_is_named_with_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "verified.json"
     path.write_text("{")
     with pytest.raises(KeyFileError, match=f"^{tmp_path}/verified.json.*; move it away"):
-        read(path)
+        read_memory(path)
 
 
 # What a check comes to.
@@ -245,7 +247,7 @@ def test_a_problem_and_a_statement_are_noted_once_and_a_file_named_once() -> Non
 
 
 def test_the_memory_is_laid_out_for_people_to_read(tmp_path: Path) -> None:
-    path = tmp_path / FILE
+    path = tmp_path / MEMORY_FILE
     assert path.name == "verified.json"
     both = present(3, TWO, name="z.json") | present(2, ONE, MINE, LATER, name="a.json")
     remember("a", both, path, Found())

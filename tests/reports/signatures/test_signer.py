@@ -10,17 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import KeyFileError, SourceError
+from reports.signatures import certificates, hardware, inspection, keyring, statements
 from reports.signatures.keys import KeyFiles
-from reports.signatures.trust import (
-    certificates,
-    hardware,
-    inspection,
-    keyring,
-    revocations,
-    signer,
-    statements,
-)
-from reports.signatures.trust.statements import Revocation, Sealed
+from reports.signatures.statements import Revocation, Sealed
 from tests.reports.signing_keys import create
 
 NOON = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
@@ -35,17 +27,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def dated(made: KeyFiles, start: datetime.datetime, days: int) -> None:
     """Give a key a certificate of other dates."""
-    private = signer.load_private(made.private)
+    private = keyring.load_private(made.private)
     chain = (certificates.self_signed(private, "trainer", days, start),)
     made.private.with_suffix(".crt").write_bytes(certificates.chain_pem(chain))
 
 
 def test_a_key_in_a_file_brings_its_certificate_and_its_rotations(tmp_path: Path) -> None:
-    assert signer.HARDWARE_SCHEME == "pkcs11:"
-    assert (signer.CERTIFICATE_SUFFIX, signer.ROTATIONS_SUFFIX) == (".crt", ".rotations.json")
+    assert keyring.HARDWARE_SCHEME == "pkcs11:"
+    assert (keyring.CERTIFICATE_SUFFIX, keyring.ROTATIONS_SUFFIX) == (".crt", ".rotations.json")
     keyring.new("trainer", tmp_path)
     made = keyring.rotate("trainer", tmp_path)
-    key = signer.load("trainer", str(made.private))
+    key = keyring.load_signing_key("trainer", str(made.private))
     assert (key.role, key.fingerprint, key.location) == (
         "trainer", made.fingerprint, made.private,
     )  # fmt: skip
@@ -56,14 +48,14 @@ def test_a_key_in_a_file_brings_its_certificate_and_its_rotations(tmp_path: Path
 
 def test_a_key_without_a_certificate_signs_one_for_itself(tmp_path: Path) -> None:
     made = create("auditor", tmp_path)
-    key = signer.load("auditor", made.private)
+    key = keyring.load_signing_key("auditor", made.private)
     (certificate,) = key.chain
     assert certificates.common_name(certificate) == "dpfedadamw auditor"
     assert certificate.not_valid_before_utc == NOON
     assert key.rotations == ()
     (tmp_path / "auditor.crt").symlink_to(tmp_path / "none")
     with pytest.raises((KeyFileError, SourceError)):
-        signer.load("auditor", made.private)
+        keyring.load_signing_key("auditor", made.private)
 
 
 def test_a_certificate_of_another_key_is_refused(tmp_path: Path) -> None:
@@ -71,7 +63,7 @@ def test_a_certificate_of_another_key_is_refused(tmp_path: Path) -> None:
     other = certificates.self_signed(ec.generate_private_key(ec.SECP256R1()), "auditor")
     (tmp_path / "auditor.crt").write_bytes(certificates.chain_pem((other,)))
     with pytest.raises(KeyFileError, match=r"auditor\.crt: its first certificate is not for"):
-        signer.load("auditor", made.private)
+        keyring.load_signing_key("auditor", made.private)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +88,10 @@ def test_a_certificate_signs_from_its_first_moment_to_its_last(
     made = keyring.new("trainer", tmp_path)
     dated(made, start, 30)
     if said is None:
-        signer.load("trainer", made.private)
+        keyring.load_signing_key("trainer", made.private)
     else:
         with pytest.raises(KeyFileError) as caught:
-            signer.load("trainer", made.private)
+            keyring.load_signing_key("trainer", made.private)
         name = "the certificate of dpfedadamw trainer"
         assert str(caught.value) == f"{made.private}: {name} {said}"
 
@@ -108,7 +100,7 @@ def test_a_revoked_key_signs_no_more(tmp_path: Path) -> None:
     made = keyring.new("trainer", tmp_path)
     keyring.revoke("trainer", tmp_path, None, "superseded")
     with pytest.raises(KeyFileError, match=r"revoked since 2026-11-22 \(superseded\) and signs no"):
-        signer.load("trainer", made.private)
+        keyring.load_signing_key("trainer", made.private)
 
 
 def test_a_key_in_hardware_is_opened_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +113,7 @@ def test_a_key_in_hardware_is_opened_by_its_address(monkeypatch: pytest.MonkeyPa
             "open_key",
             lambda *given, chain=chain: asked.append(given) or (private, chain),
         )
-        key = signer.load("auditor", "pkcs11:token=a;object=b", "1234")
+        key = keyring.load_signing_key("auditor", "pkcs11:token=a;object=b", "1234")
         (certificate,) = key.chain
         name = "dpfedadamw clinic" if chain else "dpfedadamw auditor"
         assert certificates.common_name(certificate) == name
@@ -130,7 +122,7 @@ def test_a_key_in_hardware_is_opened_by_its_address(monkeypatch: pytest.MonkeyPa
     late = certificates.self_signed(private, "clinic", 1, NOON - 9 * DAY)
     monkeypatch.setattr(hardware, "open_key", lambda *_: (private, (late,)))
     with pytest.raises(KeyFileError, match="expired on 2026-11-14; make a successor"):
-        signer.load("auditor", "pkcs11:token=a;object=b")
+        keyring.load_signing_key("auditor", "pkcs11:token=a;object=b")
 
 
 # What a key folder tells of itself.
@@ -236,7 +228,7 @@ def test_a_list_of_four_megabytes_is_read_and_none_that_is_larger(tmp_path: Path
     for size, said in ((4_000_000, None), (4_000_001, "larger than the accepted 4000000 bytes")):
         path.write_bytes(b" " * size)
         with pytest.raises(Exception, match=said) as caught:
-            revocations.read_entries(path)
+            statements.read_entries(path)
         assert ("larger" in str(caught.value)) == bool(said)
     assert str(caught.value) == f"{path}: larger than the accepted 4000000 bytes"
 
@@ -249,14 +241,14 @@ def test_of_several_dates_the_earliest_counts_and_every_key_does(tmp_path: Path)
         entry = Revocation("trainer", name, since, "superseded", name)
         made = statements.write_revocation(entry, key.public_key(), key, (), NOON)
         entries.append(Sealed(made))
-    path = revocations.list_path(tmp_path, "auditor")
+    path = statements.list_path(tmp_path, "auditor")
     assert path == tmp_path / "auditor.revocations.json"
     path.write_bytes(statements.write_bundle("revocations", tuple(entries)))
-    found = revocations.read_lists([path])
+    found = statements.read_lists([path])
     assert {key: entry.since for key, entry in found.items()} == {
         certificates.fingerprint(key.public_key()): NOON - DAY for key in (one, two)
     }
-    assert revocations.own_revocations(tmp_path) == found
+    assert statements.own_revocations(tmp_path) == found
 
 
 def test_of_two_reasons_from_one_date_on_the_first_that_was_given_counts(tmp_path: Path) -> None:
@@ -269,4 +261,4 @@ def test_of_two_reasons_from_one_date_on_the_first_that_was_given_counts(tmp_pat
         entries.append(Sealed(made))
     path = tmp_path / "list.json"
     path.write_bytes(statements.write_bundle("revocations", tuple(entries)))
-    assert revocations.read_lists([path])[name].reason == "superseded"
+    assert statements.read_lists([path])[name].reason == "superseded"

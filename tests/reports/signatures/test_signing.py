@@ -24,13 +24,12 @@ from reports import KeyFileError, ReportError, build_report
 from reports.content import findings
 from reports.content.guarantee import attested_claims
 from reports.content.parts import PUBLIC
-from reports.signatures import instructions, keys, signing
+from reports.signatures import keyring, keys, signing
 from reports.signatures.dsse import parse_envelope, pre_authentication_encoding, seal
 from reports.signatures.inventory import evidence_digests
+from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import public_pem
-from reports.signatures.trust import signer
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.statements import Sealed, write_bundle
+from reports.signatures.statements import Sealed, write_bundle
 from reports.signatures.verification import VerificationResult, verify
 from reports.source import load
 from tests.reports.signing_keys import create, fresh
@@ -54,8 +53,8 @@ def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPath
     auditor = create("auditor", folder / "keys")
     for audience in ("internal", "public"):
         build_report(run, audience)
-    signing.sign(run, trainer=signer.load("trainer", trainer.private))
-    signing.sign(run, auditor=signer.load("auditor", auditor.private))
+    signing.sign(run, trainer=keyring.load_signing_key("trainer", trainer.private))
+    signing.sign(run, auditor=keyring.load_signing_key("auditor", auditor.private))
     return Signed(run, trainer, auditor)
 
 
@@ -113,7 +112,7 @@ def test_one_key_for_both_proves_integrity_not_independence(
 ) -> None:
     run = make_run(rounds=2)
     build_report(run)
-    private = signer.load("trainer", create("trainer", tmp_path / "keys").private)
+    private = keyring.load_signing_key("trainer", create("trainer", tmp_path / "keys").private)
     signing.sign(run, trainer=private)
     signing.sign(run, auditor=private)
     result = verify(run)
@@ -152,8 +151,12 @@ def test_attestations_tell_nothing_of_participation(signed: Signed) -> None:
 def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(private=False, rounds=2)
     build_report(run)
-    signing.sign(run, trainer=signer.load("trainer", create("trainer", tmp_path / "k").private))
-    signing.sign(run, auditor=signer.load("auditor", create("auditor", tmp_path / "k").private))
+    signing.sign(
+        run, trainer=keyring.load_signing_key("trainer", create("trainer", tmp_path / "k").private)
+    )
+    signing.sign(
+        run, auditor=keyring.load_signing_key("auditor", create("auditor", tmp_path / "k").private)
+    )
     statement = payload(run / "attestation.json")
     assert statement["predicate"]["claims"]["statement"] == "no differential privacy"
     assert statement["predicate"]["verdict"] == "NO CLAIM"
@@ -165,7 +168,7 @@ def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Pa
 def test_valid_signatures_do_not_hide_a_bad_verdict(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(verdict="FAIL", rounds=2)
     build_report(run)
-    private = signer.load("trainer", create("trainer", tmp_path / "k").private)
+    private = keyring.load_signing_key("trainer", create("trainer", tmp_path / "k").private)
     signing.sign(run, trainer=private)
     signing.sign(run, auditor=private)
     result = verify(run)
@@ -193,7 +196,7 @@ def test_absent_evidence_is_said_and_no_problem(signed: Signed) -> None:
 def test_another_auditor_can_sign_anew(signed: Signed, tmp_path: Path) -> None:
     before = (signed.run / "training.attestation.json").read_bytes()
     other = create("auditor", tmp_path / "other")
-    signing.sign(signed.run, auditor=signer.load("auditor", other.private))
+    signing.sign(signed.run, auditor=keyring.load_signing_key("auditor", other.private))
     assert (signed.run / "training.attestation.json").read_bytes() == before
     assert verify(signed.run, signed.trainer.public, other.public).ok
 
@@ -274,8 +277,8 @@ def test_whatever_is_added_or_missing_is_named(
 
 
 def resign(signed: Signed) -> None:
-    signing.sign(signed.run, trainer=signer.load("trainer", signed.trainer.private))
-    signing.sign(signed.run, auditor=signer.load("auditor", signed.auditor.private))
+    signing.sign(signed.run, trainer=keyring.load_signing_key("trainer", signed.trainer.private))
+    signing.sign(signed.run, auditor=keyring.load_signing_key("auditor", signed.auditor.private))
 
 
 def test_a_report_beside_another_model_is_found_even_if_signed(
@@ -314,7 +317,7 @@ def test_a_report_that_is_older_than_the_audit_is_found_even_if_signed(signed: S
     audit = json.loads((signed.run / "audit.json").read_text("utf-8"))
     audit["verdict"] = "FAIL"
     (signed.run / "audit.json").write_text(json.dumps(audit), "utf-8")
-    signing.sign(signed.run, auditor=signer.load("auditor", signed.auditor.private))
+    signing.sign(signed.run, auditor=keyring.load_signing_key("auditor", signed.auditor.private))
     problems = {str(problem) for problem in verify(signed.run).problems}
     assert problems == {
         "report.json: was made with another audit.json",
@@ -326,9 +329,9 @@ def test_a_report_that_is_older_than_the_audit_is_found_even_if_signed(signed: S
 def test_an_attestation_of_another_run_is_found(signed: Signed, make_run: MakeRun) -> None:
     other = make_run("other", identifier="ffffffff")
     build_report(other)
-    signing.sign(other, trainer=signer.load("trainer", signed.trainer.private))
+    signing.sign(other, trainer=keyring.load_signing_key("trainer", signed.trainer.private))
     shutil.copy(other / "training.attestation.json", signed.run / "training.attestation.json")
-    signing.sign(signed.run, auditor=signer.load("auditor", signed.auditor.private))
+    signing.sign(signed.run, auditor=keyring.load_signing_key("auditor", signed.auditor.private))
     assert "training.attestation.json" in named(verify(signed.run))
 
 
@@ -337,8 +340,10 @@ def test_a_claim_that_the_ledger_does_not_make_is_found(signed: Signed) -> None:
     text = parse_envelope(path.read_bytes(), path.name).payload.decode("utf-8")
     forged = re.sub(r'"epsilon": [\d.]+', '"epsilon": 0.1', text)
     assert forged != text
-    path.write_bytes(seal(forged.encode(), signer.load("trainer", signed.trainer.private).private))
-    signing.sign(signed.run, auditor=signer.load("auditor", signed.auditor.private))
+    path.write_bytes(
+        seal(forged.encode(), keyring.load_signing_key("trainer", signed.trainer.private).private)
+    )
+    signing.sign(signed.run, auditor=keyring.load_signing_key("auditor", signed.auditor.private))
     problems = [str(problem) for problem in verify(signed.run).problems]
     assert problems == ["training.attestation.json: claims something else than the ledger"]
 
@@ -390,7 +395,7 @@ def test_hostile_envelopes_are_problems_not_tracebacks(signed: Signed, envelope:
 def test_hostile_statements_under_a_valid_signature_are_problems(
     signed: Signed, statement: bytes
 ) -> None:
-    private = signer.load("auditor", signed.auditor.private).private
+    private = keyring.load_signing_key("auditor", signed.auditor.private).private
     (signed.run / "attestation.json").write_bytes(seal(statement or b" ", private))
     result = verify(signed.run)
     assert not result.is_intact
@@ -409,7 +414,7 @@ def test_an_empty_folder_is_a_list_of_problems(tmp_path: Path) -> None:
 def test_the_auditor_needs_the_trainers_signature_and_findings(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    private = signer.load("auditor", create("auditor", tmp_path / "k").private)
+    private = keyring.load_signing_key("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2)
     with pytest.raises(ReportError, match="the trainer signs first"):
         signing.sign(run, auditor=private)
@@ -424,7 +429,7 @@ def test_the_auditor_needs_the_trainers_signature_and_findings(
 
 
 def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -> None:
-    private = signer.load("auditor", create("auditor", tmp_path / "k").private)
+    private = keyring.load_signing_key("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2)
     signing.sign(run, trainer=private)
     (run / "a\nb").write_text("x")
@@ -439,7 +444,7 @@ def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -
 def test_a_run_identifier_that_a_shell_would_evaluate_is_refused(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    private = signer.load("auditor", create("auditor", tmp_path / "k").private)
+    private = keyring.load_signing_key("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2, identifier="$(touch x)")
     signing.sign(run, trainer=private)
     with pytest.raises(ReportError, match="identifier"):
@@ -516,7 +521,7 @@ def test_everything_is_signed_by_its_digest_and_filed_under_its_name(
         assert (run / f"{name}.tsr").read_bytes() == stamp
     header = json.loads((run / "ledger.jsonl").read_bytes().splitlines()[0])
     for name, public in (("VERIFY.md", False), ("VERIFY-public.md", True)):
-        page = instructions.write(header["run"], trainer.public, auditor.public, public=public)
+        page = signing.verify_page(header["run"], trainer.public, auditor.public, public=public)
         assert (run / name).read_text("utf-8") == page
     evidence = evidence_digests(run)
     trained = (

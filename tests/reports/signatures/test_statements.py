@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError, SourceError
 from reports.files import Snapshot
+from reports.signatures import certificates, statements, timestamps
 from reports.signatures.dsse import (
     SHA256,
     Statement,
@@ -27,8 +28,7 @@ from reports.signatures.dsse import (
     write_statement,
 )
 from reports.signatures.keys import fingerprint, public_pem
-from reports.signatures.trust import certificates, revocations, statements, timestamps
-from reports.signatures.trust.statements import (
+from reports.signatures.statements import (
     REVOCATION_TYPE,
     ROTATION_TYPE,
     Revocation,
@@ -36,9 +36,9 @@ from reports.signatures.trust.statements import (
     read_revocation,
     read_rotation,
 )
-from reports.signatures.trust.timestamps import Timestamp, from_status
+from reports.signatures.timestamps import Timestamp, from_status
 from reports.signatures.verification import _judge_signers
-from reports.signatures.verification.key_trust import (
+from reports.signatures.verification.envelopes import (
     Trust,
     leads_to,
     refuse_expired,
@@ -460,32 +460,32 @@ def test_of_several_dates_of_a_revocation_the_earliest_counts(tmp_path: Path) ->
     early, late = WHEN - datetime.timedelta(days=2), WHEN
     one, two = listed(tmp_path / "one", late, early), listed(tmp_path / "two", late)
     for paths in ((one,), (one, two), (two, one)):
-        found = revocations.read_lists(paths)
+        found = statements.read_lists(paths)
         assert {key: entry.since for key, entry in found.items()} == {ISSUER: early}
-    assert revocations.read_lists([two])[ISSUER].since == late
-    assert revocations.read_lists([]) == {}
+    assert statements.read_lists([two])[ISSUER].since == late
+    assert statements.read_lists([]) == {}
 
 
 def test_a_key_folder_has_a_list_of_each_role_or_none(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     folder.mkdir(mode=0o700)
-    assert revocations.own_revocations(folder) == {}
-    path = revocations.list_path(folder, "trainer")
+    assert statements.own_revocations(folder) == {}
+    path = statements.list_path(folder, "trainer")
     assert path == folder / "trainer.revocations.json"
     listed(path, WHEN)
-    assert set(revocations.own_revocations(folder)) == {ISSUER}
+    assert set(statements.own_revocations(folder)) == {ISSUER}
     folder.chmod(0o777)
     with pytest.raises(KeyFileError, match="others may write to it"):
-        revocations.own_revocations(folder)
+        statements.own_revocations(folder)
     folder.chmod(0o700)
     path.unlink()
     path.symlink_to(tmp_path / "nowhere")
     with pytest.raises(KeyFileError, match=f"^{folder}/trainer.revocations.json"):
-        revocations.own_revocations(folder)
+        statements.own_revocations(folder)
     path.unlink()
     path.write_bytes(statements.write_bundle("rotations", (rotation(),)))
     with pytest.raises(EnvelopeError, match="is no list of revocations"):
-        revocations.own_revocations(folder)
+        statements.own_revocations(folder)
 
 
 def test_an_authority_without_a_name_is_called_that() -> None:

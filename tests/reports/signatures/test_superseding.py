@@ -10,11 +10,11 @@ import pytest
 
 from reports import build_report
 from reports.errors import EnvelopeError, SourceError
-from reports.signatures import handing_over, signing, superseding
+from reports.signatures import copies, keyring, signing
 from reports.signatures.dsse import RUN_TYPE, parse_envelope, parse_statement, seal, write_statement
-from reports.signatures.superseding import BY_AUDITOR, BY_TRAINER, refuse_changed
-from reports.signatures.trust import signer
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures.keyring import SigningKey
+from reports.signatures.verification import contents
+from reports.signatures.verification.contents import BY_AUDITOR, BY_TRAINER, refuse_changed
 from tests.reports.signing_keys import create, fresh
 
 RUN, TRAINING = signing.RUN_ENVELOPE, signing.TRAINING_ENVELOPE
@@ -24,7 +24,8 @@ RUN, TRAINING = signing.RUN_ENVELOPE, signing.TRAINING_ENVELOPE
 def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SigningKey]:
     folder = tmp_path_factory.mktemp("keys")
     return {
-        role: signer.load(role, create(role, folder).private) for role in ("trainer", "auditor")
+        role: keyring.load_signing_key(role, create(role, folder).private)
+        for role in ("trainer", "auditor")
     }
 
 
@@ -177,5 +178,5 @@ def test_what_signing_writes_whatever_lies_there_is_named(run, keys, monkeypatch
     stamps = {f"{name}.tsr" for name in (TRAINING, signing.PUBLIC_ENVELOPE)}
     unused = {signing.TRAINER_ROTATIONS, signing.AUDITOR_ROTATIONS}
     assert by_both - set(written) == stamps | unused
-    assert handing_over.ERASURE not in by_both
-    assert superseding.EVIDENCE not in by_both
+    assert copies.ERASURE not in by_both
+    assert contents.EVIDENCE not in by_both

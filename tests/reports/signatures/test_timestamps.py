@@ -21,10 +21,9 @@ from pyhanko.sign.timestamps.dummy_client import DummyTimeStamper
 
 from reports import ReportError, build_report
 from reports.errors import KeyFileError, PdfSignatureError, TimestampError
-from reports.signatures import pades, signing
-from reports.signatures.trust import timestamps
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.timestamps import Authority
+from reports.signatures import pades, signing, timestamps
+from reports.signatures.keyring import SigningKey
+from reports.signatures.timestamps import Authority
 from reports.signatures.verification import verify
 from tests.authority import NOW, YEAR, LocalAuthority
 from tests.reports import stranger

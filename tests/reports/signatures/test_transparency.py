@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reports.errors import EnvelopeError, KeyFileError
-from reports.signatures.trust import transparency
-from reports.signatures.trust.transparency import Inclusion, check, load_log_keys
+from reports.signatures import transparency
+from reports.signatures.transparency import Inclusion, check, load_log_keys
 from tests.logs import TransparencyLog
 
 

@@ -24,7 +24,8 @@ from reports import Auditing, KeyFileError, build_report
 from reports.content.assurance import Facts
 from reports.errors import EnvelopeError, PdfSignatureError, SourceError
 from reports.files import Snapshot
-from reports.signatures import keys, pades, signing, verification
+from reports.signatures import keyring, keys, pades, signing, statements, verification
+from reports.signatures.certificates import chain_pem, self_signed
 from reports.signatures.dsse import (
     RUN_TYPE,
     SHA256,
@@ -37,18 +38,15 @@ from reports.signatures.dsse import (
     write_statement,
 )
 from reports.signatures.inventory import Problem, evidence_digests
-from reports.signatures.trust import signer, statements
-from reports.signatures.trust.certificates import chain_pem, self_signed
-from reports.signatures.trust.signer import SigningKey
+from reports.signatures.keyring import SigningKey
 from reports.signatures.verification import (
     Outcome,
     VerificationResult,
     verify,
     verify_pages,
 )
-from reports.signatures.verification.key_trust import Trust
-from reports.signatures.verification.remembered import Memory, Present, Seen
-from reports.signatures.verification.results import Found, Signer
+from reports.signatures.verification.envelopes import Trust
+from reports.signatures.verification.results import Found, Memory, Present, Seen, Signer
 from tests.logs import TransparencyLog
 from tests.reports.earlier_names import ADDRESS, earlier, rename
 from tests.reports.signing_keys import create, fresh
@@ -65,11 +63,11 @@ class Signed:
 
     @property
     def trainer(self) -> SigningKey:
-        return signer.load("trainer", self.keys / "trainer.key")
+        return keyring.load_signing_key("trainer", self.keys / "trainer.key")
 
     @property
     def auditor(self) -> SigningKey:
-        return signer.load("auditor", self.keys / "auditor.key")
+        return keyring.load_signing_key("auditor", self.keys / "auditor.key")
 
     def verify(self, **options: Any) -> VerificationResult:
         """Check it as somebody who knows both keys."""
@@ -598,19 +596,19 @@ class Stubs:
         self.statements["attestation-public.json"] = SimpleNamespace(predicate={})
         if not opened:
             self.statements = {}
-        patch.setattr(verification.public, "is_public_alone", lambda _: alone)
+        patch.setattr(verification.contents, "is_public_alone", lambda _: alone)
         for module, name, answer in (
             (verification.envelopes, "check_keys", self.by),
             (verification.envelopes, "check_envelopes", self.statements),
             (verification.envelopes, "check_pages", None),
             (verification.contents, "check_files", None),
             (verification.envelopes, "check_model", None),
-            (verification.announcements, "check_announcements", None),
+            (verification, "_check_announcements", None),
             (verification, "_check_run", run),
-            (verification.public, "check_contents", "a-run"),
-            (verification.remembered, "read", KNOWN),
-            (verification.remembered, "refuse_earlier", None),
-            (verification.remembered, "remember", None),
+            (verification.contents, "check_public", "a-run"),
+            (verification.results, "read_memory", KNOWN),
+            (verification.results, "refuse_earlier", None),
+            (verification.results, "remember", None),
         ):
             patch.setattr(module, name, self.step(name, answer))
         # A run of no files has no level, and a key that is none no fingerprint.
@@ -628,7 +626,7 @@ class Stubs:
 
 STEPS = [
     "check_keys", "check_envelopes", "check_pages", "check_files", "check_model",
-    "check_announcements",
+    "_check_announcements",
 ]  # fmt: skip
 RUN = SimpleNamespace(run="a-run")
 FACTS = Facts("PASS", True, 20, True)
@@ -638,11 +636,11 @@ FACTS = Facts("PASS", True, 20, True)
     ("alone", "opened", "run", "memory", "called"),
     [
         (False, True, RUN, False, [*STEPS, "_check_run"]),
-        (False, True, RUN, True, ["read", *STEPS, "_check_run", "refuse_earlier"]),
-        (False, True, None, True, ["read", *STEPS, "_check_run"]),
-        (True, True, RUN, False, [*STEPS, "check_contents"]),
-        (True, True, RUN, True, ["read", *STEPS, "check_contents", "refuse_earlier"]),
-        (True, False, RUN, True, ["read", *STEPS]),
+        (False, True, RUN, True, ["read_memory", *STEPS, "_check_run", "refuse_earlier"]),
+        (False, True, None, True, ["read_memory", *STEPS, "_check_run"]),
+        (True, True, RUN, False, [*STEPS, "check_public"]),
+        (True, True, RUN, True, ["read_memory", *STEPS, "check_public", "refuse_earlier"]),
+        (True, False, RUN, True, ["read_memory", *STEPS]),
     ],
 )
 def test_each_part_is_checked_in_its_turn(
@@ -665,8 +663,8 @@ def test_each_part_is_checked_in_its_turn(
     assert stubs.given["check_model"][1] is stubs.by["trainer"]
     last = "attestation-public.json" if alone else "attestation.json"
     assert stubs.given["check_files"][1:3] == (stubs.statements, last)
-    if "check_contents" in called:
-        assert stubs.given["check_contents"][1] is stubs.statements["attestation-public.json"]
+    if "check_public" in called:
+        assert stubs.given["check_public"][1] is stubs.statements["attestation-public.json"]
     if "refuse_earlier" in called:
         assert stubs.given["refuse_earlier"][:4] == (KNOWN, "a-run", {}, path)
 

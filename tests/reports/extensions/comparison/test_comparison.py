@@ -34,8 +34,7 @@ from reports.extensions.comparison import (
 )
 from reports.extensions.comparison.terms import clusters
 from reports.rows.runs import BROKEN, HOLDS, UNSIGNED, ComparedRun, Signature
-from reports.signatures import signing
-from reports.signatures.trust import signer
+from reports.signatures import keyring, signing
 from reports.source import RunSource
 from tests.reports.signing_keys import create
 
@@ -467,7 +466,7 @@ def test_runs_without_a_rank_are_not_drawn():
 def signed(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two signed runs on disk, one of them without privacy."""
     folder = tmp_path_factory.mktemp("compared")
-    key = signer.load("trainer", create("trainer", folder / "keys").private)
+    key = keyring.load_signing_key("trainer", create("trainer", folder / "keys").private)
     made = []
     for name, private in (("private", True), ("plain", False)):
         run = run_builder(folder / name, rounds=3, private=private, identifier=f"0000000{private}")

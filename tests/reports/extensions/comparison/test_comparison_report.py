@@ -16,8 +16,7 @@ from reports.content.build import check
 from reports.extensions.comparison import compare, tables
 from reports.extensions.comparison import report as comparison_report
 from reports.extensions.comparison.pages import document
-from reports.signatures import keys, signing
-from reports.signatures.trust import signer
+from reports.signatures import keyring, keys, signing
 from tests.reports.signing_keys import create
 
 MakeRun = Any  # the builder that conftest gives
@@ -143,7 +142,8 @@ def test_the_pages_have_the_table_and_the_figure(make_run: MakeRun, tmp_path: Pa
     run = make_run()
     build_report(run)
     trainer, auditor = (
-        signer.load(role, create(role, tmp_path / "keys").private) for role in keys.ROLES
+        keyring.load_signing_key(role, create(role, tmp_path / "keys").private)
+        for role in keys.ROLES
     )
     signing.sign(run, trainer=trainer)
     signing.sign(run, auditor=auditor)

@@ -20,7 +20,7 @@ from reports import build_report
 from reports.extensions.comparison import compare
 from reports.extensions.comparison import report as comparison_report
 from reports.files import Snapshot
-from reports.signatures import comparisons, keys, signing
+from reports.signatures import comparisons, keyring, keys, signing
 from reports.signatures.comparisons import NamedRun
 from reports.signatures.dsse import (
     COMPARISON_TYPE,
@@ -31,9 +31,8 @@ from reports.signatures.dsse import (
     seal,
     write_statement,
 )
-from reports.signatures.trust import signer
-from reports.signatures.trust.signer import SigningKey
-from reports.signatures.trust.statements import Sealed, write_bundle
+from reports.signatures.keyring import SigningKey
+from reports.signatures.statements import Sealed, write_bundle
 from reports.signatures.verification import Outcome, verify_comparison
 from reports.signatures.verification import comparisons as checks
 from reports.signatures.verification.comparisons import is_comparison
@@ -65,7 +64,7 @@ def original(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> 
     run = run_builder(place / "run", rounds=2, clients=3)
     other = run_builder(place / "other", rounds=2, clients=3, private=False, identifier="2b3c4d5e")
     trainer, auditor = (
-        signer.load(role, create(role, place / "keys").private) for role in keys.ROLES
+        keyring.load_signing_key(role, create(role, place / "keys").private) for role in keys.ROLES
     )
     for audience in ("internal", "public"):
         build_report(run, audience)

@@ -17,8 +17,7 @@ from reports.content.build import build
 from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.document import WORDS, Document
-from reports.extensions.languages import number, remains_english, translate
-from reports.extensions.languages.table import TABLE
+from reports.extensions.languages import number, remains_english, texts, translate
 from reports.formatting import LANGUAGES, Language
 from reports.render import html
 from reports.render.pages import document
@@ -108,7 +107,7 @@ def promised(shown: Document) -> Iterator[str]:
 def test_no_text_of_the_first_pages_no_heading_and_no_head_of_a_table_is_missing(
     run: Path,
 ) -> None:
-    """A new or changed text needs its row in reports/extensions/languages/table.py."""
+    """A new or changed text needs its row in reports/extensions/languages/texts.json."""
     other = Auditing("SHA256:a", "SHA256:b", one_hand=False)
     for audience, auditing in ((INTERNAL, None), (INTERNAL, other), (PUBLIC, None)):
         texts = dict.fromkeys(promised(document(build(run, audience, auditing))))
@@ -124,9 +123,9 @@ def test_standing_texts_verdicts_labels_and_the_checks_names_are_there() -> None
 
 
 def test_every_text_is_once_in_the_table_with_the_same_fields_in_every_language() -> None:
-    english = [text.en for text in TABLE]
+    english = [text.en for text in texts()]
     assert len(english) == len(set(english))
-    for text in TABLE:
+    for text in texts():
         assert text.de.strip()
         assert text.fr.strip()
         fields = [sorted(FIELD.findall(one)) for one in text]

@@ -17,8 +17,7 @@ from reports import ReportError, build_report
 from reports.extensions.site import SiteData, SiteRun, folder, page
 from reports.extensions.site.reading import Keys, SeenRun, read_all, run_folders
 from reports.extensions.site.spending import spent
-from reports.signatures import keys, signing
-from reports.signatures.trust import signer
+from reports.signatures import keyring, keys, signing
 from tests.reports import drawings
 from tests.reports.changed_runs import change_participation, rewrite_header
 from tests.reports.signing_keys import create
@@ -33,7 +32,7 @@ def original(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> 
     """Four runs: signed with a public report, without privacy, failed, and signed by nobody."""
     place = tmp_path_factory.mktemp("site")
     trainer, auditor = (
-        signer.load(role, create(role, place / "keys").private) for role in keys.ROLES
+        keyring.load_signing_key(role, create(role, place / "keys").private) for role in keys.ROLES
     )
     runs = place / "runs"
     kinds: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import KeyFileError
 from reports.files import clean
-from reports.signatures.trust.certificates import Chain, check_chain
+from reports.signatures.certificates import Chain, check_chain
 
 MODULE_VARIABLE = "DPFEDADAMW_PKCS11_MODULE"
 _KNOWN = ("token", "object", "module-path")

@@ -31,7 +31,7 @@ from pyhanko_certvalidator import ValidationContext
 
 from reports.errors import TimestampError
 from reports.files import clean
-from reports.signatures.trust.certificates import load_chain
+from reports.signatures.certificates import load_chain
 
 MOST_BYTES = 65_536
 _SECONDS = 20.0

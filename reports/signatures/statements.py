@@ -5,6 +5,8 @@ and so pass that holder's works off as its own. Both kinds are in-toto Statement
 like a run's attestations, so that the same few lines of shell check them. A statement of either
 kind may carry an RFC 3161 timestamp over its envelope. Their schemas are key-rotation.schema.json
 and key-revocation.schema.json.
+
+Holders give out lists of revocations, which are read here too.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import base64
 import binascii
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +23,7 @@ from typing import Any, Literal, get_args
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports.errors import EnvelopeError, KeyFileError
+from reports.errors import EnvelopeError, KeyFileError, SourceError, local
 from reports.files import clean, mapping, read_bytes, sequence
 from reports.signatures.dsse import (
     SHA256,
@@ -33,7 +36,14 @@ from reports.signatures.dsse import (
     seal,
     write_statement,
 )
-from reports.signatures.keys import ROLES, fingerprint, fingerprint_digest, parse_public, public_pem
+from reports.signatures.keys import (
+    ROLES,
+    fingerprint,
+    fingerprint_digest,
+    parse_public,
+    public_pem,
+    refuse_open,
+)
 
 ROTATION_TYPE = "urn:dpfedadamw:attestation:key-rotation:v1"
 REVOCATION_TYPE = "urn:dpfedadamw:attestation:key-revocation:v1"
@@ -349,3 +359,55 @@ def _role(value: Any, where: str) -> str:
     if value not in ROLES:
         raise EnvelopeError(f"{where}: role must be one of {', '.join(ROLES)}")
     return str(value)
+
+
+_MOST_BYTES = 4_000_000
+
+Revoked = dict[str, Revocation]
+
+
+def list_path(directory: Path, role: str) -> Path:
+    """Return where a key folder keeps the revocations of one role's keys."""
+    return directory / f"{role}.revocations.json"
+
+
+def own_revocations(directory: Path) -> Revoked:
+    """Return what a key folder says of revoked keys, by fingerprint.
+
+    Raises:
+        KeyFileError: A list cannot be read, or others may write to the folder.
+        EnvelopeError: A list is damaged, or not signed by who may.
+    """
+    refuse_open(directory)
+    paths = (list_path(directory, role) for role in ROLES)
+    return read_lists(path for path in paths if os.path.lexists(path))
+
+
+def read_lists(paths: Iterable[Path]) -> Revoked:
+    """Read lists of revocations; of several for one key, the earliest date counts.
+
+    Raises:
+        KeyFileError: A file cannot be read.
+        EnvelopeError: It is damaged, or a revocation is not signed by who may.
+    """
+    found: Revoked = {}
+    for path in paths:
+        for revocation in (read_revocation(e.envelope, str(path)) for e in read_entries(path)):
+            known = found.get(revocation.key)
+            if known is None or revocation.since < known.since:
+                found[revocation.key] = revocation
+    return found
+
+
+def read_entries(path: Path) -> tuple[Sealed, ...]:
+    """Return the signed entries of one list.
+
+    Raises:
+        KeyFileError: The file cannot be read.
+        EnvelopeError: It is no such list.
+    """
+    try:
+        data = read_bytes(path, _MOST_BYTES)
+    except SourceError as error:
+        raise KeyFileError(f"{path.parent}/{local(error, path.parent)}") from error
+    return read_bundle(data, "revocations", str(path))

@@ -10,10 +10,10 @@ from typing import Any
 from audit.untrusted.files import FileError, read_chosen
 from reports.errors import EnvelopeError, KeyFileError, SourceError
 from reports.files import read_bytes
+from reports.signatures import certificates, statements
+from reports.signatures.keyring import Generation, generations
 from reports.signatures.keys import ROLES, fingerprint, load_private, load_public
-from reports.signatures.trust import certificates, statements
-from reports.signatures.trust.keyring import Generation, generations
-from reports.signatures.trust.revocations import own_revocations
+from reports.signatures.statements import own_revocations
 
 _ALGORITHM = "ECDSA P-256, SHA-256"
 _ENCRYPTED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
