@@ -387,7 +387,7 @@ def test_the_statement_is_what_the_public_report_is_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(contents.contents, "check_reports", lambda *given: asked.append(given))
+    monkeypatch.setattr(contents, "check_reports", lambda *given: asked.append(given))
     names = ("model.safetensors", "report-public.json", "report-public.pdf", "report-public.html")
     claims = {"unit": "client", "views": [{"key": "server", "epsilon": 2.0, "delta": 1e-5}]}
     said = Statement(
@@ -398,7 +398,7 @@ def test_the_statement_is_what_the_public_report_is_about(
     guarantee = {"unit": "client", "view": "server", "epsilon": 2.0, "delta": 1e-5}
     (tmp_path / "report-public.json").write_text(json.dumps({"guarantee": guarantee}))
     files, found = Snapshot(tmp_path), Found()
-    assert contents.check_contents(files, said, found) == "a-run"
+    assert contents.check_public(files, said, found) == "a-run"
     hashes = {"model.safetensors": "model.safetensors"}
     about = contents.About("a-run", "PASS", hashes, complete=False)
     assert asked == [(files, about, found, ("report-public",))]
@@ -410,5 +410,5 @@ def test_the_statement_is_what_the_public_report_is_about(
     ]
     (tmp_path / "report-public.json").write_bytes(b"{}")
     found = Found()
-    contents.check_contents(Snapshot(tmp_path), said, found)
+    contents.check_public(Snapshot(tmp_path), said, found)
     assert [problem.file for problem in found.problems] == ["report-public.json"]
