@@ -206,7 +206,6 @@ def run(
 
                 assert escrow is not None
                 # Few runs are announced to an auditor beforehand.
-                from dpfedadamw.cli.opened import read_challenged
 
                 challenged = read_challenged(challenge, escrow, filing.signers.trainer)
                 training = start(experiment, out_dir, engine, challenged=challenged)
