@@ -18,8 +18,7 @@ from rich.text import Text
 
 from dpfedadamw import __version__
 from dpfedadamw.cli.commands import AllCommands, break_lines_of_help
-from dpfedadamw.cli.endings import Stopped, ending_of, name_the_resume, signals
-from dpfedadamw.cli.streams import steady
+from dpfedadamw.cli.endings import Stopped, ending_of, name_the_resume, signals, steady
 from dpfedadamw.cli.terminal import (
     EXIT_INTERRUPTED,
     EXIT_WRONG_INPUT,

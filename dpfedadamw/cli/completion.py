@@ -22,10 +22,11 @@ def specs(incomplete: str) -> list[str]:
 def keys(incomplete: str) -> list[str]:
     """Dotted keys of a spec, with the equals sign; of a key that is there, what it may be."""
     from dpfedadamw import spec
+    from dpfedadamw.spec.fields import describe
 
     name, given, value = incomplete.partition("=")
     found: dict[str, list[str]] = {}
-    for field in spec.describe(spec.schema()):
+    for field in describe(spec.schema()):
         words = field.range.split(" | ") if " | " in field.range else []
         choices = [one for one in words if one.replace("-", "_").isidentifier()]
         found.setdefault(field.path, []).extend(choices)

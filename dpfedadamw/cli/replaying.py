@@ -12,8 +12,7 @@ from audit.reexecution import SEED_BYTES
 from dpfedadamw.cli.opened import FinishedRun, read_drawn, read_opened
 from dpfedadamw.filing.replaying import Order
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.reexecution.history import PastLedger
-from dpfedadamw.reexecution.keys import Keys, escrowed, opened, published
+from dpfedadamw.reexecution.history import Keys, PastLedger, escrowed, opened, published
 from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.run.challenge import coin_of
 from dpfedadamw.rundir import RunDirectory

@@ -118,6 +118,7 @@ def spec_show(
 def spec_schema(as_json: JsonOption = False) -> None:
     """Print every field of a spec, and of a sweep: type, range, default, unit and meaning."""
     from dpfedadamw import spec as specs
+    from dpfedadamw.spec.fields import describe
     from dpfedadamw.spec.matrix.schema import describe_sweep, file_schema
 
     if as_json:
@@ -125,7 +126,7 @@ def spec_schema(as_json: JsonOption = False) -> None:
         return
     rows = [
         (row.path, row.type, row.range, row.default, row.unit, row.description)
-        for row in (*specs.describe(specs.schema()), *describe_sweep())
+        for row in (*describe(specs.schema()), *describe_sweep())
     ]
     out.print(display.grid(("field", "type", "range", "default", "unit", "meaning"), rows))
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from dpfedadamw.algorithms.base import LocalRule
+from torch import Tensor
+
+from dpfedadamw.algorithms.base import GradientOracle, LocalRule
 from dpfedadamw.clipping.engines import ClippedSumEngine
 from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.data.stored import StoredRecords
+from dpfedadamw.evidence.commitments import Commitment
+from dpfedadamw.evidence.exchanges import Exchange
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
 from dpfedadamw.evidence.records import Witness, Witnessed
 from dpfedadamw.federation.messages import refuse_changes, view
@@ -18,15 +22,47 @@ from dpfedadamw.federation.participation import (
     LocalResult,
     ParticipationWithData,
 )
-from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.plain_form import LoopEngine
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.spot_check import SpotCheck
-from dpfedadamw.profiling import within
+from dpfedadamw.profiling import part, within
 from dpfedadamw.vectors.flat import FlatParameters
+
+
+class RecordingOracle:
+    """Hands on every question to the real oracle and notes question and answer.
+
+    Attributes:
+        noise_variance: The real oracle's.
+    """
+
+    def __init__(self, oracle: GradientOracle, exchange: Exchange, commitment: Commitment) -> None:
+        self.noise_variance = oracle.noise_variance
+        self._oracle = oracle
+        self._exchange = exchange
+        self._commitment = commitment
+
+    def next_batch(self) -> None:
+        """Draw the records of the next local step."""
+        self._oracle.next_batch()
+
+    def gradient(self, parameters: Tensor) -> Tensor:
+        """The noised mean gradient [d] of the current batch at the flat parameters [d]."""
+        self._note_question(parameters)
+        gradient = self._oracle.gradient(parameters)
+        self._note_answer(gradient)
+        return gradient
+
+    @part("evidence")
+    def _note_question(self, point: Tensor) -> None:
+        self._commitment.point(self._exchange.asked(point))
+
+    @part("evidence")
+    def _note_answer(self, gradient: Tensor) -> None:
+        self._commitment.gradient(self._exchange.answered(gradient))
 
 
 @dataclass(frozen=True, kw_only=True)

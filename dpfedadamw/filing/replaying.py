@@ -17,7 +17,7 @@ from dpfedadamw.data.digests import client_digests
 from dpfedadamw.privacy.noise.key_tree import data_commitment
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.reexecution import results
-from dpfedadamw.reexecution.keys import Keys, escrowed, held
+from dpfedadamw.reexecution.history import Keys, escrowed, held
 from dpfedadamw.reexecution.rounds import Cost, Rerun
 from dpfedadamw.run.training import Training
 

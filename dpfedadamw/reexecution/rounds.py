@@ -37,8 +37,7 @@ from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.reexecution.history import PastLedger, PastRound, append
-from dpfedadamw.reexecution.keys import Keys
+from dpfedadamw.reexecution.history import Keys, PastLedger, PastRound, append
 from dpfedadamw.reexecution.observation import ObservedRule, RoundObserver, Tap
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain, StartAgain

@@ -23,7 +23,6 @@ from dpfedadamw.spec.data_section import (
     ValidationSpec,
     datasets,
 )
-from dpfedadamw.spec.fields import Field, describe
 from dpfedadamw.spec.model_section import ModelSpec, models
 from dpfedadamw.spec.privacy_section import (
     PoissonSamplingSpec,
@@ -70,7 +69,6 @@ __all__ = [
     "EvaluationSpec",
     "EvenPartition",
     "FederationSpec",
-    "Field",
     "GivenPartition",
     "LocalIterationsSpec",
     "ModelSpec",
@@ -93,7 +91,6 @@ __all__ = [
     "algorithms",
     "data_of",
     "datasets",
-    "describe",
     "dump",
     "from_mapping",
     "key",

@@ -31,7 +31,7 @@ from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange, extent, kept_coordinates
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled_coordinates
-from dpfedadamw.federation.recording import RecordingOracle
+from dpfedadamw.federation.worker import RecordingOracle
 from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle

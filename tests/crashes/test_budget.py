@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpfedadamw.budget import charges, reservations
-from dpfedadamw.budget.dead_runs import Condition, read_ledger
+from dpfedadamw.budget.reservations import Condition, read_ledger
 from dpfedadamw.experiment import prepare
 from dpfedadamw.spec.reading import load
 from tests.crashes import cases

@@ -24,6 +24,7 @@ from dpfedadamw.errors import SpecError
 from dpfedadamw.models.registry import MODELS, ModelEntry, build
 from dpfedadamw.registration import RegistrationError, Registry
 from dpfedadamw.spec.data_section import DataSpec, TestFraction
+from dpfedadamw.spec.fields import describe
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.values import Contradictions, Values
@@ -164,7 +165,7 @@ def test_its_keys_are_checked_like_all_others(toys, old, new, message):
 
 
 def test_its_keys_are_in_schema_and_list_of_fields(toys):
-    rows = {row.path: row for row in spec.describe(spec.schema())}
+    rows = {row.path: row for row in describe(spec.schema())}
     assert rows["model.scale"].when == "model.name is toy-model"
     assert rows["data.points"].default == "40"
     assert rows["model.name"].range.endswith(" | toy-model")

@@ -52,7 +52,7 @@ from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.privacy.oracle import PrivateOracle
-from dpfedadamw.reexecution.keys import Keys, escrowed, opened
+from dpfedadamw.reexecution.history import Keys, escrowed, opened
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.challenge import coin_of

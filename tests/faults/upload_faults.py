@@ -18,7 +18,7 @@ from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation import rounds
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.record import RecordLevel
-from dpfedadamw.federation.recording import RecordingOracle
+from dpfedadamw.federation.worker import RecordingOracle
 from dpfedadamw.privacy import oracle as oracles
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.run.training import Training

@@ -10,8 +10,7 @@ from pathlib import Path
 from dpfedadamw.budget import reservations
 from dpfedadamw.budget.charges import charged
 from dpfedadamw.budget.database import Account, BudgetError
-from dpfedadamw.budget.dead_runs import read_ledger
-from dpfedadamw.budget.reservations import Request
+from dpfedadamw.budget.reservations import Request, read_ledger
 from dpfedadamw.privacy.composition import Composition, merge
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.rundir import appeared, starting

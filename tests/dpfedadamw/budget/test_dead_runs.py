@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from dpfedadamw.budget import dead_runs
+from dpfedadamw.budget import reservations
 from dpfedadamw.budget.database import RUNNING, SETTLED, STARTING, Reservation
-from dpfedadamw.budget.dead_runs import Condition, examine, hidden, read_ledger
+from dpfedadamw.budget.reservations import Condition, examine, hidden, read_ledger
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.ledger import GENESIS, Ledger, canonical
 from tests.dpfedadamw.budget.fake_runs import header, spend
@@ -106,8 +106,8 @@ def test_a_folder_that_cannot_be_looked_at_keeps_what_was_reserved(state, folder
 )
 def test_the_ledger_of_another_run_says_nothing_of_this_one(change, folder):
     whole = header(8.0, NUMBER)
-    assert dead_runs._belongs({**whole, "kind": "header"}, reservation(folder))
-    assert not dead_runs._belongs({**whole, "kind": "header", **change}, reservation(folder))
+    assert reservations._belongs({**whole, "kind": "header"}, reservation(folder))
+    assert not reservations._belongs({**whole, "kind": "header", **change}, reservation(folder))
     (folder / "ledger.jsonl").unlink()
     changed = {**whole, "kind": "header", **change}
     kind = changed.pop("kind")

@@ -21,7 +21,7 @@ from dpfedadamw.budget.database import (
     BudgetError,
     Reservation,
 )
-from dpfedadamw.budget.dead_runs import Condition
+from dpfedadamw.budget.reservations import Condition
 from dpfedadamw.privacy.ledger import Ledger
 from tests.dpfedadamw.budget.fake_runs import (
     ACCOUNT,

@@ -89,7 +89,7 @@ def test_without_standard_streams_no_file_takes_their_place(tmp_path: Path):
     """A file that got number 2 would hold what libraries say on standard error."""
     program = (
         "import os, sys\n"
-        "from dpfedadamw.cli.streams import steady\n"
+        "from dpfedadamw.cli.endings import steady\n"
         "with steady():\n"
         f"    handle = os.open({str(tmp_path / 'ledger')!r}, os.O_WRONLY | os.O_CREAT)\n"
         "    print('said'); print('said', file=sys.stderr)\n"

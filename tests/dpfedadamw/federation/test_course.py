@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpfedadamw.federation.course import Course
+from dpfedadamw.federation.rounds import Course
 
 
 class Counted(list[Mapping[str, Any]]):

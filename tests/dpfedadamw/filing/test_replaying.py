@@ -9,7 +9,7 @@ import pytest
 
 from dpfedadamw.filing.replaying import Order, _data_faults
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
-from dpfedadamw.reexecution.keys import Keys
+from dpfedadamw.reexecution.history import Keys
 
 OTHER = "the records' contents are not those that the ledger's header committed to"
 

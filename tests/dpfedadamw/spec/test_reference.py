@@ -10,16 +10,17 @@ import specs
 from dpfedadamw import spec
 from dpfedadamw.models.registry import MODELS
 from dpfedadamw.spec import reference
+from dpfedadamw.spec.fields import Field, describe
 
 PAGE = Path(__file__).parents[3] / "docs" / "spec.md"
 
 
-def rows() -> dict[tuple[str, str], spec.Field]:
-    return {(row.path, row.when): row for row in spec.describe(spec.schema())}
+def rows() -> dict[tuple[str, str], Field]:
+    return {(row.path, row.when): row for row in describe(spec.schema())}
 
 
 def test_each_field_is_listed_once_for_each_choice():
-    listed = spec.describe(spec.schema())
+    listed = describe(spec.schema())
     assert len(rows()) == len(listed)
     assert len({row.path for row in listed}) > 55
 
@@ -49,7 +50,7 @@ def test_a_field_of_every_choice_has_no_condition():
 
 
 def test_every_key_of_a_resolved_spec_is_listed():
-    listed = {row.path for row in spec.describe(spec.schema())}
+    listed = {row.path for row in describe(spec.schema())}
 
     def walk(value: object, path: str) -> None:
         if isinstance(value, dict):

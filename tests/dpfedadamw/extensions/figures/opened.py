@@ -8,7 +8,7 @@ import torch
 
 from dpfedadamw.extensions.figures.reading import FinishedRun
 from dpfedadamw.extensions.figures.registry import FIGURES, Measuring, Settings
-from dpfedadamw.reexecution.keys import published
+from dpfedadamw.reexecution.history import published
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.rundir import RunDirectory
 
