@@ -19,9 +19,10 @@ if (_taken := taken_name()) is not None:
     raise ImportError(_taken)
 
 from dpfedadamw.api.comparison import Comparison, compare
-from dpfedadamw.api.models import CheckedModel, check_model
+from dpfedadamw.api.models import CheckedModel, check_model, load_model, predict, predictor
+from dpfedadamw.api.options import Options, Round
 from dpfedadamw.api.planning import Calibrated, Cost, calibrate, epsilon, frontier
-from dpfedadamw.api.running import Options, Round, Run, load_model, predict, predictor, resume, run
+from dpfedadamw.api.running import Run, resume, run
 from dpfedadamw.api.sweeping import sweep
 from dpfedadamw.api.tables import Table
 

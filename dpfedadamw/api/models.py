@@ -1,19 +1,24 @@
-"""What training by record makes of a model, before a run."""
+"""Models: what training by record makes of one before a run, and one that was trained, at work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpfedadamw import rundir
 from dpfedadamw.api import specs
-from dpfedadamw.api.running import handing_over
+from dpfedadamw.api.options import handing_over
 from dpfedadamw.api.tables import Table, html_of
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from torch import nn
 
     from dpfedadamw.models.own.fitting import Loss
+    from dpfedadamw.run.prediction import Predictions, Served
 
 
 @dataclass(frozen=True)
@@ -77,3 +82,102 @@ def check_model(
         found = check(wanted, engine)
     rows = Table(asdict(one) for one in found.layers)
     return CheckedModel(found.engine, found.explanation, rows, found.ratio, found.refused)
+
+
+def load_model(
+    folder: str | Path, model: nn.Module | None = None, allow_code: Sequence[str] = ()
+) -> nn.Module:
+    """A trained model of the package's own kinds or of your own, in evaluation mode, on the CPU.
+
+    Args:
+        folder: A run's folder, or what ``export`` wrote of one (``model.safetensors`` and
+            ``model.json``). Adapters and whole transformers are loaded by peft and transformers.
+        model: Where the run was given a module, one of the same architecture: its tensors have the
+            run's names and shapes. Where its class stands and which weights it has is no matter,
+            and that its forward computes the same is yours to see to. It is not changed.
+        allow_code: Modules whose code the folder may name; as of `run`.
+
+    Raises:
+        DpfedadamwError: If there is none, or the files do not fit each other.
+    """
+    from dpfedadamw.filing.allowed_code import listed
+    from dpfedadamw.models.own.fitting import handed_over
+    from dpfedadamw.models.own.permission import allowing
+    from dpfedadamw.run.export import load_model as load
+
+    with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
+        return load(with_a_model(Path(folder)))
+
+
+def predict(
+    folder: str | Path,
+    rows: Any,
+    model: nn.Module | None = None,
+    allow_code: Sequence[str] = (),
+) -> Predictions:
+    """What a trained model answers to further records, as `dpfedadamw predict`.
+
+    Records are read, prepared and answered as the run's test records were: of the same rows in the
+    same order, the answers are the run's own to the last bit, on the same machine.
+
+    Args:
+        folder: As of `predictor`.
+        rows: A file's path (a table with the run's columns, found by their names; or an .npz with
+            the array x), a frame with these columns, or an array [n, …].
+        model: As of `predictor`.
+        allow_code: As of `predictor`.
+
+    Returns:
+        Its `outputs`, `probabilities`, `classes`, the `labels` that these are called by, and
+        `table()`, which is what the command writes.
+
+    Raises:
+        DpfedadamwError: If there is no model, or the records are not such as it reads.
+    """
+    return predictor(folder, model, allow_code).predict(rows)
+
+
+def predictor(
+    folder: str | Path, model: nn.Module | None = None, allow_code: Sequence[str] = ()
+) -> Served:
+    """A trained model that is loaded once and asked often, by its `predict(rows)`.
+
+    Args:
+        folder: A run's folder, or what ``export`` wrote of one of the package's own kinds.
+        model: Where the run was given a module, one of the same architecture; as of `load_model`.
+        allow_code: Modules whose code the folder may name; as of `run`.
+
+    Raises:
+        DpfedadamwError: If there is none, or the files do not fit each other.
+    """
+    from dpfedadamw.filing.allowed_code import listed
+    from dpfedadamw.models.own.fitting import handed_over
+    from dpfedadamw.models.own.permission import allowing
+    from dpfedadamw.run.prediction import load
+
+    with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
+        return load(with_a_model(Path(folder)))
+
+
+def with_a_model(path: Path) -> RunDirectory:
+    """A folder as one that a model can be loaded from.
+
+    Raises:
+        DpfedadamwError: If there is none, with what loads it.
+    """
+    if (path / "ledger.jsonl").exists() or (path / "spec.yaml").exists():
+        return rundir.open_existing(path)
+    if (path / "adapter_config.json").exists():
+        raise DpfedadamwError(
+            f"{path}: holds low-rank pairs; load them with peft.PeftModel.from_pretrained"
+        )
+    if (path / "config.json").exists():
+        raise DpfedadamwError(
+            f"{path}: holds a model of transformers; load it with from_pretrained of its class"
+        )
+    if not (path / "model.json").exists():
+        raise DpfedadamwError(
+            f"{path}: neither a run nor an exported model; give a run's folder, or one that "
+            "dpfedadamw export wrote"
+        )
+    return RunDirectory(path)

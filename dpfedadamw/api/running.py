@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from dpfedadamw import rundir
 from dpfedadamw.api import specs
+from dpfedadamw.api.models import load_model, predict
+from dpfedadamw.api.options import Callback, Given, Options, Round
 from dpfedadamw.api.tables import Table, html_of
-from dpfedadamw.errors import DpfedadamwError, SpecError
-from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.storage.foreign import read_json_lines
 
 if TYPE_CHECKING:
@@ -22,51 +22,18 @@ if TYPE_CHECKING:
 
     from audit.reexecution import Replay
     from audit.verdict import Findings
-    from dpfedadamw.algorithms.registry import AlgorithmEntry
     from dpfedadamw.federation.rounds import RoundResult
-    from dpfedadamw.filing.after_training import Filing, Trained
+    from dpfedadamw.filing.after_training import Trained
     from dpfedadamw.filing.tracked import Told
     from dpfedadamw.filing.whole import Finished
-    from dpfedadamw.measures import Metric
-    from dpfedadamw.models.own.fitting import Loss
     from dpfedadamw.run.evaluation import Evaluation
-    from dpfedadamw.run.prediction import Predictions, Served
+    from dpfedadamw.run.prediction import Predictions
     from dpfedadamw.run.training import Training
     from dpfedadamw.spec import Spec
     from dpfedadamw.storage.lock import RunLock
     from reports.signatures.verification import VerificationResult
 
 RUNS = Path("runs")
-# What a spec says of its model where it is handed over.
-HANDED_OVER = "model={name: module}"
-DATA_HANDED_OVER = "data.dataset=given"
-PEOPLE_HANDED_OVER = "data.person=person"
-
-
-@dataclass(frozen=True)
-class Round:
-    """What a callback learns of a round: public values alone.
-
-    Attributes:
-        completed: Rounds completed.
-        rounds: Rounds of the whole run.
-        accuracy: Test accuracy, in [0, 1]; None where the round was not evaluated.
-        loss: Test loss; None likewise.
-        epsilon: ε of the rounds so far, of a client in every round where single records are
-            protected, and towards a third party where whole clients are; None without privacy, and
-            of a trial of a private selection.
-        measures: Further measures of the task, such as "rmse" of a regression.
-    """
-
-    completed: int
-    rounds: int
-    accuracy: float | None
-    loss: float | None
-    epsilon: float | None = None
-    measures: Mapping[str, float] = field(default_factory=dict)
-
-
-Callback = Callable[[Round], None]
 
 
 class Run:
@@ -318,161 +285,6 @@ class Run:
         return [*rows, ("audit", self.verdict), ("folder", str(self.path))]
 
 
-class Options(TypedDict, total=False):
-    """What `run` and `resume` take alike; a run that was given something needs it again.
-
-    Attributes:
-        model: A module of your own. It takes the place of the model of a file or a shipped spec; a
-            dictionary leaves ``model`` out, or has the keys of ``{"name": "module"}``. A copy of it
-            is trained, from the weights that it has, which must not depend on private records.
-        loss: What the module is trained by: outputs and labels (of classes [b, classes] and [b],
-            of other tasks as ``docs/models.md`` says) to one loss a record, [b]; the task's own by
-            default.
-        data: Records that Python holds already: a frame of pandas, polars, pyarrow or Hugging
-            Face, a pair (records, labels) of arrays, a data set of pairs as torch's, or a
-            dictionary with "train" and "test" of these. The spec's ``data`` says what columns mean.
-        person: Whom each of these records is about, in their order, as ``data.person`` says of a
-            frame's column; a dictionary with "train" and "test" where ``data`` is one. Names and
-            numbers stay in this process.
-        algorithm: An `AlgorithmEntry` of your own. Where the spec does not name it, it takes the
-            place of the spec's algorithm, with its own defaults. It is in this process alone.
-        device: "auto" (the default), "cpu", "cuda" or "mps".
-        engine: How clipped sums are computed: "auto" (the default), "book-keeping", "opacus",
-            "vmap" or "loop".
-        escrow: A file that keeps the noise key, new for a new run; whoever has it can subtract all
-            noise.
-        callbacks: Called after each round with a `Round`. What one raises ends the run, which
-            `resume` takes up again.
-        trackers: Trackers that are told what is public of the run: "tensorboard", "mlflow",
-            "wandb" (offline), or others that are installed. They write to ``tracking`` beside the
-            runs.
-        metrics: Metrics of your own by name, each a function of what the finished model answered to
-            the test records, before any softmax, and of their targets, two arrays, that returns a
-            number. They are published, so the test records must be: `evaluation.public_test`.
-        trainer_key: Private key that signs what was run; your own by default, made on first use.
-        auditor_key: The same for what was found.
-        timestamp: Address of a time-stamping authority (RFC 3161).
-        allow_code: Python modules, ``["nets"]``, whose code the spec may name by ``model.target``
-            and ``model.loss``, with all modules below them. Code of no other module is imported,
-            except of those in the file ``allow-code`` beside your keys.
-    """
-
-    model: nn.Module | None
-    loss: Loss | None
-    data: Any
-    person: Any
-    algorithm: AlgorithmEntry[Any] | None
-    device: str
-    engine: str
-    escrow: str | Path | None
-    callbacks: Iterable[Callback]
-    trackers: Sequence[str]
-    metrics: Mapping[str, Metric] | None
-    trainer_key: str | Path | None
-    auditor_key: str | Path | None
-    timestamp: str | None
-    allow_code: Sequence[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Given:
-    """The same with its defaults."""
-
-    model: nn.Module | None = None
-    loss: Loss | None = None
-    data: Any = None
-    person: Any = None
-    algorithm: AlgorithmEntry[Any] | None = None
-    device: str = "auto"
-    engine: str = "auto"
-    escrow: str | Path | None = None
-    callbacks: Iterable[Callback] = ()
-    trackers: Sequence[str] = ()
-    metrics: Mapping[str, Metric] | None = None
-    trainer_key: str | Path | None = None
-    auditor_key: str | Path | None = None
-    timestamp: str | None = None
-    allow_code: Sequence[str] = ()
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> _Given:
-        """What was given by name.
-
-        Raises:
-            TypeError: If there is no such name.
-        """
-        known = [one.name for one in fields(cls)]
-        for name in options:
-            if name not in known:
-                raise TypeError(f"no option {name!r}; there are {', '.join(known)}")
-        return cls(**options)
-
-    @property
-    def kept(self) -> Path | None:
-        """The file that keeps the noise key."""
-        return None if self.escrow is None else Path(self.escrow)
-
-    @contextlib.contextmanager
-    def handed_over(self, *run: Path) -> Iterator[None]:
-        """Let a spec mean what was handed over and allowed, for as long as this lasts.
-
-        Args:
-            run: The folder of the run, where there is one: none of its files is imported.
-        """
-        from dpfedadamw.algorithms.registry import ALGORITHMS
-        from dpfedadamw.data.handed_over import handed_over as holding
-        from dpfedadamw.filing.allowed_code import listed
-        from dpfedadamw.measures import handed_over as measuring
-        from dpfedadamw.models.own.fitting import handed_over
-        from dpfedadamw.models.own.permission import allowing
-
-        module = handed_over(self.model, self.loss)
-        code = allowing(self.allow_code, listed, run)
-        data, metrics = holding(self.data, self.person), measuring(self.metrics)
-        with code, module, data, metrics, ALGORITHMS.lent(self.algorithm):
-            yield
-
-    def read(self, spec: specs.SpecLike, changes: Sequence[str]) -> Spec:
-        """The spec, with what was handed over in the place of what it names."""
-        handed = handing_over(spec, self.model, self.loss, self.data, self.person)
-        first = [*handed, *self._named_metrics()]
-        if self.algorithm is None:
-            return specs.read(spec, [*first, *changes])
-        name = self.algorithm.name
-        try:
-            named = specs.read(spec, first).algorithm.name == name
-        except SpecError:
-            named = False
-        instead = [] if named else [f"algorithm={{name: {name}}}"]
-        wanted = specs.read(spec, [*first, *instead, *changes])
-        if wanted.algorithm.name != name:
-            raise DpfedadamwError(
-                f"algorithm: {name} was handed over, but changes name {wanted.algorithm.name}; "
-                "leave one of them out"
-            )
-        if wanted.federation.workers != 1 or wanted.federation.engine == "flower":
-            raise DpfedadamwError(
-                f"algorithm: {name} was handed over and is in this process alone; use "
-                "federation.workers 1 and engine inline, or register it by an entry point"
-            )
-        return wanted
-
-    def _named_metrics(self) -> list[str]:
-        if not self.metrics:
-            return []
-        from dpfedadamw.measures import check_names
-
-        check_names(self.metrics)
-        return [f"evaluation.metrics=[{', '.join(self.metrics)}]"]
-
-    def filing(self) -> Filing:
-        """By whom and how what follows training is signed."""
-        from dpfedadamw.filing import after_training
-
-        signers = after_training.load_signers(self.trainer_key, self.auditor_key)
-        return after_training.Filing(signers, after_training.authority(self.timestamp))
-
-
 def run(
     spec: specs.SpecLike,
     *,
@@ -505,7 +317,7 @@ def run(
         audit.errors.AuditError: If the run cannot be judged.
         reports.errors.ReportError: If a key cannot be read, or a report cannot be made.
     """
-    given = _Given.of(options)
+    given = Given.of(options)
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import tracked, whole
     from dpfedadamw.run.training import start
@@ -544,7 +356,7 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
         DpfedadamwError: As `run`; or if somebody else writes to the run, or its files are not what
             it wrote.
     """
-    given = _Given.of(options)
+    given = Given.of(options)
     from dpfedadamw.filing import tracked, whole
 
     tracked.check(given.trackers)
@@ -569,81 +381,6 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
         rundir.mark_resumable(error, found.path, given.kept is not None)
         raise
     return _told(finished, Run(found.path, given.model, given.allow_code))
-
-
-def load_model(
-    folder: str | Path, model: nn.Module | None = None, allow_code: Sequence[str] = ()
-) -> nn.Module:
-    """A trained model of the package's own kinds or of your own, in evaluation mode, on the CPU.
-
-    Args:
-        folder: A run's folder, or what ``export`` wrote of one (``model.safetensors`` and
-            ``model.json``). Adapters and whole transformers are loaded by peft and transformers.
-        model: Where the run was given a module, one of the same architecture: its tensors have the
-            run's names and shapes. Where its class stands and which weights it has is no matter,
-            and that its forward computes the same is yours to see to. It is not changed.
-        allow_code: Modules whose code the folder may name; as of `run`.
-
-    Raises:
-        DpfedadamwError: If there is none, or the files do not fit each other.
-    """
-    from dpfedadamw.filing.allowed_code import listed
-    from dpfedadamw.models.own.fitting import handed_over
-    from dpfedadamw.models.own.permission import allowing
-    from dpfedadamw.run.export import load_model as load
-
-    with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
-        return load(with_a_model(Path(folder)))
-
-
-def predict(
-    folder: str | Path,
-    rows: Any,
-    model: nn.Module | None = None,
-    allow_code: Sequence[str] = (),
-) -> Predictions:
-    """What a trained model answers to further records, as `dpfedadamw predict`.
-
-    Records are read, prepared and answered as the run's test records were: of the same rows in the
-    same order, the answers are the run's own to the last bit, on the same machine.
-
-    Args:
-        folder: As of `predictor`.
-        rows: A file's path (a table with the run's columns, found by their names; or an .npz with
-            the array x), a frame with these columns, or an array [n, …].
-        model: As of `predictor`.
-        allow_code: As of `predictor`.
-
-    Returns:
-        Its `outputs`, `probabilities`, `classes`, the `labels` that these are called by, and
-        `table()`, which is what the command writes.
-
-    Raises:
-        DpfedadamwError: If there is no model, or the records are not such as it reads.
-    """
-    return predictor(folder, model, allow_code).predict(rows)
-
-
-def predictor(
-    folder: str | Path, model: nn.Module | None = None, allow_code: Sequence[str] = ()
-) -> Served:
-    """A trained model that is loaded once and asked often, by its `predict(rows)`.
-
-    Args:
-        folder: A run's folder, or what ``export`` wrote of one of the package's own kinds.
-        model: Where the run was given a module, one of the same architecture; as of `load_model`.
-        allow_code: Modules whose code the folder may name; as of `run`.
-
-    Raises:
-        DpfedadamwError: If there is none, or the files do not fit each other.
-    """
-    from dpfedadamw.filing.allowed_code import listed
-    from dpfedadamw.models.own.fitting import handed_over
-    from dpfedadamw.models.own.permission import allowing
-    from dpfedadamw.run.prediction import load
-
-    with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
-        return load(with_a_model(Path(folder)))
 
 
 def _again(
@@ -676,72 +413,6 @@ def _check_replay(count: int | None, spec: Spec) -> None:
             f"replay {count}: this spec claims no privacy, so no participation has noise to "
             "compute again; the whole run is run again by: dpfedadamw replay RUN_DIR"
         )
-
-
-def with_a_model(path: Path) -> RunDirectory:
-    """A folder as one that a model can be loaded from.
-
-    Raises:
-        DpfedadamwError: If there is none, with what loads it.
-    """
-    if (path / "ledger.jsonl").exists() or (path / "spec.yaml").exists():
-        return rundir.open_existing(path)
-    if (path / "adapter_config.json").exists():
-        raise DpfedadamwError(
-            f"{path}: holds low-rank pairs; load them with peft.PeftModel.from_pretrained"
-        )
-    if (path / "config.json").exists():
-        raise DpfedadamwError(
-            f"{path}: holds a model of transformers; load it with from_pretrained of its class"
-        )
-    if not (path / "model.json").exists():
-        raise DpfedadamwError(
-            f"{path}: neither a run nor an exported model; give a run's folder, or one that "
-            "dpfedadamw export wrote"
-        )
-    return RunDirectory(path)
-
-
-def handing_over(
-    spec: specs.SpecLike,
-    model: nn.Module | None,
-    loss: Loss | None,
-    data: Any,
-    person: Any = None,
-) -> list[str]:
-    """What a spec says of a module and of records that are handed over, as changes of it.
-
-    Raises:
-        DpfedadamwError: If a loss is given without a module, people without records, or a
-            dictionary names another model.
-    """
-    if person is not None and data is None:
-        raise DpfedadamwError(
-            "person: belongs to records that are handed over, data=…; of a table, name the column "
-            "in data.person"
-        )
-    if loss is not None and model is None:
-        raise DpfedadamwError(
-            "loss: belongs to a module, model=net; beside a spec's model.target, say "
-            "model.loss: package.module:function"
-        )
-    records = [DATA_HANDED_OVER] if data is not None else []
-    records += [PEOPLE_HANDED_OVER] if person is not None else []
-    if model is None:
-        return records
-    if isinstance(spec, Mapping):
-        named = spec.get("model", {"name": "module"})
-        if not isinstance(named, Mapping) or named.get("name") != "module":
-            raise DpfedadamwError(
-                "model: the spec has a model, and model= gives another; leave spec['model'] out, "
-                "or say {'name': 'module'} with what else its keys are to be"
-            )
-        return [*([] if "model" in spec else [HANDED_OVER]), *records]
-    try:
-        whole = specs.read(spec, records).model.name == "module"
-    except DpfedadamwError:
-        whole = False
-    return [*([] if whole else [HANDED_OVER]), *records]
 
 
 def _tracked(
