@@ -196,6 +196,41 @@ def drawn_again(bundle: Bundle) -> str | None:
     return find_seed([rows[index] for index in picked], layout.sample_coordinates, starts)
 
 
+def _release_faults(
+    bundle: Bundle, seed: object, reasons: list[str], unreadable: list[str]
+) -> None:
+    """In release mode every key is committed to and used once, none is obvious, no seed is kept.
+
+    Args:
+        bundle: the run.
+        seed: of the spec.
+        reasons: gets what is wrong.
+        unreadable: gets why something could not be judged.
+    """
+    header = bundle.header
+    if header.commitment is None or not re.fullmatch(r"[0-9a-f]{64}", header.commitment):
+        reasons.append("release mode without a commitment to the key in the ledger's header")
+    resumed = [one.commitment or "" for one in bundle.readable_ledger.resumes]
+    if not all(re.fullmatch(r"[0-9a-f]{64}", one) for one in resumed):
+        reasons.append("release mode, but the run went on without a commitment to its new key")
+    if header.public_coin is not None:
+        if set(resumed) - {header.commitment}:
+            reasons.append("the run went on with a key that its intent did not commit to")
+    elif len({header.commitment, *resumed}) != 1 + len(resumed):
+        reasons.append("the run went on with a key that was used before: noise may repeat")
+    if obvious_commitments() & {header.commitment, *resumed}:
+        reasons.append("release mode, but the key is a fixed one that anybody would try first")
+    if seed is not None or header.seed is not None:
+        reasons.append("release mode, but a seed is stored")
+    if header.noise_multiplier is not None:
+        try:
+            if drawn_again(bundle) is not None:
+                # Which seed it is would tell the noise to whoever reads the finding.
+                reasons.append(SEEDED)
+        except (UnverifiedError, UntrustedFileError) as error:
+            unreadable.append(f"whether the noise is that of a usual seed: {error}")
+
+
 def _judge(bundle: Bundle) -> Judgement:
     header = bundle.header
     reasons: list[str] = []
@@ -209,27 +244,7 @@ def _judge(bundle: Bundle) -> Judgement:
     if mode != header.randomness:
         reasons.append(f"the spec says {mode}, the ledger {header.randomness}")
     if "release" in (mode, header.randomness):
-        if header.commitment is None or not re.fullmatch(r"[0-9a-f]{64}", header.commitment):
-            reasons.append("release mode without a commitment to the key in the ledger's header")
-        resumed = [one.commitment or "" for one in bundle.readable_ledger.resumes]
-        if not all(re.fullmatch(r"[0-9a-f]{64}", one) for one in resumed):
-            reasons.append("release mode, but the run went on without a commitment to its new key")
-        if header.public_coin is not None:
-            if set(resumed) - {header.commitment}:
-                reasons.append("the run went on with a key that its intent did not commit to")
-        elif len({header.commitment, *resumed}) != 1 + len(resumed):
-            reasons.append("the run went on with a key that was used before: noise may repeat")
-        if obvious_commitments() & {header.commitment, *resumed}:
-            reasons.append("release mode, but the key is a fixed one that anybody would try first")
-        if seed is not None or header.seed is not None:
-            reasons.append("release mode, but a seed is stored")
-        if header.noise_multiplier is not None:
-            try:
-                if drawn_again(bundle) is not None:
-                    # Which seed it is would tell the noise to whoever reads the finding.
-                    reasons.append(SEEDED)
-            except (UnverifiedError, UntrustedFileError) as error:
-                unreadable.append(f"whether the noise is that of a usual seed: {error}")
+        _release_faults(bundle, seed, reasons, unreadable)
     elif seed is None or header.seed != seed:
         reasons.append("reproducible mode, but spec and ledger do not name the same seed")
     coin_faults(bundle, reasons, unreadable)

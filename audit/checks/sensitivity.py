@@ -9,8 +9,8 @@ the batches are judged too: who is in them, and how often.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,41 +92,14 @@ def judge_probe(
     if abs(probe.clipping_norm / clip - 1.0) > 1e-9:
         reasons.append("the probed step clips at another norm than the ledger's C")
     excused = _known_as_rounding(probe, clip)
-    unmoved: list[tuple[str, bool]] = []
-    for row, (name, kind) in enumerate(zip(probe.names, probe.kinds, strict=True)):
-        difference = float(probe.difference_norm[row])
-        norms = (float(probe.norm_with[row]), float(probe.norm_without[row]))
-        published = kind in CLIENT_KINDS or (one == "client" and kind == REPLACED)
-        limit = clip * (1.0 + (PUBLISHED if published else TOLERANCE))
-        if not np.isfinite([difference, *norms]).all():
-            reasons.append(f"probe, {name}: the clipped sum is not finite")
-        elif kind == ELSEWHERE:
-            unmoved.append((name, difference == 0.0 and max(norms) > 0.0))
-        elif kind in (ADDED, UNEQUAL, ADDED_PRECISELY):
-            allowed = PRECISELY if kind == ADDED_PRECISELY else excused.get(name, ALONE)
-            if difference > clip * allowed:
-                reasons.append(
-                    f"probe, {name}: beside others one {one} moves the sum by other "
-                    f"{difference / clip:.4g} C than alone"
-                    f"{', in float64' if kind == ADDED_PRECISELY else ''}"
-                )
-        elif kind in UNMOVED and kind != REPEAT and difference > clip * TOLERANCE:
-            reasons.append(
-                f"probe, {name}: one {one} that takes no part moves the sum by "
-                f"{difference / clip:.4g} C"
-            )
-        elif difference > limit * (2.0 if kind == REPLACED else 1.0):
-            reasons.append(f"probe, {name}: one {one} moves the sum by {difference / clip:.4g} C")
-        # Summing in another order may change the last bits only.
-        if kind == REPEAT and difference > clip * TOLERANCE:
-            reasons.append(f"probe, {name}: the same batch gives different sums")
-        if kind != REPLACED and int(probe.batch_size[row]) == 0 and norms[1] != 0.0:
-            reasons.append(f"probe, {name}: an empty batch does not give the zero vector")
-        slots = int(probe.batch_size[row]) + 1
-        if kind != ELSEWHERE and norms[0] > slots * limit:
-            reasons.append(f"probe, {name}: the sum is longer than its {one}s allow")
-    if unmoved and all(same for _, same in unmoved):
-        names = " and ".join(name for name, _ in unmoved)
+    pairs = _pairs(probe)
+    for pair in pairs:
+        reasons.extend(
+            f"probe, {pair.name}: {fault}" for fault in _faults(pair, clip, one, excused)
+        )
+    elsewhere = [pair for pair in pairs if pair.kind == ELSEWHERE and pair.finite]
+    if elsewhere and all(pair.difference == 0.0 and max(pair.norms) > 0.0 for pair in elsewhere):
+        names = " and ".join(pair.name for pair in elsewhere)
         reasons.append(f"probe, {names}: the step does not depend on the model's parameters")
     replaced = np.asarray([kind == REPLACED for kind in probe.kinds], dtype=np.bool_)
     parts = (REPLACED, ADDED, UNEQUAL, ADDED_PRECISELY, ELSEWHERE)
@@ -143,6 +116,80 @@ def judge_probe(
         "tolerance": TOLERANCE,
         "pairs_judged_in_float64": len(excused),
     }
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two neighbouring batches that were probed.
+
+    Attributes:
+        name: what they are, for the reasons.
+        kind: how they differ.
+        difference: length of the difference of their sums.
+        norms: lengths of the sums with and without what was added.
+        batch_size: contributions to the smaller one.
+    """
+
+    name: str
+    kind: str
+    difference: float
+    norms: tuple[float, float]
+    batch_size: int
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite([self.difference, *self.norms]).all())
+
+
+def _pairs(probe: ProbeResults) -> list[_Pair]:
+    return [
+        _Pair(
+            name,
+            kind,
+            float(probe.difference_norm[row]),
+            (float(probe.norm_with[row]), float(probe.norm_without[row])),
+            int(probe.batch_size[row]),
+        )
+        for row, (name, kind) in enumerate(zip(probe.names, probe.kinds, strict=True))
+    ]
+
+
+def _faults(pair: _Pair, clip: float, one: str, excused: Mapping[str, float]) -> Iterator[str]:
+    """What is wrong with one pair by itself.
+
+    Args:
+        pair: the pair.
+        clip: C of the ledger.
+        one: whose data were added, "record" or "client".
+        excused: limits of pairs that rounding explains, as `_known_as_rounding` gives them.
+    """
+    kind, share = pair.kind, pair.difference / clip
+    published = kind in CLIENT_KINDS or (one == "client" and kind == REPLACED)
+    limit = clip * (1.0 + (PUBLISHED if published else TOLERANCE))
+    changed = pair.difference > clip * TOLERANCE
+    if not pair.finite:
+        yield "the clipped sum is not finite"
+    elif kind == ELSEWHERE:
+        pass  # Judged with the others of its kind.
+    elif kind in (ADDED, UNEQUAL, ADDED_PRECISELY):
+        allowed = PRECISELY if kind == ADDED_PRECISELY else excused.get(pair.name, ALONE)
+        if pair.difference > clip * allowed:
+            precisely = ", in float64" if kind == ADDED_PRECISELY else ""
+            yield (
+                f"beside others one {one} moves the sum by other {share:.4g} C than "
+                f"alone{precisely}"
+            )
+    elif kind in UNMOVED and kind != REPEAT and changed:
+        yield f"one {one} that takes no part moves the sum by {share:.4g} C"
+    elif pair.difference > limit * (2.0 if kind == REPLACED else 1.0):
+        yield f"one {one} moves the sum by {share:.4g} C"
+    # Summing in another order may change the last bits only.
+    if kind == REPEAT and changed:
+        yield "the same batch gives different sums"
+    if kind != REPLACED and pair.batch_size == 0 and pair.norms[1] != 0.0:
+        yield "an empty batch does not give the zero vector"
+    if kind != ELSEWHERE and pair.norms[0] > (pair.batch_size + 1) * limit:
+        yield f"the sum is longer than its {one}s allow"
 
 
 def _known_as_rounding(probe: ProbeResults, clip: float) -> dict[str, float]:
