@@ -11,9 +11,12 @@ planted records only, so that nothing of it is private.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from audit.canaries.bounds import (
     CONFIDENCE,
@@ -56,95 +59,152 @@ Observe = Callable[[CanaryEvidence, Ledger, Header], Scores | str]
 Missing = Callable[[CanaryEvidence, Ledger], str | None]
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What the releases of an audit run betrayed.
+
+    Attributes:
+        canaries: how many were planted, and of which kind.
+        delta: δ of the claim.
+        outcomes: each view, with what guesses in it show.
+        scores: what all scores together show; None where they have no law.
+        no_scores: why not; empty where they have one.
+        needed: how many canaries could contradict the claim by guesses.
+    """
+
+    canaries: Canaries
+    delta: float
+    outcomes: list[tuple[View, Outcome]]
+    scores: Evaluation | None
+    no_scores: str
+    needed: int
+
+    @property
+    def tells_something(self) -> bool:
+        """Whether so many canaries could have contradicted the claim at all."""
+        seeing = self.scores is not None and self.scores.seen >= _LEAST_SEEN
+        return seeing or any(outcome.can_contradict for _, outcome in self.outcomes)
+
+
 def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
-    if header.canaries is None:
+    canaries = header.canaries
+    if canaries is None:
         raise UnverifiedError("the ledger's header names no canaries")
-    said = (PLANTED.format(header.canaries.count),)
+    said = (PLANTED.format(canaries.count),)
     if header.delta is None or header.delta >= 1.0:
         raise UnverifiedError("the ledger's header lacks a delta below 1")
     evidence = bundle.canaries()
-    fault = _fault(evidence, header.canaries) or missing(evidence, ledger)
+    fault = _fault(evidence, canaries) or missing(evidence, ledger)
     if fault is not None:
         return Judgement(Verdict.NOT_VERIFIED, fault, qualifications=said)
-    seen = see(evidence, ledger, header, header.delta)
-    observed = observe(evidence, ledger, header)
-    scores = None
-    if not isinstance(observed, str):
-        scores = judge_scores(observed, _SHARE_OF_SCORES * FALSE_ALARM, 1.0 - CONFIDENCE)
-    shared = len(seen) if scores is None else len(seen) / (1.0 - _SHARE_OF_SCORES)
-    outcomes = [
-        (view, judge(guess(view.scores, evidence.included), view.mechanism, header.delta, shared))
-        for view in seen
-    ]
-    details: dict[str, Any] = {
-        "canaries": header.canaries.count,
-        "kind": header.canaries.kind,
-        "unit": header.unit.name,
-        "audited": header.canaries.audited,
-        "confidence": CONFIDENCE,
-        "false_alarm": FALSE_ALARM,
-        "delta": header.delta,
-        "views": [_details(view, outcome, header.delta) for view, outcome in outcomes],
-    }
-    refuted: list[str] = []
-    if scores is not None:
-        details["scores"] = _score_details(scores, seen[0], header.delta)
-        if scores.contradicted:
-            shown = f"noise of {scores.noise:.3g} times the ledger's"
-            interval = scores.noise_interval
-            if interval is None or interval[0] <= 1.0 <= interval[1]:
-                shown += f", and {scores.contribution:.3g} times the clipping norm from a canary"
-            refuted.append(
-                f"the ledger's steps do not explain the {scores.scores} scores, which show "
-                f"{shown}: {_bound_words(details['scores'])}"
-            )
-    else:
-        details["scores_missing"] = observed
-    contradicted = [
-        f"{view.words}: {_words(outcome.bound)}, but the claim is "
-        f"{epsilon(view.mechanism(1.0), header.delta):.2f}"
-        for view, outcome in outcomes
-        if outcome.contradicted
-    ]
-    if contradicted:
-        refuted.append(f"contradicts the claim: {listed(contradicted)}")
-    what = _WHAT.get((header.canaries.kind, header.unit.whole_clients), "canaries")
-    planted = f"Planted: {header.canaries.count} {what}, each there by a fair coin."
+    views_seen = see(evidence, ledger, header, header.delta)
+    seen = _look(views_seen, observe(evidence, ledger, header), evidence.included, header)
+    details = _all_details(seen, header)
+    what = _WHAT.get((canaries.kind, header.unit.whole_clients), "canaries")
+    planted = f"Planted: {canaries.count} {what}, each there by a fair coin."
+    refuted = _refutations(seen, details)
     if refuted:
         text = f"{'; '.join(refuted)}. {planted}"
         return Judgement(Verdict.FAIL, text, details, qualifications=said)
-    seeing = scores is not None and scores.seen >= _LEAST_SEEN
-    if not seeing and not any(outcome.can_contradict for _, outcome in outcomes):
-        needed = min(canaries_needed(view.mechanism, shared) or 10**9 for view in seen)
+    if not seen.tells_something:
         return Judgement(
             Verdict.NOT_VERIFIED,
-            f"{header.canaries.count} canaries are too few: even if every guess were right they "
+            f"{canaries.count} canaries are too few: even if every guess were right they "
             "could not contradict this claim, and their scores could not show noise of half its "
-            f"size; plant at least {needed}",
+            f"size; plant at least {seen.needed}",
             details,
             qualifications=said,
         )
-    bounds = [
-        f"{view.words} {_of(outcome.bound.any_mechanism, outcome.ceiling.any_mechanism)}, for "
-        f"these steps {_of(outcome.bound.these_steps, outcome.ceiling.these_steps)}, claimed "
-        f"{epsilon(view.mechanism(1.0), header.delta):.2f}"
-        + ("" if outcome.can_contradict else " (more than so many could contradict)")
-        for view, outcome in outcomes
-    ]
     text = (
-        f"not contradicted. {planted} Seen: {_fits(scores, details, observed)} By guesses, lower "
+        f"not contradicted. {planted} Seen: {_fits(seen, details)} By guesses, lower "
         "bounds on epsilon for any mechanism, and for these steps if the noise alone is in "
-        f"question, of what {header.canaries.count} canaries could show at most: "
-        f"{'; '.join(bounds)}. Not shown: that nothing else leaks, or anything of the released "
-        "model, which was trained without them."
+        f"question, of what {canaries.count} canaries could show at most: "
+        f"{'; '.join(_bounds(seen))}. Not shown: that nothing else leaks, or anything of the "
+        "released model, which was trained without them."
     )
     return Judgement(Verdict.PASS, text, details, qualifications=said)
 
 
-def _fits(scores: Evaluation | None, details: dict[str, Any], observed: Scores | str) -> str:
+def _look(
+    seen: list[View], observed: Scores | str, included: NDArray[np.bool_], header: Header
+) -> _Seen:
+    """Test the scores, and guess the coins in each view; the level is shared out among all."""
+    assert header.canaries is not None
+    delta = header.declared("delta")
+    scores, shared = None, float(len(seen))
+    if not isinstance(observed, str):
+        scores = judge_scores(observed, _SHARE_OF_SCORES * FALSE_ALARM, 1.0 - CONFIDENCE)
+        shared = len(seen) / (1.0 - _SHARE_OF_SCORES)
+    outcomes = [
+        (view, judge(guess(view.scores, included), view.mechanism, delta, shared)) for view in seen
+    ]
+    found = _Seen(
+        header.canaries, delta, outcomes, scores, observed if isinstance(observed, str) else "", 0
+    )
+    if found.tells_something:
+        return found
+    needed = min(canaries_needed(view.mechanism, shared) or 10**9 for view in seen)
+    return replace(found, needed=needed)
+
+
+def _all_details(seen: _Seen, header: Header) -> dict[str, Any]:
+    details: dict[str, Any] = {
+        "canaries": seen.canaries.count,
+        "kind": seen.canaries.kind,
+        "unit": header.unit.name,
+        "audited": seen.canaries.audited,
+        "confidence": CONFIDENCE,
+        "false_alarm": FALSE_ALARM,
+        "delta": seen.delta,
+        "views": [_details(view, outcome, seen.delta) for view, outcome in seen.outcomes],
+    }
+    if seen.scores is None:
+        details["scores_missing"] = seen.no_scores
+    else:
+        details["scores"] = _score_details(seen.scores, seen.outcomes[0][0], seen.delta)
+    return details
+
+
+def _refutations(seen: _Seen, details: dict[str, Any]) -> list[str]:
+    """What contradicts the ledger or the claim."""
+    refuted: list[str] = []
+    scores = seen.scores
+    if scores is not None and scores.contradicted:
+        shown = f"noise of {scores.noise:.3g} times the ledger's"
+        interval = scores.noise_interval
+        if interval is None or interval[0] <= 1.0 <= interval[1]:
+            shown += f", and {scores.contribution:.3g} times the clipping norm from a canary"
+        refuted.append(
+            f"the ledger's steps do not explain the {scores.scores} scores, which show "
+            f"{shown}: {_bound_words(details['scores'])}"
+        )
+    contradicted = [
+        f"{view.words}: {_words(outcome.bound)}, but the claim is "
+        f"{epsilon(view.mechanism(1.0), seen.delta):.2f}"
+        for view, outcome in seen.outcomes
+        if outcome.contradicted
+    ]
+    if contradicted:
+        refuted.append(f"contradicts the claim: {listed(contradicted)}")
+    return refuted
+
+
+def _bounds(seen: _Seen) -> list[str]:
+    """What guesses in each view bound, of what so many could."""
+    return [
+        f"{view.words} {_of(outcome.bound.any_mechanism, outcome.ceiling.any_mechanism)}, for "
+        f"these steps {_of(outcome.bound.these_steps, outcome.ceiling.these_steps)}, claimed "
+        f"{epsilon(view.mechanism(1.0), seen.delta):.2f}"
+        + ("" if outcome.can_contradict else " (more than so many could contradict)")
+        for view, outcome in seen.outcomes
+    ]
+
+
+def _fits(seen: _Seen, details: dict[str, Any]) -> str:
+    scores = seen.scores
     if scores is None:
-        return f"scores were not tested: {observed}."
+        return f"scores were not tested: {seen.no_scores}."
     found = details["scores"]
     text = f"the ledger's steps explain the {scores.scores} scores"
     if scores.noise_interval is not None:
