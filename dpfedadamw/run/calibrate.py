@@ -19,7 +19,7 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import divide, foresee
 from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.spec import Spec
-from dpfedadamw.units.registry import UNITS, without_limit
+from dpfedadamw.units.registry import unit_named, without_limit
 
 # Noise multipliers that a spec may have.
 _NOISE = (0.001, 1_000_000.0)
@@ -74,7 +74,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
     Raises:
         PrivacyError: If nothing fits, or the spec claims no privacy.
     """
-    unit, given = UNITS[spec.privacy.unit], spec
+    unit, given = unit_named(spec.privacy.unit), spec
     if spec.tune.selection == "private":
         raise PrivacyError(
             "tune.selection: private: a target would be that of one trial, and the selection costs "

@@ -19,7 +19,7 @@ from dpfedadamw.experiment import foresee
 from dpfedadamw.run.calibrate import Solve, View, calibrate
 from dpfedadamw.spec import Spec
 from dpfedadamw.units.plan import RunPlan
-from dpfedadamw.units.registry import UNITS
+from dpfedadamw.units.registry import unit_named
 
 ROUNDS, STEPS = "federation.rounds", "federation.local_steps"
 CHOSEN = "federation.clients_per_round"
@@ -123,7 +123,7 @@ def frontier(
         DpfedadamwError: If there are too many combinations, a key is unknown, or not even one of
             them keeps to the target.
     """
-    UNITS[spec.privacy.unit].check_target(view, Solve.noise)
+    unit_named(spec.privacy.unit).check_target(view, Solve.noise)
     combinations = _settings(spec, vary)
     if len(combinations) > MOST_COMBINATIONS:
         raise PrivacyError(

@@ -32,7 +32,7 @@ from dpfedadamw.spec import Spec
 from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import write_json
 from dpfedadamw.storage.foreign import read_mapping, read_salt
-from dpfedadamw.units.registry import UNITS
+from dpfedadamw.units.registry import unit_named
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
 NO_PRIVACY = "no differential privacy"
@@ -47,7 +47,7 @@ def qualifications(spec: Spec, order: CanaryOrder | None = None) -> list[str]:
     if order is not None:
         planted = f"audit run with {order.count} planted canaries: its model is not for release"
         return [planted, *qualifications(spec)]
-    if not UNITS[spec.privacy.unit].private:
+    if not unit_named(spec.privacy.unit).private:
         # That a known seed voids the guarantee would read as if there were one.
         return [NO_PRIVACY]
     return [

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from importlib import import_module
 
 from dpfedadamw.accounting.calibration import solve_noise_multiplier
 from dpfedadamw.spec import Spec, replace_noise_multiplier
-from dpfedadamw.units.client import WholeClients
-from dpfedadamw.units.none import Nothing
 from dpfedadamw.units.plan import PrivacyUnit, RunPlan
-from dpfedadamw.units.record import SingleRecords, WholePeople
 from dpfedadamw.vectors.sparsification import Sparsification
 
-UNITS: dict[str, PrivacyUnit] = {
-    unit.name: unit for unit in (SingleRecords(), WholePeople(), WholeClients(), Nothing())
+# Each unit's module and class.
+_UNITS = {
+    "record": ("record", "SingleRecords"),
+    "person": ("record", "WholePeople"),
+    "client": ("client", "WholeClients"),
+    "none": ("none", "Nothing"),
 }
+
+
+@functools.cache
+def unit_named(name: str) -> PrivacyUnit:
+    """The unit of protection that a spec calls so; the modules of the others are not loaded."""
+    module, kind = _UNITS[name]
+    unit: PrivacyUnit = getattr(import_module(f"dpfedadamw.units.{module}"), kind)()
+    return unit
 
 
 def make_plan(
@@ -34,7 +45,7 @@ def make_plan(
     Raises:
         PrivacyError: If no accountant covers the combination; the reason is named.
     """
-    return UNITS[spec.privacy.unit].plan(spec, records, queries_per_step, sparsification)
+    return unit_named(spec.privacy.unit).plan(spec, records, queries_per_step, sparsification)
 
 
 def solve_noise(spec: Spec, records: Sequence[int], queries_per_step: int) -> Spec:

@@ -9,7 +9,7 @@ import torch
 from audit.reading.ledger_lines import Grid as StatedGrid
 from audit.replay import queries as judged
 from dpfedadamw.privacy.grid import Grid, on_grid
-from dpfedadamw.units.registry import UNITS
+from dpfedadamw.units.registry import unit_named
 
 RANDOM = torch.Generator().manual_seed(4)
 
@@ -64,13 +64,13 @@ def test_the_auditor_takes_the_engines_grids_and_no_finer_one():
             self.unit, self.grid = unit, grid
 
     for name in ("record", "client"):
-        stated = StatedGrid(**vars(UNITS[name].grid))
-        assert judged.too_fine(Header(UNITS[name], stated)) == []
+        stated = StatedGrid(**vars(unit_named(name).grid))
+        assert judged.too_fine(Header(unit_named(name), stated)) == []
         for what, most in vars(stated).items():
             finer = StatedGrid(**{**vars(stated), what: most + 1})
-            (reason,) = judged.too_fine(Header(UNITS[name], finer))
+            (reason,) = judged.too_fine(Header(unit_named(name), finer))
             assert f"{most + 1} significant bits for {what}" in reason
-    assert UNITS["none"].grid is None
+    assert unit_named("none").grid is None
 
 
 def test_the_bits_that_a_choice_could_tell_are_counted():

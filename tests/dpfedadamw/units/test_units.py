@@ -11,7 +11,7 @@ from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.sampling import FullBatch
 from dpfedadamw.run.computing import unit_of
-from dpfedadamw.units.registry import UNITS, make_plan
+from dpfedadamw.units.registry import make_plan, unit_named
 from tests.runs import small_spec, train
 
 ALGORITHMS = {"record": "dp-fedavg", "client": "fed-smp", "none": "fedavg"}
@@ -25,7 +25,7 @@ def plan_of(word: str):
 @pytest.mark.parametrize("word", ALGORITHMS)
 def test_a_plan_knows_the_unit_of_its_spec(word):
     plan = plan_of(word)
-    assert plan.unit is UNITS[word]
+    assert plan.unit is unit_named(word)
     assert plan.unit.name == word
     assert unit_of(plan).rounds is not None
 
@@ -44,7 +44,7 @@ def test_a_plan_without_privacy_has_neither_neighbours_nor_noise():
     plan = plan_of("none")
     assert (plan.adjacency, plan.noise_multiplier, plan.delta) == ("none", 0.0, None)
     assert plan.clipping_norm == math.inf
-    assert plan.unit is UNITS["none"]
+    assert plan.unit is unit_named("none")
     assert plan.sampling == FullBatch()
     assert plan.records == RECORDS
     assert not plan.unit.noises_gradients
