@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +53,21 @@ if TYPE_CHECKING:
     from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec import Spec
     from dpfedadamw.storage.lock import RunLock
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What a new run and one that is resumed are asked for alike; `run` explains each option."""
+
+    device: str
+    engine: str
+    escrow: Path | None
+    trainer_key: str | None
+    auditor_key: str | None
+    timestamp: str | None
+    as_json: bool
+    trackers: Sequence[str]
+    spent: Profile | None
 
 
 @may_run_named_code
@@ -170,19 +186,19 @@ def run(
 
         tracked.check(tracker)
     with profiled() if profile else contextlib.nullcontext() as spent:
+        asked = _Asked(
+            device=device,
+            engine=engine,
+            escrow=escrow,
+            trainer_key=trainer_key,
+            auditor_key=auditor_key,
+            timestamp=timestamp,
+            as_json=as_json,
+            trackers=tracker or (),
+            spent=spent,
+        )
         if resume is not None:
-            _resume(
-                resume,
-                device,
-                engine,
-                escrow,
-                trainer_key,
-                auditor_key,
-                timestamp,
-                as_json,
-                spent,
-                tracker or (),
-            )
+            _resume(resume, asked)
             return
         assert wanted is not None
         _refuse_profile(wanted, spent)
@@ -200,7 +216,7 @@ def run(
             chosen = pick_device(device)
         with status("reading data and dividing it among clients", quiet=as_json):
             experiment = prepare(wanted, chosen)
-            filing = _filing(trainer_key, auditor_key, timestamp)
+            filing = _filing(asked)
             if challenge is not None:
                 from dpfedadamw.cli.opened import read_challenged
 
@@ -212,15 +228,15 @@ def run(
             else:
                 training = start(experiment, out_dir, engine, escrow=escrow, trial=tried)
         with resumable(training.run.path, escrow is not None), training.lock:
-            with _tracked(training, tracker or ()) as told:
+            with _tracked(training, asked.trackers) as told:
                 started = time.monotonic()
                 trained = _train(training, as_json, told)
                 if replay is None and challenge is None and trial is None:
-                    again = _again_unasked(training, time.monotonic() - started, escrow, as_json)
+                    again = _again_unasked(training, time.monotonic() - started, asked)
                 else:
-                    again = _again(training, replay, escrow, as_json)
+                    again = _again(training, replay, asked)
                 finished = _finish(trained, filing, as_json, told, again)
-            _show(finished, training.run, as_json, spent)
+            _show(finished, training.run, asked)
 
 
 def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
@@ -234,18 +250,7 @@ def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
         )
 
 
-def _resume(
-    run_dir: Path,
-    device: str,
-    engine: str,
-    escrow: Path | None,
-    trainer_key: str | None,
-    auditor_key: str | None,
-    timestamp: str | None,
-    as_json: bool,
-    spent: Profile | None,
-    trackers: Sequence[str],
-) -> None:
+def _resume(run_dir: Path, asked: _Asked) -> None:
     """Finish a run that was cut off, wherever that was."""
     with within("start"), loading("torch"):
         from dpfedadamw.filing import after_training, whole
@@ -257,22 +262,22 @@ def _resume(
         from dpfedadamw.experiment import pick_device
         from dpfedadamw.run.training import resume
 
-        with status("reading data and dividing it among clients", quiet=as_json):
-            training = resume(run, pick_device(device), engine, lock, escrow)
-        _refuse_profile(training.experiment.spec, spent)
+        with status("reading data and dividing it among clients", quiet=asked.as_json):
+            training = resume(run, pick_device(asked.device), asked.engine, lock, asked.escrow)
+        _refuse_profile(training.experiment.spec, asked.spent)
         if training.note is not None:
             err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
-        told.append(opened.enter_context(_tracked(training, trackers)))
-        return _train(training, as_json, told[0])
+        told.append(opened.enter_context(_tracked(training, asked.trackers)))
+        return _train(training, asked.as_json, told[0])
 
     told: list[Told] = []
-    with resumable(run.path, escrow is not None), contextlib.ExitStack() as opened:
+    with resumable(run.path, asked.escrow is not None), contextlib.ExitStack() as opened:
         try:
             finished = whole.resume(
                 run,
                 train_the_rest,
-                lambda: _filing(trainer_key, auditor_key, timestamp),
-                lambda what: status(what, quiet=as_json),
+                lambda: _filing(asked),
+                lambda what: status(what, quiet=asked.as_json),
             )
         except whole.ChangedSinceTrainingError as error:
             stop(f"error: {error}", EXIT_NOT_PASSED)
@@ -283,17 +288,17 @@ def _resume(
             return
         if told:
             told[0].finished(finished.summary)
-        _show(finished, run, as_json, spent)
+        _show(finished, run, asked)
 
 
-def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | None) -> Filing:
+def _filing(asked: _Asked) -> Filing:
     """Load the keys and ask the authority once before training, so that neither costs training."""
     from dpfedadamw.filing import after_training
 
-    signers = after_training.load_signers(trainer_key, auditor_key)
+    signers = after_training.load_signers(asked.trainer_key, asked.auditor_key)
     for path in signers.created:
         err.print(Text(f"made a signing key: {path}", style="dim"), soft_wrap=True)
-    return after_training.Filing(signers, after_training.authority(timestamp))
+    return after_training.Filing(signers, after_training.authority(asked.timestamp))
 
 
 def _tracked(
@@ -347,26 +352,22 @@ def _train(training: Training, as_json: bool, told: Told) -> Trained:
         return whole.train(training, after_round, before_probe, shown)
 
 
-def _again(
-    training: Training, count: int | None, escrow: Path | None, as_json: bool
-) -> Replay | None:
+def _again(training: Training, count: int | None, asked: _Asked) -> Replay | None:
     """That participations of the run are to be computed again by its audit."""
     if not count:
         return None
     from dpfedadamw.filing.replaying import after_training
 
-    with status("reading the data again", quiet=as_json):
-        return after_training(training, count, escrow)
+    with status("reading the data again", quiet=asked.as_json):
+        return after_training(training, count, asked.escrow)
 
 
-def _again_unasked(
-    training: Training, seconds: float, escrow: Path | None, as_json: bool
-) -> Replay | None:
+def _again_unasked(training: Training, seconds: float, asked: _Asked) -> Replay | None:
     """As `_again`, for a run of which nobody said how much: what is quick and possible."""
     from dpfedadamw.filing.replaying import by_default
 
     try:
-        return _again(training, by_default(training, seconds), escrow, as_json)
+        return _again(training, by_default(training, seconds), asked)
     except DpfedadamwError as error:
         # The level says that nothing was computed again; training is not lost for it.
         err.print(Text(f"note: nothing was computed again: {error}", style="yellow"))
@@ -384,20 +385,20 @@ def _finish(
     return finished
 
 
-def _show(finished: Finished, run: RunDirectory, as_json: bool, spent: Profile | None) -> None:
+def _show(finished: Finished, run: RunDirectory, asked: _Asked) -> None:
     """Say what a run came to, and end with its verdict's exit code."""
     summary, found = finished.summary, finished.findings
-    if spent is not None:
-        summary["profile"] = spent.to_json()
-    if as_json:
+    if asked.spent is not None:
+        summary["profile"] = asked.spent.to_json()
+    if asked.as_json:
         print_json(summary)
     else:
         shown = relative(run.path)
         out.print(display.run_summary(summary, found["verdict"], found["qualifications"], shown))
         if found["verdict"] not in ("PASS", "NO CLAIM"):
             out.print(display.findings_table(found))
-        if spent is not None:
-            out.print(display.profile(spent.to_json()))
+        if asked.spent is not None:
+            out.print(display.profile(asked.spent.to_json()))
     refuse_unstamped(finished.unstamped, run.path)
     _stop_if_diverged(run)
     exit_by(found["verdict"])
