@@ -34,7 +34,7 @@ from reports.errors import ReportError
 from reports.extensions.comparison import Comparison, Group, RankedSpec, figure, tables
 from reports.extensions.comparison.data import ComparisonData, as_report
 from reports.render.pages import ALARMING, date_in_words
-from reports.signatures.comparisons import ENVELOPES
+from reports.signatures.verification.comparisons import ENVELOPES
 
 ATTACHMENT = "comparison.json"
 _FIGURE = "accuracy-and-privacy"

@@ -13,10 +13,11 @@ from reports.extensions.comparison.data import RunData, as_report
 from reports.extensions.comparison.pages import document
 from reports.files import sha256_file
 from reports.render import html, pdf
-from reports.signatures import comparisons, signing
-from reports.signatures.comparisons import KINDS, NamedRun
+from reports.signatures import signing
 from reports.signatures.keyring import SigningKey
 from reports.signatures.timestamps import Authority
+from reports.signatures.verification import comparisons
+from reports.signatures.verification.comparisons import KINDS, NamedRun
 
 # The attestation that covers all of a run that the audience may know.
 _ENVELOPES = {"internal": signing.RUN_ENVELOPE, "public": signing.PUBLIC_ENVELOPE}

@@ -20,8 +20,7 @@ from reports import build_report
 from reports.extensions.comparison import compare
 from reports.extensions.comparison import report as comparison_report
 from reports.files import Snapshot
-from reports.signatures import comparisons, keyring, keys, signing
-from reports.signatures.comparisons import NamedRun
+from reports.signatures import keyring, keys, signing
 from reports.signatures.dsse import (
     COMPARISON_TYPE,
     Statement,
@@ -33,9 +32,9 @@ from reports.signatures.dsse import (
 )
 from reports.signatures.keyring import SigningKey
 from reports.signatures.statements import Sealed, write_bundle
-from reports.signatures.verification import Outcome, verify_comparison
+from reports.signatures.verification import Outcome, comparisons, verify_comparison
 from reports.signatures.verification import comparisons as checks
-from reports.signatures.verification.comparisons import is_comparison
+from reports.signatures.verification.comparisons import NamedRun, is_comparison
 from reports.signatures.verification.results import Found
 from tests.reports import drawings
 from tests.reports.signing_keys import create, fresh
