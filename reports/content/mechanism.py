@@ -39,32 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def shared_budget(source: RunSource, audience: str) -> str:
-    """A sentence on the budget, with a space before it; empty for a run without one.
-
-    What is left tells what other runs spent, and what this one's clients took part in, so it is for
-    the internal report alone.
-    """
-    declared = mapping(source.header.get("budget"))
-    epsilon, delta = number(declared.get("epsilon")), number(declared.get("delta"))
-    if epsilon is None or delta is None:
-        return ""
-    kept = (
-        f" The run kept to a budget of ε = {formatting.plain(epsilon)} at δ = "
-        f"{formatting.plain(delta)} for all runs on these data together"
-    )
-    if audience != INTERNAL:
-        return f"{kept}."
-    charged = number(mapping(source.claim.get("budget")).get("charged"))
-    if charged is None:
-        return f"{kept}; what is left of it was not known when the run ended."
-    left = max(0.0, epsilon - charged)
-    return (
-        f"{kept}; when it ended, ε = {formatting.epsilon(charged)} of it was spent or reserved, "
-        f"and {formatting.plain(left)} was left."
-    )
-
-
 # A description that is no longer stands on the first page.
 _SHORT = 280
 
@@ -180,6 +154,32 @@ def sampling(source: RunSource, audience: str) -> Sampling:
         if clients and chosen
         else None,
         participations=source.participations if audience == INTERNAL or everybody else (),
+    )
+
+
+def shared_budget(source: RunSource, audience: str) -> str:
+    """A sentence on the budget, with a space before it; empty for a run without one.
+
+    What is left tells what other runs spent, and what this one's clients took part in, so it is for
+    the internal report alone.
+    """
+    declared = mapping(source.header.get("budget"))
+    epsilon, delta = number(declared.get("epsilon")), number(declared.get("delta"))
+    if epsilon is None or delta is None:
+        return ""
+    kept = (
+        f" The run kept to a budget of ε = {formatting.plain(epsilon)} at δ = "
+        f"{formatting.plain(delta)} for all runs on these data together"
+    )
+    if audience != INTERNAL:
+        return f"{kept}."
+    charged = number(mapping(source.claim.get("budget")).get("charged"))
+    if charged is None:
+        return f"{kept}; what is left of it was not known when the run ended."
+    left = max(0.0, epsilon - charged)
+    return (
+        f"{kept}; when it ended, ε = {formatting.epsilon(charged)} of it was spent or reserved, "
+        f"and {formatting.plain(left)} was left."
     )
 
 
