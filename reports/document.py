@@ -1,7 +1,7 @@
 """A whole document as data: what both the PDF and the HTML page show, and nothing else is shown.
 
-`run` makes one from a report, `comparison` from a comparison; `pdf` and `html` render it. That the
-two say the same is so because neither has words of its own beyond a few labels.
+`render.pages` makes one from a report, an extension from a comparison; `pdf` and `html` render it.
+That the two say the same is so because neither has words of its own beyond a few labels.
 """
 
 from __future__ import annotations

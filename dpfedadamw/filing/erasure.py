@@ -36,7 +36,7 @@ def refuse_erased(run: RunDirectory) -> None:
 def erase(
     run: RunDirectory, auditor: SigningKey, reason: str, authority: Authority | None = None
 ) -> bool:
-    """Delete a run's evidence for good and sign that it was done, as `handing_over.erase`.
+    """Delete a run's evidence for good and sign that it was done, as `copies.erase`.
 
     Evidence is kept that could show what is wrong with a run: one that does not hold is refused.
     An erasure that was cut off goes on, as long as what was found is what was signed.

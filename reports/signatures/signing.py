@@ -150,7 +150,7 @@ def sign(
     with it. Where the public report was written, attestation-public.json is over the public files
     alone, so that whoever holds no others can check them.
 
-    Each envelope has a number, one above that of the envelope that it supersedes (`sequence`).
+    Each envelope has a number, one above that of the envelope that it supersedes (`dsse`).
 
     Args:
         run_dir: A finished run; one that its trainer signed and that is audited if the auditor

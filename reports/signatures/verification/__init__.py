@@ -79,7 +79,7 @@ def verify(
         auditor_key: The same for the auditor.
         revocations: Lists of revoked keys. Those in the caller's own key folder count as well.
         tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
-        memory: File that keeps the latest state seen of each run and signer (`remembered`);
+        memory: File that keeps the latest state seen of each run and signer (`results`);
             nothing is compared or kept without, as a service should that checks runs for others.
         log_keys: Public keys of transparency logs that the caller trusts.
 
