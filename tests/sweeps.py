@@ -10,7 +10,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.errors import SpecError
 from dpfedadamw.extensions.sweeps.runner import Runner
 from dpfedadamw.spec.matrix import load_sweep
-from reports.rows import tidy
+from reports import run_rows
 from tests.runs import call, small_spec
 
 BASE = specs.dump(small_spec())
@@ -109,7 +109,7 @@ def accurate(monkeypatch, accuracy) -> list[tuple[float, int | None]]:
             self._folder.begin_cell(job.cell)
             spec = job.cell.spec
             ran.append((spec.algorithm.learning_rate, job.cell.seed))
-            columns = dict.fromkeys(tidy.COLUMNS)
+            columns = dict.fromkeys(run_rows.COLUMNS)
             columns |= {"audit": "PASS", "signatures": "holds", "unit": "record", "run": "a"}
             columns |= {"test_accuracy": accuracy(*ran[-1]), "tune": spec.tune.selection}
             job.folder.write_result({**columns, "tune_score": spec.tune.score})

@@ -26,10 +26,10 @@ class Comparison:
     @property
     def rows(self) -> Table:
         """A row a run: what everybody may know of it. Ranks are in `markdown` and `data`."""
-        from reports.rows import tidy
+        from reports import run_rows
 
         entries = (entry for group in self._found.groups for entry in group.entries)
-        return Table(tidy.row_of(run.path) for entry in entries for run in entry.runs)
+        return Table(run_rows.row_of(run.path) for entry in entries for run in entry.runs)
 
     @property
     def data(self) -> dict[str, Any]:

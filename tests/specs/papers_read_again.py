@@ -13,7 +13,7 @@ import yaml
 
 import specs
 from dpfedadamw.extensions.sweeps import cross_table, differences
-from reports.rows import tidy
+from reports import run_rows
 from tests.specs.results_page import ROOT
 
 PAGE = ROOT / "docs" / "method.md"
@@ -110,8 +110,8 @@ def _over(stem: str, column: str, value: str, other: str) -> differences.Differe
     return differences.against(cross_table.tabulate(rows, "method", None), ONE_STEP)
 
 
-def _rows(stem: str) -> list[dict[str, tidy.Value]]:
-    return tidy.read_csv(ROOT / "docs" / "results" / f"{stem}.csv")
+def _rows(stem: str) -> list[dict[str, run_rows.Value]]:
+    return run_rows.read_csv(ROOT / "docs" / "results" / f"{stem}.csv")
 
 
 def written(page: str) -> str:

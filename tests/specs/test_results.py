@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import specs
-from reports.rows import tidy
+from reports import run_rows
 from tests.specs import papers_read_again, results_page
 from tests.specs.results_page import PAGE, ROOT
 
@@ -46,7 +46,7 @@ def test_every_file_of_data_is_shown_by_a_command():
 @pytest.mark.parametrize("path", DATA, ids=lambda path: path.stem)
 def test_all_that_is_reported_passed_its_audit_and_claims_what_the_sweep_asks_for(path):
     sweep = yaml.safe_load(specs.find(f"replication-{path.stem}").read_text(encoding="utf-8"))
-    rows = [row for row in tidy.read_csv(path) if row["selected"] == tidy.SELECTED]
+    rows = [row for row in run_rows.read_csv(path) if row["selected"] == run_rows.SELECTED]
     assert rows
     rejected = REJECTED.get(path.stem, {})
     for row in rows:

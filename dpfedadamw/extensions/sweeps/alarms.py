@@ -17,17 +17,17 @@ def shared_noise(rows: Iterable[Mapping[str, Any]]) -> str | None:
     Args:
         rows: The results of a sweep.
     """
-    from reports.rows import runs, tidy
+    from reports import run_rows
 
     groups: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["randomness"] == "reproducible" and row["unit"] != "none":
             # Results of an earlier version lack the run's seed; that of the sweep mostly is it.
-            seed = row.get(tidy.RUN_SEED)
-            groups.setdefault(row[tidy.SEED] if seed is None else seed, []).append(row)
+            seed = row.get(run_rows.RUN_SEED)
+            groups.setdefault(row[run_rows.SEED] if seed is None else seed, []).append(row)
     found = []
     for seed, cells in groups.items():
-        alarms = [str(row[tidy.CELL]) for row in cells if row["audit"] not in runs.PASSED]
+        alarms = [str(row[run_rows.CELL]) for row in cells if row["audit"] not in run_rows.PASSED]
         if len(alarms) > 1:
             of = "" if seed is None else f" of seed {seed}"
             found.append(f"{len(alarms)} of {len(cells)} cells{of} ({', '.join(alarms)})")

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from scipy import stats
 
 from reports.errors import ReportError
-from reports.rows.runs import PASSED
-from reports.rows.tidy import (
+from reports.run_rows import (
     CELL,
     DEVIATION,
     EXPECTED,
+    PASSED,
     READINGS,
     SEARCH_SEEDS,
     SEED,
@@ -135,7 +135,7 @@ def tabulate(
         rows: Tidy rows.
         row_axis: The column of the data whose values name the table's rows.
         column_axis: The column whose values name its columns, or None.
-        measure: The column that is shown, one of `tidy.MEASURES`. Of an accuracy more is better.
+        measure: The column that is shown, of `run_rows.MEASURES`. Of an accuracy more is better.
 
     Raises:
         ReportError: An axis or measure is unknown, nothing is left to show, or the data vary in an

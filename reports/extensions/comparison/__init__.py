@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports import formatting
+from reports import formatting, run_rows
 from reports.content import tuning, wording
 from reports.content.guarantee import NO_PRIVACY
 from reports.content.parts import INTERNAL, PUBLIC
@@ -19,7 +19,6 @@ from reports.errors import ReportError
 from reports.extensions.comparison import ranking, terms
 from reports.extensions.comparison.ranking import RankedSpec
 from reports.extensions.comparison.terms import TOLERANCE, Terms, Towards
-from reports.rows import runs
 
 __all__ = ["TOLERANCE", "Comparison", "Group", "RankedSpec", "Towards", "compare"]
 
@@ -130,12 +129,12 @@ def compare(
         raise ReportError(f"tolerance {tolerance:g}: a relative tolerance from 0 to below 1")
     if not run_dirs:
         raise ReportError("there is nothing to compare; name at least one run directory")
-    found, notes = runs.read_all(run_dirs, audience)
+    found, notes = run_rows.read_all(run_dirs, audience)
     return arrange(found, audience, towards, tolerance, notes)
 
 
 def arrange(
-    found: Sequence[runs.ComparedRun],
+    found: Sequence[run_rows.ComparedRun],
     audience: str,
     towards: Towards,
     tolerance: float,
@@ -150,7 +149,7 @@ def arrange(
         tolerance: Largest relative difference of ε within a group.
         notes: What was noticed while reading.
     """
-    families: dict[tuple[Any, ...], tuple[Terms, list[runs.ComparedRun]]] = {}
+    families: dict[tuple[Any, ...], tuple[Terms, list[run_rows.ComparedRun]]] = {}
     for run in found:
         agreed = terms.terms_of(run, towards)
         families.setdefault(agreed.key, (agreed, []))[1].append(run)
@@ -181,7 +180,7 @@ def arrange(
 
 
 def _order(
-    agreed: Terms, span: tuple[float, float] | None, members: list[runs.ComparedRun]
+    agreed: Terms, span: tuple[float, float] | None, members: list[run_rows.ComparedRun]
 ) -> tuple[Any, ...]:
     """Private groups first, families together, ε rising, no claim after all claims."""
     return (
@@ -198,7 +197,7 @@ def _group(
     name: str,
     agreed: Terms,
     span: tuple[float, float] | None,
-    members: list[runs.ComparedRun],
+    members: list[run_rows.ComparedRun],
     tolerance: float,
 ) -> Group:
     entries = tuple(ranking.entries_of(members))
@@ -227,7 +226,7 @@ def _also_differ(ranked: Sequence[RankedSpec]) -> list[str]:
 def _remarks(
     agreed: Terms,
     span: tuple[float, float] | None,
-    members: Sequence[runs.ComparedRun],
+    members: Sequence[run_rows.ComparedRun],
     entries: Sequence[RankedSpec],
     tolerance: float,
 ) -> list[str]:

@@ -20,7 +20,7 @@ from reports.content.parts import (
 )
 from reports.extensions.comparison import METRIC, Comparison, Group, RankedSpec
 from reports.files import clean
-from reports.rows.runs import ComparedRun, SignatureState
+from reports.run_rows import ComparedRun, SignatureState
 
 FORMAT: Final = 1
 Tolerance = Annotated[

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from reports import formatting
 from reports.files import clean, mapping
-from reports.rows.runs import ComparedRun
+from reports.run_rows import ComparedRun
 
 _CONFIDENCE = 0.95
 _SHOWN_SETTINGS = 3

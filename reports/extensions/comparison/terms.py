@@ -17,7 +17,7 @@ from reports import formatting
 from reports.content import guarantee
 from reports.content.units import unit_of
 from reports.files import clean, mapping, number
-from reports.rows.runs import ComparedRun
+from reports.run_rows import ComparedRun
 
 TOLERANCE = 0.01
 

@@ -16,10 +16,10 @@ from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import check_trial, read_trial
 from dpfedadamw.storage.disk import write_json
+from reports import run_rows
 from reports.content import accounting, guarantee, outcomes, tuning
 from reports.content.coverage import outside_budget
 from reports.content.parts import INTERNAL, PUBLIC
-from reports.rows import tidy
 from reports.source import load
 from tests.faults.tuning_faults import (
     CLIENTS_SELECTED,
@@ -169,7 +169,7 @@ def test_a_search_under_other_seeds_is_said_by_the_report_and_the_results(search
         text = outside_budget(load(run.path), audience).root[0].text
         assert "by the test accuracy of several runs on the private records" in text
         assert text.endswith("had seeds of their own (100, 101), and this run is none of them.")
-    assert tidy.row_of(run.path)["tune_seeds"] == "100, 101"
+    assert run_rows.row_of(run.path)["tune_seeds"] == "100, 101"
 
 
 def test_a_comparison_names_what_was_picked_by_test_accuracy(selected, searched):

@@ -28,12 +28,12 @@ def tell(
     as_json: bool,
 ) -> None:
     """Say what came of it, and end by it."""
-    from reports.rows import runs
+    from reports import run_rows
 
     failed = [job for job in jobs if job.state == "failed"]
     later = {cell.combination: len(cell.released) for cell in sweep.cells}
     many = len(sweep.cells) + sum(later.values())
-    refused = [row for row in rows if row["audit"] not in runs.PASSED]
+    refused = [row for row in rows if row["audit"] not in run_rows.PASSED]
     clustered = shared_noise(rows)
     if as_json:
         failures = {job.cell.digest: job.said for job in failed}

@@ -62,17 +62,17 @@ def run_cells(
 def _keep(job: Job) -> None:
     """Keep what a finished run says of itself to everybody, and on what it was computed."""
     from dpfedadamw.extensions.sweeps.folder import SweepError, machine_of
+    from reports import run_rows
     from reports.errors import ReportError
-    from reports.rows import tidy
 
     run = job.folder.newest_run()
     assert run is not None
     try:
-        row = tidy.row_of(run.path)
+        row = run_rows.row_of(run.path)
     except ReportError as error:
         raise SweepError(str(error)) from error
     machine = machine_of(run)
-    job.folder.write_result({**row, **{name: machine.get(name) for name in tidy.MACHINE}})
+    job.folder.write_result({**row, **{name: machine.get(name) for name in run_rows.MACHINE}})
 
 
 def _erase(job: Job) -> None:
@@ -80,13 +80,13 @@ def _erase(job: Job) -> None:
     from dpfedadamw.errors import DpfedadamwError
     from dpfedadamw.extensions.sweeps.folder import SweepError
     from dpfedadamw.filing import after_training, erasure
+    from reports import run_rows
     from reports.errors import ReportError
-    from reports.rows import runs
 
     run, row = job.folder.newest_run(), job.folder.result()
     if run is None or row is None or row.get("run") != run.identifier:
         return
-    if row.get("audit") not in runs.PASSED or row.get("signatures") != "holds":
+    if row.get("audit") not in run_rows.PASSED or row.get("signatures") != "holds":
         return
     try:
         key = after_training.load_key("auditor", None, [])

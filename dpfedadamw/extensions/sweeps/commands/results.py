@@ -60,27 +60,28 @@ def results_of(
 
 def _columns(cell: Cell) -> dict[str, str]:
     """A cell's labels by what its axes are called in the results, where no name is taken twice."""
-    from reports.rows import tidy
+    from reports import run_rows
 
-    known = tidy.columns_of([dict.fromkeys((*tidy.SEARCH, *tidy.SOMETIMES), "")])
+    known = run_rows.columns_of([dict.fromkeys((*run_rows.SEARCH, *run_rows.SOMETIMES), "")])
     return {
-        (tidy.AXIS + name if name in known else name): label for name, label in cell.labels.items()
+        (run_rows.AXIS + name if name in known else name): label
+        for name, label in cell.labels.items()
     }
 
 
 def _beside(sweep: Sweep, cell: Cell) -> dict[str, Any]:
     """What a paper prints for a cell, and which fields of the sweep it does not state."""
-    from reports.rows import tidy
+    from reports import run_rows
 
     found: dict[str, Any] = {}
     for table in sweep.expected:
         number = table.of(cell.values)
         if number is not None:
-            name = f"{tidy.EXPECTED}{table.measure}"
-            found |= {name: number.value, f"{name}{tidy.DEVIATION}": number.deviation}
-            found[tidy.SOURCE] = table.source
+            name = f"{run_rows.EXPECTED}{table.measure}"
+            found |= {name: number.value, f"{name}{run_rows.DEVIATION}": number.deviation}
+            found[run_rows.SOURCE] = table.source
     if sweep.readings:
-        found[tidy.READINGS] = ", ".join(sweep.readings)
+        found[run_rows.READINGS] = ", ".join(sweep.readings)
     return found
 
 
@@ -88,29 +89,29 @@ def _chosen_as(
     cell: Cell, sweep: Sweep, bests: Mapping[tuple[str, ...], Best]
 ) -> dict[str, str | int]:
     """What the results say of a cell of a search: nothing of any other cell."""
-    from reports.rows import tidy
+    from reports import run_rows
 
     if not sweep.grids:
         return {}
     best = bests.get(cell.combination)
     found: dict[str, str | int] = {} if best is None else {"candidates": best.candidates}
     if cell.released:
-        found["selected"] = tidy.TRIAL
+        found["selected"] = run_rows.TRIAL
     elif best is not None and cell.digest in {one.digest for one in best.reported}:
-        found["selected"] = tidy.SELECTED
+        found["selected"] = run_rows.SELECTED
         found["on_the_grids_edge"] = ", ".join(best.edges)
     return found
 
 
 def write_results(folder: SweepFolder, rows: Sequence[dict[str, Any]]) -> str | None:
     """Write the results; returns why there is no Parquet, or None."""
+    from reports import run_rows
     from reports.errors import ReportError
     from reports.files import write_atomic
-    from reports.rows import tidy
 
-    write_atomic(folder.csv, tidy.as_csv(rows).encode(), 0o644)
+    write_atomic(folder.csv, run_rows.as_csv(rows).encode(), 0o644)
     try:
-        write_atomic(folder.parquet, tidy.as_parquet(rows), 0o644)
+        write_atomic(folder.parquet, run_rows.as_parquet(rows), 0o644)
     except ReportError as error:
         return str(error)
     return None

@@ -143,9 +143,9 @@ def foretell(sweep: Sweep, plan: RunPlan, claim: Mapping[str, Any], as_json: boo
 
 def _show(sweep: Sweep, winner: RunDirectory, as_json: bool) -> None:
     """Say which run is published, and end by its verdict."""
-    from reports.rows import tidy
+    from reports import run_rows
 
-    row: dict[str, Any] = dict(tidy.row_of(winner.path))
+    row: dict[str, Any] = dict(run_rows.row_of(winner.path))
     if as_json:
         print_json({"winner": str(winner.path), "candidates": len(sweep.cells), "result": row})
     else:

@@ -21,8 +21,8 @@ def sweep_merge(
     ],
 ) -> None:
     """Put the results of several machines together; a cell that two of them ran counts once."""
+    from reports import run_rows
     from reports.files import write_atomic
-    from reports.rows import tidy
 
     if output.suffix != ".csv":
         refuse(f"--output {output}: the name must end with .csv")
@@ -32,7 +32,7 @@ def sweep_merge(
         for row in _read(folder):
             again += row["cell"] in found
             found.setdefault(row["cell"], row)
-    write_atomic(output, tidy.as_csv(list(found.values())).encode(), 0o644)
+    write_atomic(output, run_rows.as_csv(list(found.values())).encode(), 0o644)
     text = f"{output}: {len(found)} cells"
     if again:
         text += f"; {again} that were run more than once are counted once, as first named"
@@ -71,11 +71,11 @@ def sweep_table(
     ROW wins, ties or loses at equal ε.
     """
     from dpfedadamw.extensions.sweeps import cross_table, differences
+    from reports import run_rows
     from reports.errors import ReportError
-    from reports.rows import tidy
 
-    if measure not in tidy.MEASURES:
-        refuse(f"--measure {measure}: one of {', '.join(tidy.MEASURES)}")
+    if measure not in run_rows.MEASURES:
+        refuse(f"--measure {measure}: one of {', '.join(run_rows.MEASURES)}")
     chosen = _read(results)
     for text in where or ():
         name, equals, value = text.partition("=")
@@ -98,12 +98,12 @@ def sweep_table(
 
 def _read(path: Path) -> list[dict[str, Any]]:
     """The rows of a folder or of a file."""
+    from reports import run_rows
     from reports.errors import ReportError
-    from reports.rows import tidy
 
     with status("reading results", quiet=False):
         try:
-            return tidy.read_csv(path / "results.csv" if path.is_dir() else path)
+            return run_rows.read_csv(path / "results.csv" if path.is_dir() else path)
         except ReportError as error:
             _refused(error)
 

@@ -13,7 +13,7 @@ import pytest
 from dpfedadamw import spec as specs
 from dpfedadamw.filing import after_training
 from dpfedadamw.run.training import train
-from reports.rows import tidy
+from reports import run_rows
 from reports.signatures import signing
 from tests.challenged import challenged
 from tests.dpfedadamw.extensions.deployment.loops import led, made, opened
@@ -93,7 +93,7 @@ def _interrupted(folder: Path) -> None:
 def _others(folder: Path) -> None:
     """What is no run: specs, results, budgets, tables, recordings, federations and keys."""
     (folder / "matrix.yaml").write_text(specs.dump(small_spec(rounds=1)) + _MATRIX)
-    row = dict.fromkeys(tidy.COLUMNS) | {
+    row = dict.fromkeys(run_rows.COLUMNS) | {
         "audit": "PASS", "signatures": "holds", "algorithm": "dp-fedadamw", "unit": "record",
         "delta": 1e-5, "epsilon_server_worst_case": 2.0, "epsilon_third_party": 1.0,
         "test_accuracy": 0.5, "test_loss": 1.0, "rounds": 2,
@@ -105,7 +105,7 @@ def _others(folder: Path) -> None:
              "run": f"{name}-{method}-{seed}", "test_accuracy": 0.5 + 0.01 * seed}
             for method in ("a", "b") for seed in range(3)
         ]  # fmt: skip
-        (folder / "sweeps" / name / "results.csv").write_text(tidy.as_csv(rows))
+        (folder / "sweeps" / name / "results.csv").write_text(run_rows.as_csv(rows))
     budget = "budget={file: budget.sqlite, epsilon: 40.0, delta: 1.0e-5}"
     budget = small_spec(overrides=(budget,), rounds=1)
     (folder / "budget.yaml").write_text(specs.dump(budget))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpfedadamw.extensions.sweeps.alarms import shared_noise
-from reports.rows import tidy
+from reports import run_rows
 from tests.runs import call
 
 RUN = {"audit": "FAIL", "randomness": "reproducible", "unit": "record", "seed": 0, "run_seed": 100}
@@ -50,12 +50,12 @@ def test_alarms_of_one_seed_are_told_once_with_their_cells(
 def test_a_table_tells_which_alarms_share_their_noise(
     second: str, told: bool, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    row = dict.fromkeys(tidy.COLUMNS) | RUN | {"signatures": "holds", "test_accuracy": 0.5}
+    row = dict.fromkeys(run_rows.COLUMNS) | RUN | {"signatures": "holds", "test_accuracy": 0.5}
     written = [
         {"cell": cell, "rate": cell, **row, "audit": verdict}
         for cell, verdict in (("a", "FAIL"), ("b", second), ("c", "PASS"), ("d", "PASS"))
     ]
-    (tmp_path / "results.csv").write_text(tidy.as_csv(written))
+    (tmp_path / "results.csv").write_text(run_rows.as_csv(written))
     assert call("sweep", "table", str(tmp_path), "--rows", "rate") == 0
     error = capsys.readouterr().err
     assert ("alarms: 2 of 4 cells of seed 100 (a, b) did not pass" in error) is told

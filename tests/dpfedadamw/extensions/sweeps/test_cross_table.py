@@ -7,7 +7,7 @@ from scipy import stats
 
 from dpfedadamw.extensions.sweeps import cross_table
 from reports.errors import ReportError
-from tests.reports.rows.test_tidy import results, row
+from tests.reports.test_run_rows import results, row
 
 
 def test_cells_hold_mean_and_sample_deviation_and_columns_their_epsilon():

@@ -10,7 +10,7 @@ from scipy import stats
 
 from dpfedadamw.extensions.sweeps import cross_table, differences
 from reports.errors import ReportError
-from tests.reports.rows.test_tidy import row
+from tests.reports.test_run_rows import row
 
 OURS = [0.61, 0.64, 0.66, 0.70, 0.63]
 CLOSE = [0.60, 0.65, 0.66, 0.69, 0.64]

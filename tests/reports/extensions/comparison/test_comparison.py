@@ -33,7 +33,7 @@ from reports.extensions.comparison import (
     tables,
 )
 from reports.extensions.comparison.terms import clusters
-from reports.rows.runs import BROKEN, HOLDS, UNSIGNED, ComparedRun, Signature
+from reports.run_rows import BROKEN, HOLDS, UNSIGNED, ComparedRun, Signature
 from reports.signatures import keyring, signing
 from reports.source import RunSource
 from tests.reports.signing_keys import create

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.rows import tidy
+from reports import run_rows
 from tests.runs import call
 from tests.sweeps import accurate, listed
 
@@ -27,7 +27,7 @@ def test_machines_share_whole_searches(own_seeds, capsys, monkeypatch):
     assert call("sweep", own_seeds, "--shard", "2/2") == 0
     assert len(ran) == 4 + 3
     assert {
-        row["federation.rounds"] for row in tidy.read_csv(Path("sweeps/small/results.csv"))
+        row["federation.rounds"] for row in run_rows.read_csv(Path("sweeps/small/results.csv"))
     } == {"3"}
     assert call("sweep", own_seeds, "--shard", "1/2") == 0
     assert len(ran) == 14

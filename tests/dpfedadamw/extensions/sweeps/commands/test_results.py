@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.rows import tidy
+from reports import run_rows
 from tests.runs import call
 from tests.sweeps import SEARCHED, UNTUNED, accurate
 
@@ -17,7 +17,7 @@ def test_a_search_under_seeds_of_its_own_is_told_from_the_runs_that_are_reported
     assert "14 of 14 cells are done" in capsys.readouterr().out
     trials = [(rate, seed) for rate in (0.1, 0.2) for seed in (7, 8)]
     assert ran == trials * 2 + [(0.2, seed) for seed in (0, 1, 2)] * 2
-    rows = tidy.read_csv(Path("sweeps/small/results.csv"))
+    rows = run_rows.read_csv(Path("sweeps/small/results.csv"))
     assert [row["selected"] for row in rows] == ["trial"] * 8 + ["best"] * 6
     assert {row["candidates"] for row in rows} == {2}
     assert {row["on_the_grids_edge"] for row in rows[8:]} == {"algorithm.learning_rate"}

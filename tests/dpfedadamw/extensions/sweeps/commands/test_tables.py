@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from reports.rows import tidy
+from reports import run_rows
 from tests.runs import call
 
 
 def test_merging_counts_a_cell_once(tmp_path, capsys):
-    row = dict.fromkeys(tidy.COLUMNS) | {"audit": "PASS", "signatures": "holds"}
+    row = dict.fromkeys(run_rows.COLUMNS) | {"audit": "PASS", "signatures": "holds"}
     for name, cells in (("one", "ab"), ("two", "bc")):
         (tmp_path / name).mkdir()
         rows = [{"cell": cell, "seed": 0, **row, "run": name} for cell in cells]
-        (tmp_path / name / "results.csv").write_text(tidy.as_csv(rows))
+        (tmp_path / name / "results.csv").write_text(run_rows.as_csv(rows))
     merged = tmp_path / "all.csv"
     arguments = (str(tmp_path / "one"), str(tmp_path / "two"), "--output", str(merged))
     assert call("sweep", "merge", *arguments) == 0
-    assert [(row["cell"], row["run"]) for row in tidy.read_csv(merged)] == [
+    assert [(row["cell"], row["run"]) for row in run_rows.read_csv(merged)] == [
         ("a", "one"),
         ("b", "one"),
         ("c", "two"),

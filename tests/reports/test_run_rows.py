@@ -9,21 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reports import run_rows
 from reports.errors import SourceError
-from reports.rows import tidy
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
 _FLOAT = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def row(cell: str, seed: int | None, accuracy: float | None, **more: tidy.Value) -> tidy.Row:
-    found = dict.fromkeys(tidy.COLUMNS)
+def row(
+    cell: str, seed: int | None, accuracy: float | None, **more: run_rows.Value
+) -> run_rows.Row:
+    found = dict.fromkeys(run_rows.COLUMNS)
     found |= {"audit": "PASS", "signatures": "holds", "test_accuracy": accuracy}
     found |= {"epsilon_third_party": 8.0} | more
     return {"cell": cell, "seed": seed, **found}
 
 
-def results(**methods: list[float]) -> list[tidy.Row]:
+def results(**methods: list[float]) -> list[run_rows.Row]:
     return [
         row(f"{name}-{seed}", seed, value, method=name)
         for name, values in methods.items()
@@ -41,20 +43,20 @@ def results(**methods: list[float]) -> list[tidy.Row]:
 )
 def test_csv_reads_back_as_it_was_written(drawn, tmp_path_factory):
     rows = [
-        row(cell, seed, accuracy, algorithm=name, **dict.fromkeys(tidy.MACHINE))
+        row(cell, seed, accuracy, algorithm=name, **dict.fromkeys(run_rows.MACHINE))
         for cell, seed, accuracy, name in drawn
     ]
     path = tmp_path_factory.mktemp("tidy") / "results.csv"
-    path.write_text(tidy.as_csv(rows), encoding="utf-8", newline="")
-    assert tidy.read_csv(path) == [
-        {name: one.get(name) for name in tidy.columns_of(rows)} for one in rows
+    path.write_text(run_rows.as_csv(rows), encoding="utf-8", newline="")
+    assert run_rows.read_csv(path) == [
+        {name: one.get(name) for name in run_rows.columns_of(rows)} for one in rows
     ]
 
 
 def test_parquet_holds_the_same_with_types():
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = results(adam=[0.5, 0.25])
-    table = parquet.read_table(io.BytesIO(tidy.as_parquet(rows)))
+    table = parquet.read_table(io.BytesIO(run_rows.as_parquet(rows)))
     assert table.column("test_accuracy").to_pylist() == [0.5, 0.25]
     assert str(table.schema.field("seed").type) == "int64"
     assert str(table.schema.field("method").type) == "string"
@@ -70,19 +72,19 @@ def test_parquet_holds_the_same_with_types():
 )
 def test_what_is_no_table_of_results_is_refused_in_one_line(change, message, tmp_path):
     path = tmp_path / "results.csv"
-    path.write_text(change(tidy.as_csv(results(adam=[0.5]))))
+    path.write_text(change(run_rows.as_csv(results(adam=[0.5]))))
     with pytest.raises(SourceError, match=message) as caught:
-        tidy.read_csv(path)
+        run_rows.read_csv(path)
     assert "\n" not in str(caught.value)
 
 
 def test_columns_that_only_some_results_have_are_written_where_they_say_something(tmp_path):
     plain, told = row("a", 0, 0.5), row("b", 0, 0.5, train_loss=0.25, expected_train_loss=0.2)
-    assert "train_loss" not in tidy.columns_of([plain])
-    assert tidy.columns_of([plain, told])[-2:] == ["train_loss", "expected_train_loss"]
+    assert "train_loss" not in run_rows.columns_of([plain])
+    assert run_rows.columns_of([plain, told])[-2:] == ["train_loss", "expected_train_loss"]
     path = tmp_path / "results.csv"
-    path.write_text(tidy.as_csv([told]), encoding="utf-8")
-    (again,) = tidy.read_csv(path)
+    path.write_text(run_rows.as_csv([told]), encoding="utf-8")
+    (again,) = run_rows.read_csv(path)
     assert (again["train_loss"], again["expected_train_loss"]) == (0.25, 0.2)
 
 
@@ -91,10 +93,10 @@ def test_columns_that_only_some_results_have_are_written_where_they_say_somethin
 )
 def test_no_cell_of_the_results_is_a_formula_and_each_reads_back_as_it_was(text, tmp_path):
     path = tmp_path / "results.csv"
-    content = tidy.as_csv([row("a", 0, -0.5, method=text)])
+    content = run_rows.as_csv([row("a", 0, -0.5, method=text)])
     path.write_text(content, encoding="utf-8", newline="")
     assert not re.search(r'[,\n]"?\s*[=+@\uff1d]', content)
-    (again,) = tidy.read_csv(path)
+    (again,) = run_rows.read_csv(path)
     assert again["method"] == text
     # A number that is negative is one still.
     assert again["test_accuracy"] == -0.5

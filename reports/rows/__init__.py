@@ -1,1 +1,0 @@
-"""A finished run as one row of a table, with its signatures checked."""
