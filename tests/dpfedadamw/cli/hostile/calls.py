@@ -83,6 +83,7 @@ def _warm_process() -> ProcessPoolExecutor:
 
 def _warm() -> None:
     """Load what commands need, and compute nothing, so that no thread is started."""
+    cli.every_command()
     for name in _WARM:
         importlib.import_module(name)
 
