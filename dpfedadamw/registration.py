@@ -7,8 +7,11 @@ of its own under the entry points' group, which is called after the package:
     [project.entry-points."dpfedadamw.algorithms"]
     my-algorithm = "my_package.my_algorithm"
 
-The files are imported when the registry is first looked into, not before. An entry may say by a
-number, its `place`, where it stands among the others.
+A file is imported when a name that it registers is asked for, not before: a registry has a table of
+its files with the names that each registers. Everything is imported where the registry is looked at
+as a whole, where a name is asked for that the table does not have (a file needs no line in it to be
+found), or where another package brings entries, which may clash with ours. An entry may say by a
+number, its `place`, where it stands among the others; of one place, the table's order holds.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import contextlib
 import importlib
 import itertools
 import pkgutil
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+import threading
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Protocol, TypeVar
@@ -85,19 +89,34 @@ class Registry(Mapping[str, _Entry]):
         package: The package whose modules register.
         group: The entry points' group, called after the package unless another is given.
         entry: The class of what is registered.
+        files: Modules of the package with the names that each registers, in the order in which
+            names are listed; one that is not here is imported with all others alone.
     """
 
     def __init__(
-        self, kind: str, package: str, entry: type[_Entry], group: str | None = None
+        self,
+        kind: str,
+        package: str,
+        entry: type[_Entry],
+        group: str | None = None,
+        files: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.kind = kind
         self.package = package
         self.group = group or package
         self.entry = entry
+        self.files = files or {}
+        self._file_of = {name: file for file, names in self.files.items() for name in names}
+        self._ranks = {name: rank for rank, name in enumerate(self._file_of)}
         self._entries: dict[str, _Entry] = {}
         self._origins: dict[str, str] = {}
         self._origin = ""
+        # Files that are imported, and names of theirs that the table does not have.
+        self._imported: set[str] = set()
+        self._unlisted: set[str] = set()
+        self._alone: bool | None = None
         self._complete = self._loading = False
+        self._lock = threading.RLock()
         self._edition = next(_EDITIONS)
 
     @property
@@ -157,16 +176,20 @@ class Registry(Mapping[str, _Entry]):
         self._edition = next(_EDITIONS)
         self._entries[entry.name] = entry
         self._origins[entry.name] = self._origin
-        order = sorted(self._entries.values(), key=lambda one: getattr(one, "place", LAST))
+        order = sorted(self._entries.values(), key=self._rank)
         self._entries = {one.name: one for one in order}
+
+    def _rank(self, entry: _Entry) -> tuple[int, int]:
+        """By its place, then as the table has it: whichever file was imported first."""
+        return getattr(entry, "place", LAST), self._ranks.get(entry.name, len(self._ranks))
 
     def origin(self, name: str) -> str:
         """The distribution and version that a name comes from, empty for our own."""
-        self._load()
+        self._load_named(name)
         return self._origins[name]
 
     def __getitem__(self, name: str) -> _Entry:
-        self._load()
+        self._load_named(name)
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -189,20 +212,82 @@ class Registry(Mapping[str, _Entry]):
         self._load()
         return self._entries.items()
 
-    def _load(self) -> None:
-        # A module may look into the registry while it is being imported; it sees what is there.
-        if self._complete or self._loading:
+    def _load_named(self, name: str) -> None:
+        """Import the file that registers a name, or everything where only that tells."""
+        if self._complete:
             return
-        self._loading = True
-        try:
+        file = self._file_of.get(name)
+        if file is None or not self._is_alone():
+            self._load()
+            return
+        with self._load_once() as begun:
+            # Somebody else may have registered a name of a file that is still to be imported.
+            taken = {self._file_of[one] for one in self._entries if one in self._file_of}
+            for each in sorted({file, *taken} - self._imported) if begun else ():
+                self._import(each)
+            if begun:
+                self._compare_with_table([name])
+
+    def _load(self) -> None:
+        if self._complete:
+            return
+        with self._load_once() as begun:
+            if not begun:
+                return
             package = importlib.import_module(self.package)
             for module in pkgutil.iter_modules(package.__path__):
-                importlib.import_module(f"{self.package}.{module.name}")
-            for point in sorted(entry_points(group=self.group), key=lambda p: (p.name, p.value)):
+                self._import(module.name)
+            self._compare_with_table(self._file_of)
+            for point in self._points():
                 self._load_foreign(point)
             self._complete = True
-        finally:
-            self._loading = False
+
+    @contextlib.contextmanager
+    def _load_once(self) -> Iterator[bool]:
+        """Whether to load: a file may look into the registry while it is being imported.
+
+        It sees what is there; another thread waits.
+        """
+        with self._lock:
+            if self._loading:
+                yield False
+                return
+            self._loading = True
+            try:
+                yield not self._complete
+            finally:
+                self._loading = False
+
+    def _import(self, file: str) -> None:
+        known = set(self._entries)
+        importlib.import_module(f"{self.package}.{file}")
+        self._imported.add(file)
+        if file in self.files:
+            self._unlisted |= self._entries.keys() - known - self._file_of.keys()
+
+    def _compare_with_table(self, names: Iterable[str]) -> None:
+        """Refuse files that register other names than the table says: they would not be found."""
+        table = f"the table in {self.package}"
+        if self._unlisted:
+            raise RegistrationError(
+                f"{self.kind} {', '.join(sorted(self._unlisted))}: registered by a file that has a "
+                f"line in {table}, which does not have the name; add it there"
+            )
+        for name in names:
+            if name not in self._entries:
+                raise RegistrationError(
+                    f"{self.kind} {name}: {self.package}.{self._file_of[name]} does not register "
+                    f"it, but has it in {table}; correct one of them"
+                )
+
+    def _is_alone(self) -> bool:
+        """Whether no other package brings entries."""
+        if self._alone is None:
+            self._alone = not self._points()
+        return self._alone
+
+    def _points(self) -> list[EntryPoint]:
+        return sorted(entry_points(group=self.group), key=lambda p: (p.name, p.value))
 
     def _load_foreign(self, point: EntryPoint) -> None:
         distribution = point.dist

@@ -1,8 +1,9 @@
 """The registry of algorithms: what is known of each name, and how one is built from a spec.
 
 Each family's file registers its names with all that is known of them; other packages do the same
-under the entry points' group ``dpfedadamw.algorithms``. The files are read together with the first
-spec, because a spec's vocabulary is made of their keys; so they import torch where they use it.
+under the entry points' group ``dpfedadamw.algorithms``. A file is read together with the first
+spec that names its algorithm, whose vocabulary is made of its keys; so it imports torch where it
+uses it.
 """
 
 from __future__ import annotations
@@ -93,8 +94,30 @@ class AlgorithmEntry(RegisteredAlgorithm[_Keys]):
         return self.units[0]
 
 
+# What each file registers, in the order of lists: a spec loads the file of its algorithm alone.
+_FILES = {
+    "adamw": (
+        "dp-fedadamw",
+        "dp-localadamw",
+        "fedadamw",
+        "fedadamw-theory",
+        "local-adamw",
+        "local-adam",
+    ),
+    "sgd": ("dp-fedavg", "fedavg", "fed-smp", "fedcm"),
+    "adaptive_iterations": ("ali-dpfl",),
+    "adaptive_noise": ("adap-dpfl",),
+    "blur": ("blur", "blurs"),
+    "fafed": ("dp-fafed",),
+    "fedopt": ("dp-fedopt", "fedadam"),
+    "lada": ("dp-fedlada", "fedlada"),
+    "proximal": ("pe-dpfl",),
+    "sam": ("dp-fedsam", "dp-fedsam-randk", "dp-fedsam-topk"),
+    "scaffold": ("dp-scaffold", "scaffold"),
+    "smoothing": ("dp-fedavg-ls",),
+}
 ALGORITHMS: Registry[AlgorithmEntry[Any]] = Registry(
-    "algorithm", "dpfedadamw.algorithms", AlgorithmEntry
+    "algorithm", "dpfedadamw.algorithms", AlgorithmEntry, files=_FILES
 )
 register = ALGORITHMS.register
 

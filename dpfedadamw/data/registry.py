@@ -66,8 +66,24 @@ class DatasetEntry(RegisteredDataset[_Keys]):
     read_by: tuple[str, ...] = ()
 
 
+# What each file registers; a spec loads the file of its data set alone.
+_FILES = {
+    "digits": ("digits",),
+    "idx": ("mnist", "fashion-mnist", "emnist"),
+    "cifar": ("cifar10", "cifar100"),
+    "folders": ("tiny-imagenet", "image-folder"),
+    "glue": ("sst2", "cola", "mrpc", "rte", "qnli", "qqp", "mnli-matched", "mnli-mismatched"),
+    "tables": ("table",),
+    "arrays": ("arrays",),
+    "given": ("given",),
+    "visits": ("visits",),
+}
 DATASETS: Registry[DatasetEntry[Any]] = Registry(
-    "data set", "dpfedadamw.data.formats", DatasetEntry, group="dpfedadamw.datasets"
+    "data set",
+    "dpfedadamw.data.formats",
+    DatasetEntry,
+    group="dpfedadamw.datasets",
+    files=_FILES,
 )
 register = DATASETS.register
 

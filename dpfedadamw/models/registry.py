@@ -1,8 +1,8 @@
 """The registry of models: what is known of each name, and how one is built from a spec.
 
 Each family's file registers its names with their keys; other packages do the same under the entry
-points' group ``dpfedadamw.models``. The files are read together with the first spec, because a
-spec's vocabulary is made of their keys; so they import torch, and the networks, where they use
+points' group ``dpfedadamw.models``. A file is read together with the first spec that names its
+model, whose vocabulary is made of its keys; so it imports torch, and the networks, where it uses
 them.
 """
 
@@ -83,7 +83,22 @@ class ModelEntry(RegisteredModel[_Keys]):
     rebuilt: bool = True
 
 
-MODELS: Registry[ModelEntry[Any]] = Registry("model", "dpfedadamw.models", ModelEntry)
+# What each file registers, in the order of lists: a spec loads the file of its model alone.
+_FILES = {
+    "mlp": ("mlp",),
+    "cnn": ("cnn", "simple-cnn"),
+    "resnet": ("resnet18",),
+    "vit": ("vit", "vit-tiny"),
+    "published_transformers": (
+        "vit-base",
+        "swin-tiny",
+        "swin-base",
+        "roberta-base",
+        "transformers",
+    ),
+    "own_modules": ("python", "module"),
+}
+MODELS: Registry[ModelEntry[Any]] = Registry("model", "dpfedadamw.models", ModelEntry, files=_FILES)
 register = MODELS.register
 
 

@@ -6,11 +6,14 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from dpfedadamw import registration
 from dpfedadamw.registration import RegistrationError, Registry
 
 ROOT = Path(__file__).parents[2]
@@ -126,24 +129,54 @@ def test_a_package_that_cannot_be_used_is_named_in_one_line(tmp_path, module, va
     assert "other-algorithms 1.2" in line
 
 
+PACKAGE = "things_of_a_test"
+
+
+def written(folder: Path, name: str, *registered: str) -> None:
+    """A module of the package, which registers things of these names."""
+    lines = [
+        f"sys.modules['the_registry'].register(sys.modules['Thing']('{n}'))" for n in registered
+    ]
+    (folder / f"{name}.py").write_text("\n".join(["import sys", *lines, ""]))
+
+
 @pytest.fixture
-def registry(tmp_path, monkeypatch) -> Registry[Thing]:
-    """A registry of a package with two modules, each of which registers its own name."""
-    folder = tmp_path / "things_of_a_test"
+def package(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A package with two modules, each of which registers its own name."""
+    folder = tmp_path / PACKAGE
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     for name in ("one", "two"):
-        (folder / f"{name}.py").write_text(
-            f"import sys\nsys.modules['the_registry'].register(sys.modules['Thing']('{name}'))\n"
-        )
+        written(folder, name, name)
     monkeypatch.syspath_prepend(tmp_path)
-    found: Registry[Thing] = Registry("thing", "things_of_a_test", Thing)
-    monkeypatch.setitem(sys.modules, "the_registry", found)
     monkeypatch.setitem(sys.modules, "Thing", Thing)
-    yield found
-    for name in ("things_of_a_test", "things_of_a_test.one", "things_of_a_test.two"):
-        sys.modules.pop(name, None)
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
     importlib.invalidate_caches()
+
+
+@pytest.fixture
+def registry(package, monkeypatch) -> Registry[Thing]:
+    """The registry of that package, without a table of its files."""
+    found: Registry[Thing] = Registry("thing", PACKAGE, Thing)
+    monkeypatch.setitem(sys.modules, "the_registry", found)
+    return found
+
+
+@pytest.fixture
+def tabled(package, monkeypatch) -> Registry[Thing]:
+    """A registry with a table, in which the file that comes last by name stands first."""
+    written(package, "one", "one", "first")
+    files = {"two": ("two",), "one": ("one", "first")}
+    found: Registry[Thing] = Registry("thing", PACKAGE, Thing, files=files)
+    monkeypatch.setitem(sys.modules, "the_registry", found)
+    return found
+
+
+def imported() -> set[str]:
+    """The modules of the package that are imported."""
+    return {name.partition(".")[2] for name in sys.modules if name.startswith(f"{PACKAGE}.")}
 
 
 def test_a_registry_finds_its_package_when_it_is_first_looked_into(registry):
@@ -185,3 +218,116 @@ def test_a_package_that_was_refused_is_refused_again(registry, monkeypatch):
     for _ in range(2):
         with pytest.raises(RegistrationError, match="the thing two is registered twice"):
             list(registry)
+
+
+def test_a_name_of_the_table_imports_its_file_alone(tabled):
+    assert "first" in tabled
+    assert tabled.get("one") == Thing("one")
+    assert tabled.origin("one") == ""
+    assert imported() == {"one"}
+    assert list(tabled) == ["two", "one", "first"]
+    assert imported() == {"one", "two"}
+
+
+@pytest.mark.parametrize("first", ["two", "one", None])
+def test_names_stand_as_the_table_has_them_whichever_file_was_imported_first(tabled, first):
+    importlib.import_module(f"{PACKAGE}.one")
+    assert first is None or tabled[first] == Thing(first)
+    tabled.register(Thing("of a notebook"))
+    assert list(tabled) == ["two", "one", "first", "of a notebook"]
+
+
+def test_a_file_without_a_line_in_the_table_is_found(package, tabled):
+    written(package, "a_new_one", "new")
+    assert tabled["new"] == Thing("new")
+    assert list(tabled) == ["two", "one", "first", "new"]
+    with pytest.raises(KeyError):
+        tabled["another"]
+
+
+@pytest.mark.parametrize("look", [lambda found: found["one"], list], ids=["by name", "as a whole"])
+@pytest.mark.parametrize(
+    ("registered", "message"),
+    [
+        (("one", "first", "more"), "thing more: registered by a file that has a line in the table"),
+        (("one",), "thing first: things_of_a_test.one does not register it"),
+    ],
+    ids=["another name", "a name too few"],
+)
+def test_a_file_that_registers_other_names_than_the_table_says_is_refused(
+    package, tabled, registered, message, look
+):
+    written(package, "one", *registered)
+    if "more" not in registered and look is not list:
+        assert look(tabled) == Thing("one")
+        look = lambda found: found["first"]  # noqa: E731
+    for _ in range(2):
+        with pytest.raises(RegistrationError, match=message):
+            look(tabled)
+
+
+def test_a_name_of_the_table_that_somebody_took_is_refused_at_any_look(tabled):
+    tabled.register(Thing("two"))
+    for _ in range(2):
+        with pytest.raises(RegistrationError, match="the thing two is registered twice"):
+            tabled["one"]
+
+
+def test_where_another_package_brings_entries_everything_is_imported_at_the_first_look(
+    tabled, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "somebody_elses", Thing("two"))  # type: ignore[arg-type]
+    points = [EntryPoint("theirs", "somebody_elses", "things")]
+    monkeypatch.setattr(registration, "entry_points", lambda group: points)
+    with pytest.raises(RegistrationError, match="the thing two is registered twice"):
+        tabled["one"]
+    assert imported() == {"one", "two"}
+
+
+NAMES = """
+import importlib, sys
+from dpfedadamw.registration import RegistrationError
+from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.data.registry import DATASETS
+from dpfedadamw.models.registry import MODELS
+for registry in (ALGORITHMS, MODELS, DATASETS):
+    for file, names in registry.files.items():
+        known = set(registry._entries)
+        importlib.import_module(f"{registry.package}.{file}")
+        new = registry._entries.keys() - known
+        # A file may have been imported by one before it.
+        assert set(names) <= registry._entries.keys(), file
+        assert new <= {n for f, of_file in registry.files.items() for n in of_file}, file
+    listed = list(registry)
+    assert set(listed) == {n for names in registry.files.values() for n in names}, "no line"
+    places = [getattr(registry[name], "place", 0) for name in listed]
+    assert places == sorted(places)
+"""
+PARTIAL = """
+import sys
+from dpfedadamw import spec
+from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.data.registry import DATASETS
+from dpfedadamw.models.registry import MODELS
+names = ["quickstart", "digits-dp-fedsam-topk", "digits-cnn"]
+def files(registry):
+    return {file for file in registry.files if f"{registry.package}.{file}" in sys.modules}
+texts = [spec.dump(spec.load(names[0]))]
+loaded = [files(registry) for registry in (ALGORITHMS, MODELS, DATASETS)]
+assert loaded == [{"adamw"}, {"mlp"}, {"digits"}], loaded
+texts += [spec.dump(spec.load(name)) for name in names[1:]]
+assert "published_transformers" not in files(MODELS)
+for registry in (ALGORITHMS, MODELS, DATASETS):
+    list(registry)
+assert texts == [spec.dump(spec.load(name)) for name in names]
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [NAMES, PARTIAL], ids=["tables name what files register", "a spec loads its own"]
+)
+def test_the_registries_of_the_package(program):
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
