@@ -22,7 +22,9 @@ from dpfedadamw.experiment import prepare
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.noise import randomness
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.start_options import StartOptions
 from reports.signatures import intent_log
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 
@@ -153,7 +155,9 @@ def challenged_and_signed(folder: Path, forge: Forge) -> Parties:
         signers = filing.load_signers(None, None)
         challenge = opened.read_challenged(folder / "challenge.json", found.escrow, signers.trainer)
         experiment = prepare(specs.load(found.file("small.yaml")), torch.device("cpu"))
-        training = engine_run.start(experiment, folder / "runs", challenged=challenge)
+        training = engine_setup.start(
+            experiment, folder / "runs", options=StartOptions(challenged=challenge)
+        )
         with training.lock:
             engine_run.train(training)
         filing.attest_training(training.run, signers)

@@ -15,6 +15,7 @@ from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.training import Outcome, Training, probe_of
 from dpfedadamw.spec import Spec
@@ -74,7 +75,7 @@ def key_of_a_test(number: int = 1) -> bytes:
 
 def begin(spec: Spec, parent: Path, engine: str = "auto") -> Training:
     """Prepare and start a run."""
-    return engine_run.start(prepare(spec, torch.device("cpu")), parent, engine)
+    return engine_setup.start(prepare(spec, torch.device("cpu")), parent, engine)
 
 
 def played(federation: Federation, state: ServerState) -> Iterator[RoundResult]:

@@ -320,7 +320,8 @@ def run(
     given = Given.of(options)
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import tracked, whole
-    from dpfedadamw.run.training import start
+    from dpfedadamw.run.setup import start
+    from dpfedadamw.run.start_options import StartOptions
 
     with given.handed_over():
         wanted = given.read(spec, changes)
@@ -328,7 +329,7 @@ def run(
         tracked.check(given.trackers)
         experiment = prepare(wanted, pick_device(given.device))
         filing = given.filing()
-        training = start(experiment, Path(out), given.engine, escrow=given.kept)
+        training = start(experiment, Path(out), given.engine, StartOptions(escrow=given.kept))
         try:
             with training.lock, _tracked(training, given.trackers) as told:
                 started = time.monotonic()
@@ -365,7 +366,7 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
 
     def train_the_rest(lock: RunLock) -> Trained:
         from dpfedadamw.experiment import pick_device
-        from dpfedadamw.run.training import resume
+        from dpfedadamw.run.setup import resume
 
         device = pick_device(given.device)
         training = resume(found, device, given.engine, lock, given.kept)

@@ -1,6 +1,6 @@
 """Turns an experiment into an audit run: the same spec, with canaries among records or clients.
 
-`run.start` calls it. An audit run has a name, a ledger header and metrics of its own that say what
+`run.setup.start` calls it. An audit run has a name, a ledger header and metrics of its own that say what
 it is; nothing of the run that it audits is touched.
 """
 

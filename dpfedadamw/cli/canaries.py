@@ -59,7 +59,8 @@ def audit_with_canaries(
     from dpfedadamw.canaries.engine import KINDS, RETIRED, CanaryOrder
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import after_training
-    from dpfedadamw.run.training import start
+    from dpfedadamw.run.setup import start
+    from dpfedadamw.run.start_options import StartOptions
 
     if kind in RETIRED:
         refuse(f"--canary-kind {kind}: retired, because {RETIRED[kind]}")
@@ -77,7 +78,7 @@ def audit_with_canaries(
                 "of it. Audit its spec instead"
             )
         signers = after_training.load_signers(None, auditor_key)
-        training = start(experiment, out_dir / FOLDER, canaries=order)
+        training = start(experiment, out_dir / FOLDER, options=StartOptions(canaries=order))
     with training.lock:
         try:
             _train(training, as_json)

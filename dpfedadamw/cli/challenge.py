@@ -72,7 +72,7 @@ def challenge_intent(
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import after_training
     from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-    from dpfedadamw.run.challenge import promise
+    from dpfedadamw.run.start_options import promise
     from dpfedadamw.rundir import new_identifier
     from reports.signatures import challenges
     from reports.signatures.challenges import Promised

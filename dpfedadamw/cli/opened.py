@@ -24,7 +24,7 @@ from audit.untrusted.files import FileError
 from dpfedadamw.errors import FilingError
 from dpfedadamw.privacy.noise.key_tree import PublicCoin
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.run.challenge import Challenged, Promise
+from dpfedadamw.run.start_options import Challenged, Promise
 from dpfedadamw.rundir import RunDirectory
 from reports.files import Snapshot
 from reports.signatures import challenges, intent_log, inventory, signing, timestamps

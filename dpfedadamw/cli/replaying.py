@@ -14,7 +14,7 @@ from dpfedadamw.filing.replaying import Order
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.reexecution.history import Keys, PastLedger, escrowed, opened, published
 from dpfedadamw.reexecution.results import ReexecutionError
-from dpfedadamw.run.challenge import coin_of
+from dpfedadamw.run.start_options import coin_of
 from dpfedadamw.rundir import RunDirectory
 
 NONCE = "the second nonce of the run's challenge, after its ledger was signed"

@@ -209,8 +209,8 @@ def run(
             )
         with within("start"), loading("torch"):
             from dpfedadamw.experiment import pick_device, prepare
-            from dpfedadamw.run.training import start
-            from dpfedadamw.run.tuning import read_trial
+            from dpfedadamw.run.setup import start
+            from dpfedadamw.run.start_options import StartOptions, read_trial
 
             tried = read_trial(trial) if trial is not None else None
             chosen = pick_device(device)
@@ -224,9 +224,11 @@ def run(
                 # Few runs are announced to an auditor beforehand.
 
                 challenged = read_challenged(challenge, escrow, filing.signers.trainer)
-                training = start(experiment, out_dir, engine, challenged=challenged)
+                training = start(experiment, out_dir, engine, StartOptions(challenged=challenged))
             else:
-                training = start(experiment, out_dir, engine, escrow=escrow, trial=tried)
+                training = start(
+                    experiment, out_dir, engine, StartOptions(escrow=escrow, trial=tried)
+                )
         with resumable(training.run.path, escrow is not None), training.lock:
             with _tracked(training, asked.trackers) as told:
                 started = time.monotonic()
@@ -260,7 +262,7 @@ def _resume(run_dir: Path, asked: _Asked) -> None:
 
     def train_the_rest(lock: RunLock) -> Trained:
         from dpfedadamw.experiment import pick_device
-        from dpfedadamw.run.training import resume
+        from dpfedadamw.run.setup import resume
 
         with status("reading data and dividing it among clients", quiet=asked.as_json):
             training = resume(run, pick_device(asked.device), asked.engine, lock, asked.escrow)

@@ -29,9 +29,8 @@ from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.evidence.frozen import frozen_digest
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
-from dpfedadamw.federation.runners import ClientRunner, Inline
 from dpfedadamw.federation.unprotected import Unprotected
-from dpfedadamw.federation.worker import Worker
+from dpfedadamw.federation.worker import ClientRunner, Inline, Worker
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.key_tree import SERVER

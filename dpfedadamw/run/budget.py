@@ -1,7 +1,7 @@
 """A run and the budget of its data set: reserved before it begins, settled when it ends.
 
-`opening` and `reserve_again` go before anything is charged to the ledger, `settle` goes before the
-claim.
+`reserving` and `reserve_resumed` go before anything is charged to the ledger, `settle` goes before
+the claim.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpfedadamw.rundir import RunDirectory
 
 
 @dataclass
-class Opening:
+class Reservation:
     """The reservation of a run whose directory is being made.
 
     Attributes:
@@ -54,7 +54,7 @@ class Opening:
 
 
 @contextlib.contextmanager
-def opening(experiment: Experiment) -> Iterator[Opening]:
+def reserving(experiment: Experiment) -> Iterator[Reservation]:
     """Reserve for a new run within the block, which makes its directory.
 
     After the block the reservation is confirmed; if it fails, what was reserved is given back.
@@ -62,7 +62,7 @@ def opening(experiment: Experiment) -> Iterator[Opening]:
     Raises:
         BudgetError: If the reservation is gone.
     """
-    one = Opening(experiment)
+    one = Reservation(experiment)
     try:
         yield one
     except BaseException:
@@ -75,7 +75,7 @@ def opening(experiment: Experiment) -> Iterator[Opening]:
         reservations.confirm(_file(experiment), one.noted["reservation"])
 
 
-def reserve_again(
+def reserve_resumed(
     experiment: Experiment, run: RunDirectory, entries: Entries, completed: int
 ) -> None:
     """Reserve for a run that is continued.

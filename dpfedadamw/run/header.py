@@ -26,7 +26,7 @@ from dpfedadamw.privacy.noise.key_tree import DERIVATION
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.run.checkpoints import RoundNumbers, tensor_list
 from dpfedadamw.run.evaluation import Evaluation
-from dpfedadamw.run.tuning import Trial
+from dpfedadamw.run.start_options import Trial
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.spec import Spec
 from dpfedadamw.spec.task_section import CLASSIFICATION

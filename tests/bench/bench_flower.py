@@ -26,6 +26,7 @@ from dpfedadamw.federation.arrivals import expected
 from dpfedadamw.federation.flower.records import arrays_of, asked_of, config_of, message_of
 from dpfedadamw.federation.recorded import answered, recorded
 from dpfedadamw.federation.stations import Asked
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import write_arrays
 
@@ -101,7 +102,7 @@ def main() -> None:
         parts = {"x_train": images, "y_train": labels, "x_test": images[:20], "y_test": labels[:20]}
         np.savez(folder / "data.npz", **parts)
         text = SPEC.format(model=model, rounds=given.repeats, data=folder / "data.npz")
-        training = engine_run.start(prepare(specs.loads(text), torch.device("cpu")), folder)
+        training = engine_setup.start(prepare(specs.loads(text), torch.device("cpu")), folder)
         federation = training.federation
         measuring = Measuring(federation.runner, federation.worker, folder)
         training.federation = dataclasses.replace(federation, elsewhere=measuring)

@@ -29,7 +29,7 @@ def seconds(name: str, repeats: int, threads: int) -> list[float]:
 
     from audit.probe.probing import run_probe
     from dpfedadamw.experiment import prepare
-    from dpfedadamw.run import training
+    from dpfedadamw.run import setup
     from dpfedadamw.run.training import probe_of
 
     torch.set_num_threads(threads)
@@ -37,7 +37,7 @@ def seconds(name: str, repeats: int, threads: int) -> list[float]:
         folder = Path(made)
         write_data(name, 2, folder)
         experiment = prepare(spec_of(name, 2, 3, folder), torch.device("cpu"))
-        probe = probe_of(training.start(experiment, folder / "runs"))
+        probe = probe_of(setup.start(experiment, folder / "runs"))
         assert probe is not None
         run_probe(probe)
         took = []

@@ -27,7 +27,9 @@ from dpfedadamw.filing import after_training as filing
 from dpfedadamw.filing.replaying import replay_of
 from dpfedadamw.reexecution import whole
 from dpfedadamw.reexecution.rounds import Cost, Rerun
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.start_options import StartOptions
 from tests.runs import attest
 
 Outcome = TypeVar("Outcome")
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DPFEDADAMW_KEYS"] = f"{folder}/keys"
         experiment, escrow = prepare(specs.load(name, changes), cpu), Path(folder) / "key"
-        training = engine_run.start(experiment, Path(folder), escrow=escrow)
+        training = engine_setup.start(experiment, Path(folder), options=StartOptions(escrow=escrow))
         with training.lock:
             trained = timed(lambda: engine_run.train(training))[1]
         attest(training)

@@ -199,10 +199,10 @@ def product(name: str, clients: int, folder: Path, turns: Turns) -> None:
     import torch
 
     from dpfedadamw.experiment import prepare
-    from dpfedadamw.run import training
+    from dpfedadamw.run import setup, training
 
     spec = spec_of(name, clients, 10_000, folder)
-    opened = training.start(prepare(spec, torch.device("cpu")), folder / "runs")
+    opened = setup.start(prepare(spec, torch.device("cpu")), folder / "runs")
 
     def after_round(_result: object, _evaluation: object) -> None:
         turns.done()

@@ -27,7 +27,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.rounds import Federation
-from dpfedadamw.run import training
+from dpfedadamw.run import setup, training
 from dpfedadamw.run.journal import Journal
 
 TARGET = 0.05
@@ -108,7 +108,7 @@ def main() -> None:
         began = time.perf_counter()
 
     with tempfile.TemporaryDirectory() as folder:
-        opened = training.start(prepare(spec, torch.device("cpu")), Path(folder))
+        opened = setup.start(prepare(spec, torch.device("cpu")), Path(folder))
         began = time.perf_counter()
         with opened.lock:
             for result in _rounds(opened):

@@ -21,7 +21,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import record
 from dpfedadamw.privacy.spot_check import SpotCheck
-from dpfedadamw.run import training
+from dpfedadamw.run import setup, training
 
 WORKLOADS = {
     "softmax regression": ("quickstart", "model={name: mlp, hidden: []}"),
@@ -61,7 +61,7 @@ def measure(name: str, rounds: int) -> None:
         began = time.process_time()
 
     with tempfile.TemporaryDirectory() as folder:
-        training.train(training.start(experiment, Path(folder)), on_round=turn)
+        training.train(setup.start(experiment, Path(folder)), on_round=turn)
     # The first round of each also loads and rehearses.
     with_it, without = (statistics.fmean(times[key][1:]) for key in (True, False))
     print(

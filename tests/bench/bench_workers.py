@@ -25,8 +25,8 @@ import torch
 from dpfedadamw import spec as specs
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.participation import Answer, Participation
-from dpfedadamw.federation.runners import ClientRunner, Inline
-from dpfedadamw.run import training
+from dpfedadamw.federation.worker import ClientRunner, Inline
+from dpfedadamw.run import setup, training
 
 NAMES = ("wall", "here", "workers")
 
@@ -84,7 +84,7 @@ def main() -> None:
     changes = [f"federation.rounds={chosen.rounds}", f"federation.workers={chosen.workers}"]
     spec = specs.load(chosen.spec, (*changes, *chosen.changes))
     with tempfile.TemporaryDirectory() as folder:
-        begun = training.start(prepare(spec, torch.device("cpu")), Path(folder))
+        begun = setup.start(prepare(spec, torch.device("cpu")), Path(folder))
         federation = begun.federation
         in_turns = InTurns((Inline(federation.worker, federation.clients), federation.runner))
         begun.federation = replace(federation, elsewhere=in_turns)

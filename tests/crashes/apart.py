@@ -17,7 +17,7 @@ from typing import Any
 # What a run loads when it comes to it; loaded here once, instead of in each of the many forks.
 _LOADED_LATE = (
     "dpfedadamw.filing.after_training",
-    "dpfedadamw.run.training",
+    "dpfedadamw.run.setup",
     "matplotlib.backends.backend_svg",
     "reports.render.html",
     "reports.render.pdf",

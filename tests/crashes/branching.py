@@ -26,7 +26,7 @@ from dpfedadamw import cli
 from dpfedadamw.privacy.noise import streams
 from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
-from dpfedadamw.run import training
+from dpfedadamw.run import setup
 from dpfedadamw.storage.disk import UNFINISHED
 from tests.crashes.operations import ERRORS, Operation, Watch, failure
 from tests.runs import key_of_a_test
@@ -258,7 +258,7 @@ def _be(process: Process, brancher: _Brancher | None = None) -> NoReturn:
         # Not those of pytest, which keeps what is printed.
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         _count_draws(process.case / "draws")
-        training.ReleaseRandomness = lambda: ReleaseRandomness(key_of_a_test(process.key))
+        setup.ReleaseRandomness = lambda: ReleaseRandomness(key_of_a_test(process.key))
         if brancher is not None:
             brancher.begin()
         cli.main(list(process.arguments))

@@ -25,6 +25,7 @@ from dpfedadamw.privacy.noise import on_device
 from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.spot_check import SpotCheck
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from tests.runs import attest, failing, small_spec
 
@@ -73,7 +74,7 @@ def test_noise_on_a_device_is_that_of_the_cpu_to_the_last_bit(device):
 
 
 def test_a_run_on_a_device_passes_its_audit(device, tmp_path):
-    training = engine_run.start(prepare(small_spec(rounds=2), device), tmp_path)
+    training = engine_setup.start(prepare(small_spec(rounds=2), device), tmp_path)
     engine_run.train(training)
     assert training.state.parameters.device.type == device.type
     attest(training)
@@ -122,7 +123,7 @@ class Crossings(TorchFunctionMode):
 def watched(mode, folder, *overrides: str, algorithm: str = "dp-fedadamw"):
     """What a mode counts in a round of training, as on an accelerator: numpy computes on a CPU."""
     spec = small_spec(algorithm, rounds=1, overrides=overrides)
-    training = engine_run.start(prepare(spec, torch.device("cpu")), folder)
+    training = engine_setup.start(prepare(spec, torch.device("cpu")), folder)
     # How often it looks is a matter of time.
     unchecked = mock.patch.object(SpotCheck, "due", return_value=False)
     with mock.patch.object(SmallChain, "of", return_value=None), unchecked, mode:

@@ -12,7 +12,7 @@ from dpfedadamw import api, cli, measures
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.reexecution.plain import PlainGradients
-from dpfedadamw.run import training as engine
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.spec.task_section import MultiLabelTask, RegressionTask, TokenTask
 from dpfedadamw.tasks import CLASSES, Task
 from reports.content import outcomes
@@ -199,7 +199,7 @@ def test_the_auditor_knows_the_loss_of_a_record(tmp_path):
 
     imbalanced(tmp_path / "records.npz")
     experiment = prepare(specs.from_mapping(spec_of(tmp_path / "records.npz")), torch.device("cpu"))
-    training = engine.start(experiment, tmp_path / "runs")
+    training = engine_setup.start(experiment, tmp_path / "runs")
     training.lock.release()
     data = experiment.dataset.train
     records, labels = data.inputs[0:40], torch.from_numpy(data.labels[:40])

@@ -14,7 +14,7 @@ from dpfedadamw.accounting import pld, rdp, record_level, registry
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.privacy.composition import Composition, mu_gdp
 from dpfedadamw.privacy.sampling import ShuffledEpochs
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run.header import header
 from tests.faults.client_level_faults import client_spec
 from tests.faults.fault import Fault, FaultGroup, Patch
@@ -182,7 +182,9 @@ def adjacency_of_the_claim(patch: Patch) -> None:
 
 
 def adjacency_of_the_ledger(patch: Patch) -> None:
-    patch.setattr(engine_run, "header", lambda *some: {**header(*some), "adjacency": "add-remove"})
+    patch.setattr(
+        engine_setup, "header", lambda *some: {**header(*some), "adjacency": "add-remove"}
+    )
 
 
 def delta_above_one_over_n(patch: Patch) -> None:

@@ -32,7 +32,9 @@ from dpfedadamw.privacy import oracle, updates
 from dpfedadamw.privacy.clipped_sum import ClippedSum, Clipping
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.updates import ClippedUpdate
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.start_options import StartOptions
 
 BEGIN, END = "<!-- canaries -->", "<!-- end of canaries -->"
 _SEED = "randomness={mode: reproducible, seed: 1}"
@@ -189,7 +191,9 @@ def judged(spec: specs.Spec, order: CanaryOrder) -> Judgement:
     check = CANARIES if spec.privacy.unit == "record" else CANARY_CLIENTS
     with tempfile.TemporaryDirectory() as folder:
         experiment = prepare(spec, torch.device("cpu"))
-        training = engine_run.start(experiment, Path(folder), canaries=order)
+        training = engine_setup.start(
+            experiment, Path(folder), options=StartOptions(canaries=order)
+        )
         engine_run.train(training)
         return check.judge(open_bundle(training.run.path))
 

@@ -33,6 +33,7 @@ from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.privacy.oracle import PrivateOracle, Query
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import computing
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.training import Training
 from dpfedadamw.rundir import RunDirectory
@@ -90,7 +91,7 @@ def run_of(forgery: Forgery, folder: Path) -> RunDirectory:
         ),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key))
+        patch.setattr(engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key))
         forgery.patch(patch)
         training = begin(spec, folder)
         engine_run.train(training)

@@ -54,8 +54,9 @@ from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.privacy.oracle import PrivateOracle
 from dpfedadamw.reexecution.history import Keys, escrowed, opened
 from dpfedadamw.reexecution.rounds import Rerun
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.challenge import coin_of
+from dpfedadamw.run.start_options import StartOptions, coin_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
 from tests.challenged import Parties
@@ -367,7 +368,7 @@ def _trained(forger: Forger, spec: Spec, folder: Path, number: int) -> RunDirect
     folder.mkdir(parents=True)
     ReleaseRandomness(key).write_escrow(folder / "escrow")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key))
+        patch.setattr(engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key))
         watched(patch)
         forger.patch(patch, forger.places)
         experiment = prepare(spec, CPU)
@@ -375,7 +376,7 @@ def _trained(forger: Forger, spec: Spec, folder: Path, number: int) -> RunDirect
         Now.test = ClientData(test.inputs.to(CPU), torch.from_numpy(test.labels))
         if forger.warm:
             trained_beforehand(experiment, forger.warm)
-        training = engine_run.start(experiment, folder)
+        training = engine_setup.start(experiment, folder)
         with training.lock:
             engine_run.train(training)
     attest(training)
@@ -393,7 +394,9 @@ def _challenged(forger: Forger, spec: Spec, folder: Path) -> RunDirectory:
         signers = filing.load_signers(None, None)
         answer = folder / "challenge.json"
         challenge = cli_opened.read_challenged(answer, folder / "escrow", signers.trainer)
-        training = engine_run.start(prepare(spec, CPU), folder, challenged=challenge)
+        training = engine_setup.start(
+            prepare(spec, CPU), folder, options=StartOptions(challenged=challenge)
+        )
         with training.lock:
             engine_run.train(training, before_claim=probed)
         filing.attest_training(training.run, signers)

@@ -18,6 +18,7 @@ from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.ledger import Ledger, canonical
 from dpfedadamw.run import computing, journal
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import Spec
@@ -124,7 +125,7 @@ def crash_left_out(spec: Spec, folder: Path, index: int = FORGOTTEN) -> Findings
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Ledger, "append", forgetful)
-        again = engine_run.resume(open_existing(run.path), torch.device("cpu"))
+        again = engine_setup.resume(open_existing(run.path), torch.device("cpu"))
         engine_run.train(again)
     attest(again)
     return filing.audit(again.run).to_json()

@@ -13,6 +13,7 @@ from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
 from dpfedadamw.privacy.noise.streams import Stream
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import Spec
@@ -161,12 +162,12 @@ def partly_in_common(patch: Patch) -> None:
 
 
 def a_seed_in_place_of_a_key(patch: Patch) -> None:
-    patch.setattr(engine_run, "_randomness", lambda spec: ReproducibleRandomness(42))
+    patch.setattr(engine_setup, "_randomness", lambda spec: ReproducibleRandomness(42))
 
 
 def a_key_made_of_a_seed(patch: Patch) -> None:
     key = hashlib.sha256(b"42").digest()
-    patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key))
+    patch.setattr(engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key))
 
 
 class PowerCutError(Exception):
@@ -177,12 +178,12 @@ def fixed_keys(patch: Patch) -> None:
     """One key before the cut and another after it, the same in every test."""
     count = itertools.count(1)
     patch.setattr(
-        engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test(next(count)))
+        engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test(next(count)))
     )
 
 
 def the_old_key(patch: Patch) -> None:
-    patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test(1)))
+    patch.setattr(engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test(1)))
 
 
 def cut_off_and_resumed(spec: Spec, folder: Path) -> Findings:
@@ -202,7 +203,7 @@ def cut_off_and_resumed(spec: Spec, folder: Path) -> Findings:
         patch.setattr(oracle.PrivateOracle, "gradient", cutting)
         with pytest.raises(PowerCutError):
             engine_run.train(training)
-    resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+    resumed = engine_setup.resume(open_existing(training.run.path), torch.device("cpu"))
     engine_run.train(resumed)
     return filed(resumed)
 

@@ -12,6 +12,7 @@ from dpfedadamw.accounting import record_level
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.run import computing
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from tests.faults.client_level_faults import client_spec
 from tests.faults.fault import Fault, FaultGroup, Patch
@@ -267,7 +268,7 @@ def publishing(number):
 
     def patch(patch: Patch) -> None:
         metrics_line, clients = engine_run.metrics_line, []
-        client_data, training = computing.client_data, engine_run._training
+        client_data, training = computing.client_data, engine_setup._built
 
         def holding(*some):
             clients.extend(client_data(*some))
@@ -284,7 +285,7 @@ def publishing(number):
             return line | number(clients, opened[-1]) if opened else line
 
         patch.setattr(computing, "client_data", holding)
-        patch.setattr(engine_run, "_training", opening)
+        patch.setattr(engine_setup, "_built", opening)
         patch.setattr(engine_run, "metrics_line", telling)
 
     return patch

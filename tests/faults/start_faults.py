@@ -17,6 +17,7 @@ from dpfedadamw.filing import after_training as filing
 from dpfedadamw.filing.replaying import replay_of
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.reexecution.rounds import Rerun
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.computing import client_data
 from dpfedadamw.spec import Spec
@@ -53,7 +54,7 @@ def begun(spec: Spec, folder: Path, steps: int) -> engine_run.Training:
     """A whole run that begins with such weights."""
     experiment = prepare(spec, CPU)
     trained_beforehand(experiment, steps)
-    training = engine_run.start(experiment, folder)
+    training = engine_setup.start(experiment, folder)
     engine_run.train(training)
     attest(training)
     return training

@@ -17,7 +17,9 @@ from audit.reading.bundle import open_bundle
 from dpfedadamw import spec as specs
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import prepare
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.start_options import StartOptions
 from tests.faults.canary_table import BEGIN, CASES, END, no_clipping, noise_times, run_of
 from tests.faults.canary_table import judged as of_spec
 from tests.faults.fault import LARGE
@@ -37,7 +39,9 @@ def judged(parent, seed=2, kind="gradient", count=CANARY_COUNT):
     """What the check says of an audit run of ε = 1.48."""
     spec = small_spec(seed=seed, overrides=SETTING)
     order = CanaryOrder(count, kind)
-    training = engine_run.start(prepare(spec, torch.device("cpu")), parent, canaries=order)
+    training = engine_setup.start(
+        prepare(spec, torch.device("cpu")), parent, options=StartOptions(canaries=order)
+    )
     engine_run.train(training)
     return CANARIES.judge(open_bundle(training.run.path))
 
@@ -107,7 +111,9 @@ def judged_at_client_level(parent):
     changes = ["federation.rounds=10", "privacy.noise_multiplier=2.5", "privacy.delta=1e-3"]
     changes.append("randomness={mode: reproducible, seed: 1}")
     experiment = prepare(specs.load("digits-client-level", changes), torch.device("cpu"))
-    training = engine_run.start(experiment, parent, canaries=CanaryOrder(100))
+    training = engine_setup.start(
+        experiment, parent, options=StartOptions(canaries=CanaryOrder(100))
+    )
     engine_run.train(training)
     return CANARY_CLIENTS.judge(open_bundle(training.run.path))
 

@@ -9,6 +9,7 @@ import torch
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.cohorts import PoissonClients
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from tests.faults.adaptive_faults import adap, ali
@@ -139,7 +140,7 @@ def test_resuming_a_client_level_run_charges_the_round_again(tmp_path, monkeypat
         patch.setattr(ClientLevel, "receive", cutting)
         with pytest.raises(KeyboardInterrupt):
             engine_run.train(training)
-    resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+    resumed = engine_setup.resume(open_existing(training.run.path), torch.device("cpu"))
     outcome = engine_run.train(resumed)
     assert outcome.claim["third_party"]["rounds"] == 31
 

@@ -12,6 +12,7 @@ from audit.checks.reexecution import WORD
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy import oracle as oracle_module
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from tests.faults.fault import LARGE
 from tests.faults.forgeries import (
@@ -64,7 +65,9 @@ def elsewhere(model: str, folder: Path) -> tuple[Findings, Findings]:
         ReleaseRandomness(key).write_escrow(own / "escrow")
         spec = small_spec("dp-fedavg", 2, 3, mode="release", overrides=(model,))
         with pytest.MonkeyPatch.context() as context:
-            context.setattr(engine_run, "ReleaseRandomness", lambda key=key: ReleaseRandomness(key))
+            context.setattr(
+                engine_setup, "ReleaseRandomness", lambda key=key: ReleaseRandomness(key)
+            )
             patch(context)
             training = begin(spec, own, "loop")
             engine_run.train(training)

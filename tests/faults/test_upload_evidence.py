@@ -7,7 +7,7 @@ import pytest
 import audit.reading.exchanges
 from dpfedadamw.evidence import exchanges as upload_evidence
 from dpfedadamw.filing import after_training as filing
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.rundir import RunDirectory
 from tests.faults.upload_faults import into_the_update, smuggled
 from tests.runs import small_spec
 
@@ -63,7 +63,7 @@ def test_a_participation_that_should_have_been_kept_cannot_be_left_out(tmp_path)
     assert findings["verdict"] == "PASS"
     run = next(path for path in tmp_path.iterdir() if not path.is_symlink())
     next((run / "evidence").glob("upload-00001-*.npz")).unlink()
-    again = filing.audit(engine_run.RunDirectory(run)).to_json()
+    again = filing.audit(RunDirectory(run)).to_json()
     # The trainer signed for it, and the replay misses it.
     assert again["verdict"] == "FAIL"
     assert uploads_of(again)["verdict"] == "NOT VERIFIED"

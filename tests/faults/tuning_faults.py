@@ -9,8 +9,9 @@ import torch
 
 from dpfedadamw.accounting import client_level, record_level
 from dpfedadamw.experiment import prepare
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.tuning import Trial
+from dpfedadamw.run.start_options import StartOptions, Trial
 from dpfedadamw.spec import NotTuned, Spec
 from dpfedadamw.units.plan import RunPlan
 from tests.faults.fault import Fault, FaultGroup, Findings, Patch, filed
@@ -41,7 +42,7 @@ def one_trial(spec: Spec, folder: Path) -> Findings:
 def of(spec: Spec, folder: Path, trial: Trial) -> Findings:
     """Train and audit this trial."""
     experiment = prepare(spec, torch.device("cpu"))
-    training = engine_run.start(experiment, folder, trial=trial)
+    training = engine_setup.start(experiment, folder, options=StartOptions(trial=trial))
     with training.lock:
         engine_run.train(training, before_claim=probed)
     return filed(training)
@@ -55,7 +56,7 @@ def tried_once_more(spec: Spec, folder: Path) -> Findings:
 
 def unchecked(patch: Patch) -> None:
     """A trainer that runs as many trials as it likes."""
-    patch.setattr(engine_run, "check_trial", lambda experiment, trial: None)
+    patch.setattr(engine_setup, "check_trial", lambda experiment, trial: None)
 
 
 def selection_left_out(patch: Patch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from dpfedadamw import rundir
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy.ledger import Ledger
-from dpfedadamw.run import training
+from dpfedadamw.run import setup, training
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.storage import disk
 from dpfedadamw.storage.lock import RunLock
@@ -187,9 +187,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a resumed run goes back by a round too many",
-        training._resume,
-        "found = course.recover()\n",
-        "found = course.recover()\n"
+        setup._resumed,
+        "found = journal.recover()\n",
+        "found = journal.recover()\n"
         "    if found.completed:\n"
         "        found = type(found)(found.completed - 1, found.state)\n",
     ),

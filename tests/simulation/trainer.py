@@ -1,9 +1,10 @@
 """A toy in the place of everything that computes, under the product's own start, resume and train.
 
-The order of all that reaches the disk is the product's: `run.training` opens, resumes and finishes
-the run, `federation.rounds` charges each round and then lets clients work, the units of protection
-say what is charged, `run.journal` writes. What a client answers is one digest over what it was sent
-and what it drew; the model is a digest over all answers, so that it tells its whole history.
+The order of all that reaches the disk is the product's: `run.setup` opens and resumes the
+run, `run.training` finishes it, `federation.rounds` charges each round and then lets clients work,
+the units of protection say what is charged, `run.journal` writes. What a client answers is one
+digest over what it was sent and what it drew; the model is a digest over all answers, so that it
+tells its whole history.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ from dpfedadamw.privacy.noise.randomness import (
     Stream,
 )
 from dpfedadamw.privacy.sampling import PoissonSampling
-from dpfedadamw.run import checkpoints, computing, training
+from dpfedadamw.run import checkpoints, computing, setup, training
 from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.run.journal import Journal
+from dpfedadamw.run.start_options import StartOptions
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage import disk as storage
 from dpfedadamw.storage import lock
@@ -381,7 +383,7 @@ def _write_weights(path: Path, model: Any) -> None:
 
 def first_run() -> RunDirectory:
     """Start a run and finish it."""
-    opened = training.start(WORLD.toy.experiment(), PARENT, created=WORLD.now)
+    opened = setup.start(WORLD.toy.experiment(), PARENT, options=StartOptions(created=WORLD.now))
     with opened.lock:
         training.train(opened, before_claim=_probe)
     return opened.run
@@ -395,7 +397,7 @@ def resumed(path: Path) -> None:
         if journal.claim is not None:
             journal.tidy()
             return
-        opened = training.resume(run, torch.device("cpu"), lock=held)
+        opened = setup.resume(run, torch.device("cpu"), lock=held)
         training.train(opened, before_claim=_probe)
 
 
@@ -413,13 +415,12 @@ def toys() -> Iterator[None]:
 
     replaced: dict[Any, dict[str, Any]] = {
         computing: {"unit_of": unit_of},
-        training: {
+        setup: {
             "specs": SimpleNamespace(
                 dump=lambda _: "toy: 1\n", load_filed=lambda _: WORLD.toy.experiment().spec
             ),
             "prepare": lambda *_: WORLD.toy.experiment(),
             "FlatParameters": _Flat,
-            "evaluate": _evaluate,
             "header": lambda experiment, run, text, *_, **__: {
                 "spec_sha256": hashlib.sha256(text).hexdigest(),
                 "data_sha256": experiment.dataset.sha256,
@@ -431,8 +432,6 @@ def toys() -> Iterator[None]:
             ),
             "origin_of": lambda _: None,
             "recorded_origin": lambda _: None,
-            # The toy's claim counts lines, and has no epsilon.
-            "with_dp_accounting": lambda _plan, claim, _entries: claim,
             "point_latest": lambda _: None,
             "divided": lambda *_: [SimpleNamespace(inputs=None)] * CLIENTS,
             "write_partition": lambda folder, *_: WORLD.write_evidence(
@@ -448,10 +447,15 @@ def toys() -> Iterator[None]:
             "unit_of": unit_of,
             "Worker": _Worker,
             "_randomness": _source,
-            "determinism": lambda _: contextlib.nullcontext(),
             "starting": lambda name, parent, created, identifier: rundir.starting(
                 name, parent, created, WORLD.disk, identifier
             ),
+        },
+        training: {
+            "evaluate": _evaluate,
+            # The toy's claim counts lines, and has no epsilon.
+            "with_dp_accounting": lambda _plan, claim, _entries: claim,
+            "determinism": lambda _: contextlib.nullcontext(),
         },
         checkpoints: {"write_weights": _write_weights, "packed": _save},
         unprotected: {"pack": _pack, "view": _unpack},
@@ -470,6 +474,6 @@ def toys() -> Iterator[None]:
             token_hex=lambda count: WORLD.machine.rng.randbytes(count).hex(),
             token_bytes=lambda count: WORLD.machine.rng.randbytes(count),
         )
-        for module in (storage, rundir, training):
+        for module in (storage, rundir, setup):
             stack.enter_context(mock.patch.object(module, "secrets", tokens))
         yield

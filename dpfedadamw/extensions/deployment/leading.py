@@ -21,7 +21,9 @@ from dpfedadamw.extensions.deployment.led import led_unit
 from dpfedadamw.extensions.deployment.server import Patience, RemoteClients, meet
 from dpfedadamw.federation.links import Link
 from dpfedadamw.federation.worker import Worker
-from dpfedadamw.run.training import Apart, Training, resume, start
+from dpfedadamw.run.setup import resume, start
+from dpfedadamw.run.start_options import Deployment, StartOptions
+from dpfedadamw.run.training import Training
 from dpfedadamw.rundir import RunDirectory, newest, open_existing
 from dpfedadamw.storage.disk import DISK
 from dpfedadamw.storage.foreign import MOST_TEXT_BYTES
@@ -61,10 +63,10 @@ def open_led(home: Path, link: Link, patience: Patience) -> Training:
         )
 
     header = facts.header(drop_outs)
-    apart = Apart(experiment=experiment, header=header, unit=led_unit, runner=runner)
+    deployment = Deployment(experiment=experiment, header=header, unit=led_unit, runner=runner)
     if earlier is not None:
-        return resume(earlier, torch.device("cpu"), apart=apart)
-    return start(experiment, runs, apart=apart)
+        return resume(earlier, torch.device("cpu"), deployment=deployment)
+    return start(experiment, runs, options=StartOptions(deployment=deployment))
 
 
 def led_run(home: Path) -> RunDirectory:

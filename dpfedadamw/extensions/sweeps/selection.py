@@ -23,7 +23,7 @@ from dpfedadamw.accounting.selection import SECRET_BYTES, Trials, candidate
 from dpfedadamw.errors import SpecError
 from dpfedadamw.experiment import foresee
 from dpfedadamw.extensions.sweeps.folder import CellFolder, SweepError, SweepFolder
-from dpfedadamw.run.tuning import Trial
+from dpfedadamw.run.start_options import Trial
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError, newest, point_latest
 from dpfedadamw.spec.document import Place
 from dpfedadamw.spec.matrix import Cell, Sweep

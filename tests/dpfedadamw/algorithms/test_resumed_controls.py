@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from dpfedadamw.federation import rounds
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from tests.runs import begin, small_spec, train
@@ -42,7 +43,7 @@ def test_a_dp_scaffold_run_cut_off_and_resumed_equals_one_that_was_not(
             engine_run.train(cut)
     kept = load_file(max(cut.run.checkpoint.glob("state-*")))
     assert 1 < sum(name.startswith("client.") for name in kept) < 5, "some took part, some did not"
-    resumed = engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
+    resumed = engine_setup.resume(open_existing(cut.run.path), torch.device("cpu"))
     engine_run.train(resumed)
     assert resumed.run.weights.read_bytes() == whole.run.weights.read_bytes()
 

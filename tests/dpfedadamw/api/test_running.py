@@ -12,7 +12,7 @@ import torch
 from dpfedadamw import api
 from dpfedadamw import spec as specs
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.run import setup as engine_setup
 from tests.runs import key_of_a_test, small_spec
 
 SMALL = small_spec(rounds=2)
@@ -67,7 +67,7 @@ def test_participations_are_computed_again_while_the_key_is_in_memory(tmp_path, 
     spec["data"] = {"clients": 4, "partition": {"kind": "iid"}}
     # Checks that judge by chance fail once in a thousand runs, and a test with a fixed key never.
     key = ReleaseRandomness(key_of_a_test())
-    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: key)
+    monkeypatch.setattr(engine_setup, "ReleaseRandomness", lambda: key)
     net = torch.nn.Linear(8, 3)
     run = api.run(spec, model=net, data=records, out=tmp_path, replay=3)
     assert run.verify().level == 2

@@ -18,11 +18,12 @@ from dpfedadamw import spec as specs
 from dpfedadamw.canaries import record
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.experiment import prepare
+from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.privacy import updates
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import load_model
-from dpfedadamw.run.training import RunError
+from dpfedadamw.run.start_options import StartOptions
 from tests.runs import attest, call, failing, small_spec, torch, verdicts
 
 CLIENTS = (
@@ -35,7 +36,9 @@ FEW = ("data.clients=3", "federation.clients_per_round=3", "federation.rounds=2"
 def audit_training(parent, order, overrides=(), algorithm="dp-fedadamw", mode="reproducible"):
     """A whole audit run, trained and signed but not yet judged."""
     spec = small_spec(algorithm, overrides=(*FEW, *overrides), mode=mode)
-    training = engine_run.start(prepare(spec, torch.device("cpu")), parent, canaries=order)
+    training = engine_setup.start(
+        prepare(spec, torch.device("cpu")), parent, options=StartOptions(canaries=order)
+    )
     engine_run.train(training)
     attest(training)
     return training.run
@@ -106,8 +109,8 @@ def test_the_auditor_without_the_engine_says_the_same(audited):
 
 def test_so_few_canaries_that_nothing_could_be_contradicted_are_not_a_pass(tmp_path):
     spec = small_spec(overrides=FEW)
-    training = engine_run.start(
-        prepare(spec, torch.device("cpu")), tmp_path, canaries=CanaryOrder(2)
+    training = engine_setup.start(
+        prepare(spec, torch.device("cpu")), tmp_path, options=StartOptions(canaries=CanaryOrder(2))
     )
     engine_run.train(training)
     found = finding(training.run.path)
@@ -149,8 +152,10 @@ def test_crafted_inputs_are_refused_where_activations_are_dropped(tmp_path, monk
     monkeypatch.setattr(record, "drops", lambda model: True)
     spec = small_spec(overrides=FEW)
     with pytest.raises(RunError, match="a dropout of 0"):
-        engine_run.start(
-            prepare(spec, torch.device("cpu")), tmp_path, canaries=CanaryOrder(3, "input")
+        engine_setup.start(
+            prepare(spec, torch.device("cpu")),
+            tmp_path,
+            options=StartOptions(canaries=CanaryOrder(3, "input")),
         )
     assert not list(tmp_path.iterdir())
 
@@ -233,7 +238,9 @@ def test_an_audit_run_of_whole_clients_passes_every_check_of_its_level(tmp_path)
         small_spec(overrides=("data.clients=60", "data.partition={kind: iid}", *CLIENTS)),
         torch.device("cpu"),
     )
-    training = engine_run.start(experiment, tmp_path, canaries=CanaryOrder(40))
+    training = engine_setup.start(
+        experiment, tmp_path, options=StartOptions(canaries=CanaryOrder(40))
+    )
     engine_run.train(training)
     attest(training)
     found = audit_run(training.run.path).to_json()
@@ -252,8 +259,8 @@ SPARSE = {
 def sparse_audit_run(parent, kind):
     changes = ("data.clients=60", "data.partition={kind: iid}", f"algorithm={SPARSE[kind]}")
     spec = small_spec(overrides=(*changes, *CLIENTS[1:], "federation.clients_per_round=20"))
-    training = engine_run.start(
-        prepare(spec, torch.device("cpu")), parent, canaries=CanaryOrder(60)
+    training = engine_setup.start(
+        prepare(spec, torch.device("cpu")), parent, options=StartOptions(canaries=CanaryOrder(60))
     )
     engine_run.train(training)
     return training
@@ -293,8 +300,8 @@ def test_canary_clients_show_missing_noise_in_updates_that_are_cut(kind, tmp_pat
 
 def test_the_evidence_of_canary_clients_must_have_every_release(tmp_path):
     spec = small_spec(overrides=("data.clients=60", "data.partition={kind: iid}", *CLIENTS))
-    training = engine_run.start(
-        prepare(spec, torch.device("cpu")), tmp_path, canaries=CanaryOrder(40)
+    training = engine_setup.start(
+        prepare(spec, torch.device("cpu")), tmp_path, options=StartOptions(canaries=CanaryOrder(40))
     )
     engine_run.train(training)
     rewrite(
@@ -314,14 +321,16 @@ def test_a_spec_that_canaries_do_not_suit_is_refused_and_nothing_is_written(tmp_
     ):
         experiment = prepare(spec, torch.device("cpu"))
         with pytest.raises(RunError, match=why):
-            engine_run.start(experiment, tmp_path, canaries=CanaryOrder(3, kind))
+            engine_setup.start(
+                experiment, tmp_path, options=StartOptions(canaries=CanaryOrder(3, kind))
+            )
     assert not list(tmp_path.iterdir())
 
 
 def test_too_many_canaries_are_refused_and_nothing_is_written(tmp_path):
     experiment = prepare(small_spec(), torch.device("cpu"))
     with pytest.raises(DpfedadamwError, match="training records"):
-        engine_run.start(experiment, tmp_path, canaries=CanaryOrder(10_000))
+        engine_setup.start(experiment, tmp_path, options=StartOptions(canaries=CanaryOrder(10_000)))
     assert not list(tmp_path.iterdir())
 
 
@@ -330,7 +339,7 @@ def test_an_audit_run_is_not_continued(audited, tmp_path):
     lines = path.joinpath("ledger.jsonl").read_text().splitlines(keepends=True)
     path.joinpath("ledger.jsonl").write_text("".join(lines[:-1]))
     with pytest.raises(RunError, match="plant its canaries anew"):
-        engine_run.resume(type(audited)(path), torch.device("cpu"))
+        engine_setup.resume(type(audited)(path), torch.device("cpu"))
 
 
 def test_the_command_audits_a_spec_and_a_run_and_leaves_the_run_as_it_is(tmp_path, capsys):

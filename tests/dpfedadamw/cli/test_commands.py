@@ -20,7 +20,7 @@ from dpfedadamw.accounting import registry
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import terminal
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.run import setup as engine_setup
 from reports.errors import SourceError
 from reports.signatures import pades, signing
 from reports.signatures.copies import files_for
@@ -50,7 +50,7 @@ def run_dir(tmp_path_factory) -> Path:
         )
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+        patch.setattr(engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
         assert call("run", str(spec), "--out", str(parent / "runs")) == 0
     return (parent / "runs" / "latest").resolve()
 

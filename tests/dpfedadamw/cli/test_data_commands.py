@@ -9,7 +9,7 @@ import pytest
 
 from dpfedadamw import cli
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.run import setup as engine_setup
 from tests.dpfedadamw.data import published
 from tests.runs import key_of_a_test
 
@@ -48,7 +48,9 @@ def call(*arguments) -> int:
 def test_a_run_on_publishers_files_is_audited_and_names_its_public_validation_set(
     spec, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+    monkeypatch.setattr(
+        engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test())
+    )
     assert call("run", spec, "--out", tmp_path / "runs", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
     run = (tmp_path / "runs" / "latest").resolve()

@@ -19,7 +19,9 @@ from dpfedadamw.filing import after_training, replaying
 from dpfedadamw.filing.replaying import replay_of
 from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
 from dpfedadamw.reexecution.rounds import Rerun
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.start_options import StartOptions
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import call, probed, small_spec, train
 
@@ -69,11 +71,11 @@ def taken_up(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Pa
     """A run that was cut off after its first round and taken up again, and its escrow."""
     folder = tmp_path_factory.mktemp("cut")
     spec, kept = small_spec(rounds=3, clients_per_round=2, mode="release"), folder / "key"
-    training = engine_run.start(prepare(spec, CPU), folder, escrow=kept)
+    training = engine_setup.start(prepare(spec, CPU), folder, options=StartOptions(escrow=kept))
     with pytest.raises(CutOffError):
         engine_run.train(training, on_round=cut_off)
     shutil.copy(kept, folder / "first")
-    training = engine_run.resume(training.run, CPU, escrow=kept)
+    training = engine_setup.resume(training.run, CPU, escrow=kept)
     with training.lock:
         engine_run.train(training, before_claim=probed)
     return training.run, kept

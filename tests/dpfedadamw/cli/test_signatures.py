@@ -14,7 +14,7 @@ import pytest
 from dpfedadamw.cli import terminal
 from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.run import setup as engine_setup
 from reports.signatures import keyring
 from reports.signatures.keys import default_directory, fingerprint, load_public
 from reports.signatures.signing import TRAINED_FILES
@@ -48,7 +48,7 @@ def finished(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("signatures")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPFEDADAMW_KEYS", str(folder / "keys"))
-        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+        patch.setattr(engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
         call("run", str(write_spec(folder)), "--out", str(folder / "runs"))
     return (folder / "runs" / "latest").resolve(), folder / "keys"
 

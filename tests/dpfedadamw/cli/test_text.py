@@ -11,7 +11,7 @@ import torch
 
 from dpfedadamw import cli, experiment, spec
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.run import setup as engine_setup
 from tests.dpfedadamw.data import published
 from tests.runs import key_of_a_test
 
@@ -89,7 +89,9 @@ def call(*arguments) -> int:
 def test_texts_are_read_trained_on_audited_computed_again_and_exported(
     folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+    monkeypatch.setattr(
+        engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test())
+    )
     key = tmp_path / "key"
     ReleaseRandomness(key_of_a_test()).write_escrow(key)
     assert call("run", folder / "texts.yaml", "--out", tmp_path / "runs", "--json") == 0

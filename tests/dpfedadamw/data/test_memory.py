@@ -30,6 +30,7 @@ from pathlib import Path
 from dpfedadamw import spec
 from dpfedadamw.experiment import prepare
 from dpfedadamw.run import training as run
+from dpfedadamw.run import setup
 
 def resident(kind):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -37,7 +38,7 @@ def resident(kind):
 
 loaded = spec.load(sys.argv[1])
 before = resident("RssAnon"), resident("VmRSS")
-training = run.start(prepare(loaded, torch.device("cpu")), Path(sys.argv[2]))
+training = setup.start(prepare(loaded, torch.device("cpu")), Path(sys.argv[2]))
 with training.lock:
     run.train(training)
 print(resident("RssAnon") - before[0], resident("VmHWM") - before[1])

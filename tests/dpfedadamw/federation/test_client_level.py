@@ -13,6 +13,7 @@ from dpfedadamw.errors import PrivacyError, SpecError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.messages import unpack
 from dpfedadamw.federation.worker import Worker
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from tests.runs import begin, train
@@ -180,7 +181,7 @@ def test_a_sparse_run_that_is_cut_off_goes_on_as_if_it_had_not_been(kind, tmp_pa
         patch.setattr(Worker, "take_part", cutting)
         with pytest.raises(KeyboardInterrupt):
             engine_run.train(training)
-    resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+    resumed = engine_setup.resume(open_existing(training.run.path), torch.device("cpu"))
     engine_run.train(resumed)
     assert resumed.run.weights.read_bytes() == whole.run.weights.read_bytes()
 

@@ -14,7 +14,7 @@ from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.reexecution.history import escrowed, published
 from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.reexecution.rounds import Rerun
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import key_of_a_test, small_spec, train
 
@@ -137,7 +137,9 @@ def test_data_of_another_digest_are_refused(finished: RunDirectory, tmp_path: Pa
 def test_a_release_needs_the_key_that_the_ledger_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+    monkeypatch.setattr(
+        engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test())
+    )
     spec = small_spec("dp-fedavg", rounds=2, clients_per_round=2, mode="release")
     run = train(spec, tmp_path)[0].run
     right, wrong = tmp_path / "right", tmp_path / "wrong"

@@ -16,6 +16,7 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import rounds
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.calibrate import Solve, View, calibrate
 from dpfedadamw.rundir import open_existing
@@ -89,7 +90,7 @@ def cut_off_and_resumed(spec, parent, monkeypatch, after):
         patch.setattr(rounds.Worker, "take_part", failing_once)
         with pytest.raises(KeyboardInterrupt):
             engine_run.train(training)
-    resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+    resumed = engine_setup.resume(open_existing(training.run.path), torch.device("cpu"))
     return resumed, engine_run.train(resumed)
 
 

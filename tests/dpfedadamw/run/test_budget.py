@@ -22,6 +22,7 @@ from dpfedadamw.experiment import RunError
 from dpfedadamw.federation import rounds
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import budget as budget_of_run
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import RunDirectory, open_existing
 from tests.audit.synthetic_run import rewrite_ledger
@@ -78,7 +79,7 @@ def test_a_start_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(engine_run, "begin", full)
+    monkeypatch.setattr(engine_setup, "begin", full)
     with pytest.raises(OSError, match="No space"):
         begin(spec_of(tmp_path), tmp_path / "runs")
     assert standing(tmp_path).epsilon == 0.0
@@ -107,7 +108,7 @@ def test_a_run_that_is_cut_off_goes_on_within_the_budget(tmp_path, monkeypatch):
     cut = stopped_after(spec, tmp_path / "runs", monkeypatch, 8)
     most = epsilon_of([reserved(cut.experiment.plan)], 1e-5)
     assert standing(tmp_path).epsilon == most
-    resumed = engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
+    resumed = engine_setup.resume(open_existing(cut.run.path), torch.device("cpu"))
     # The second round was charged and is charged again.
     assert standing(tmp_path).epsilon > most
     outcome = engine_run.train(resumed)
@@ -128,7 +129,7 @@ def test_a_cut_off_run_that_was_settled_meanwhile_asks_again_and_may_be_refused(
     train(small, tmp_path / "runs")
     lines = cut.run.ledger.read_bytes()
     with pytest.raises(BudgetError, match="is left"):
-        engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
+        engine_setup.resume(open_existing(cut.run.path), torch.device("cpu"))
     assert cut.run.ledger.read_bytes() == lines
     assert standing(tmp_path).epsilon <= 2.2
 
@@ -302,7 +303,7 @@ def test_what_is_reserved_for_a_new_run_is_the_most_that_it_can_cost(
     noises_updates, held, noted, tmp_path
 ):
     experiment, run = experiment_of(noises_updates=noises_updates), run_at(tmp_path)
-    with budget_of_run.opening(experiment) as one:
+    with budget_of_run.reserving(experiment) as one:
         assert one.reserve(run) == {"epsilon": 4.0, "delta": 1e-5, "reservation": "reserved as 7"}
     (name, file, request), confirmed = noted.calls
     assert (name, file) == ("reserve", Path("b.sqlite"))
@@ -325,11 +326,11 @@ def test_what_is_reserved_for_a_new_run_is_the_most_that_it_can_cost(
 
 def test_without_a_budget_nothing_is_reserved_confirmed_or_settled(noted, tmp_path):
     experiment = experiment_of(file=None)
-    with budget_of_run.opening(experiment) as one:
+    with budget_of_run.reserving(experiment) as one:
         assert one.reserve(run_at(tmp_path)) is None
-    budget_of_run.reserve_again(experiment, run_at(tmp_path), [{}], 2)
+    budget_of_run.reserve_resumed(experiment, run_at(tmp_path), [{}], 2)
     assert budget_of_run.settle(experiment, [{}]) == {}
-    with pytest.raises(KeyError), budget_of_run.opening(experiment) as one:
+    with pytest.raises(KeyError), budget_of_run.reserving(experiment) as one:
         raise KeyError
     assert noted.calls == []
 
@@ -339,7 +340,7 @@ def test_a_start_that_fails_gives_back_and_tells_what_failed(failing, noted, tmp
     noted.failing = failing
 
     def begin_and_stop():
-        with budget_of_run.opening(experiment_of()) as one:
+        with budget_of_run.reserving(experiment_of()) as one:
             one.reserve(run_at(tmp_path))
             raise KeyboardInterrupt
 
@@ -351,14 +352,14 @@ def test_a_start_that_fails_gives_back_and_tells_what_failed(failing, noted, tmp
 
 def test_a_reservation_that_is_gone_ends_the_start(noted, tmp_path):
     noted.failing = ("confirm",)
-    with pytest.raises(BudgetError, match="gone"), budget_of_run.opening(experiment_of()) as one:
+    with pytest.raises(BudgetError, match="gone"), budget_of_run.reserving(experiment_of()) as one:
         one.reserve(run_at(tmp_path))
     assert [call[0] for call in noted.calls] == ["reserve", "confirm"]
 
 
 def test_a_run_that_goes_on_reserves_what_it_spent_and_what_is_left(noted, tmp_path):
     entries = [{"budget": {"reservation": "reserved as 7"}}, {"kind": "spend"}]
-    budget_of_run.reserve_again(experiment_of(), run_at(tmp_path), entries, 2)
+    budget_of_run.reserve_resumed(experiment_of(), run_at(tmp_path), entries, 2)
     ((name, file, identifier, request),) = noted.calls
     assert (name, file, identifier) == ("reserve_again", Path("b.sqlite"), "reserved as 7")
     assert request.cost == ("cost", 4, tuple(entries), 2)
@@ -372,7 +373,7 @@ def test_spec_and_ledger_name_the_same_budget_or_the_run_does_not_go_on(
     file, entry, noted, tmp_path
 ):
     with pytest.raises(RunError, match="do not name the same budget"):
-        budget_of_run.reserve_again(experiment_of(file=file), run_at(tmp_path), [entry], 2)
+        budget_of_run.reserve_resumed(experiment_of(file=file), run_at(tmp_path), [entry], 2)
     assert noted.calls == []
 
 

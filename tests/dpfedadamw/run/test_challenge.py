@@ -20,8 +20,16 @@ from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.privacy.noise import randomness
 from dpfedadamw.privacy.noise.key_tree import PublicCoin, data_commitment
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise, coin_of, promise
+from dpfedadamw.run.start_options import (
+    Challenged,
+    StartOptions,
+    challenged_key,
+    check_promise,
+    coin_of,
+    promise,
+)
 from dpfedadamw.rundir import new_identifier, open_existing
 from tests.runs import key_of_a_test, small_spec
 
@@ -49,7 +57,7 @@ def trained(experiment: Experiment, parent, one: Challenged, cut_off: bool = Fal
     """Train; or be cut off in the second round, when its first client is done."""
     # Training moves the weights, with which the next must not begin.
     fresh = prepare(experiment.spec, torch.device("cpu"))
-    training = engine_run.start(fresh, parent, challenged=one)
+    training = engine_setup.start(fresh, parent, options=StartOptions(challenged=one))
     done: list[int] = []
 
     def stop(client: int, _clients: int) -> None:
@@ -68,9 +76,11 @@ def test_whatever_ends_a_challenged_run_tells_that_its_key_is_needed(
     def full(*_args: object) -> None:
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(engine_run, "point_latest", full)
+    monkeypatch.setattr(engine_setup, "point_latest", full)
     with pytest.raises(OSError, match="no space left") as error:
-        engine_run.start(experiment, tmp_path, challenged=challenged(experiment))
+        engine_setup.start(
+            experiment, tmp_path, options=StartOptions(challenged=challenged(experiment))
+        )
     (note,) = error.value.__notes__
     assert note.startswith(f"continue with: dpfedadamw run --resume {tmp_path}")
     assert note.endswith(" --escrow FILE")
@@ -87,7 +97,9 @@ def test_a_run_bears_the_name_and_the_files_that_were_signed(experiment, tmp_pat
     assert header["commitment"] == one.randomness.commitment
     assert coin_of(header) == one.randomness.coin
     with pytest.raises(DpfedadamwError, match="was started already"):
-        engine_run.start(experiment, tmp_path, challenged=challenged(experiment, one.run))
+        engine_setup.start(
+            experiment, tmp_path, options=StartOptions(challenged=challenged(experiment, one.run))
+        )
 
 
 def test_the_same_key_under_another_nonce_is_another_run(experiment, tmp_path):
@@ -116,12 +128,12 @@ def test_a_run_that_was_cut_off_goes_on_with_its_own_key_and_other_noise(
     cut = trained(experiment, tmp_path, one, cut_off=True)
     run, cpu, escrow = open_existing(cut.run.path), torch.device("cpu"), tmp_path / "escrow"
     with pytest.raises(DpfedadamwError, match="--escrow FILE: an auditor has challenged"):
-        engine_run.resume(run, cpu)
+        engine_setup.resume(run, cpu)
     ReleaseRandomness(key_of_a_test(2)).write_escrow(tmp_path / "other")
     with pytest.raises(DpfedadamwError, match="another key than the run began with"):
-        engine_run.resume(run, cpu, escrow=tmp_path / "other")
+        engine_setup.resume(run, cpu, escrow=tmp_path / "other")
     one.randomness.write_escrow(escrow)
-    resumed = engine_run.resume(run, cpu, escrow=escrow)
+    resumed = engine_setup.resume(run, cpu, escrow=escrow)
     with resumed.lock:
         engine_run.train(resumed)
     (again,) = resumed.ledger.of_kind("resume")
@@ -141,11 +153,13 @@ def test_a_run_that_was_cut_off_goes_on_with_its_own_key_and_other_noise(
 
 def test_the_escrow_of_a_run_without_a_challenge_gets_each_further_key(tmp_path):
     kept, cpu = tmp_path / "key", torch.device("cpu")
-    plain = engine_run.start(prepare(small_spec(mode="release"), cpu), tmp_path, escrow=kept)
+    plain = engine_setup.start(
+        prepare(small_spec(mode="release"), cpu), tmp_path, options=StartOptions(escrow=kept)
+    )
     plain.lock.release()
     run = open_existing(plain.run.path)
     for _ in range(2):
-        resumed = engine_run.resume(run, cpu, escrow=kept)
+        resumed = engine_setup.resume(run, cpu, escrow=kept)
         resumed.lock.release()
     entries = [resumed.journal.header, *resumed.ledger.of_kind("resume")]
     keys = ReleaseRandomness.all_from_escrow(kept)
@@ -160,23 +174,25 @@ def test_the_escrow_of_a_run_without_a_challenge_gets_each_further_key(tmp_path)
 def test_another_run_s_escrow_is_left_alone_and_a_new_file_is_made(tmp_path):
     other, new, cpu = tmp_path / "other", tmp_path / "new", torch.device("cpu")
     ReleaseRandomness(key_of_a_test()).write_escrow(other)
-    plain = engine_run.start(prepare(small_spec(mode="release"), cpu), tmp_path)
+    plain = engine_setup.start(prepare(small_spec(mode="release"), cpu), tmp_path)
     plain.lock.release()
     run, before = open_existing(plain.run.path), other.read_bytes()
     with pytest.raises(PrivacyError, match="holds no key of this run"):
-        engine_run.resume(run, cpu, escrow=other)
+        engine_setup.resume(run, cpu, escrow=other)
     assert other.read_bytes() == before
-    resumed = engine_run.resume(run, cpu, escrow=new)
+    resumed = engine_setup.resume(run, cpu, escrow=new)
     resumed.lock.release()
     (entry,) = resumed.ledger.of_kind("resume")
     assert ReleaseRandomness.from_escrow(new).commitment == entry["commitment"]
 
 
 def test_a_published_seed_is_no_key_to_keep(tmp_path):
-    plain = engine_run.start(prepare(small_spec(), torch.device("cpu")), tmp_path)
+    plain = engine_setup.start(prepare(small_spec(), torch.device("cpu")), tmp_path)
     plain.lock.release()
     with pytest.raises(DpfedadamwError, match="only randomness: release has a key"):
-        engine_run.resume(open_existing(plain.run.path), torch.device("cpu"), escrow=tmp_path / "x")
+        engine_setup.resume(
+            open_existing(plain.run.path), torch.device("cpu"), escrow=tmp_path / "x"
+        )
     assert not (tmp_path / "x").exists()
 
 
@@ -242,12 +258,12 @@ def test_a_challenged_run_goes_on_with_the_key_that_was_committed_to(tmp_path):
         "public_coin": {"nonce": NONCE.hex(), "run": "small-1"},
         "commitment": source.commitment,
     }
-    again = challenged_again(header, escrow)
+    again = challenged_key(header, escrow)
     assert again is not None
     assert (again.commitment, again.coin) == (source.commitment, coin)
-    assert challenged_again({"commitment": source.commitment}, escrow) is None
-    assert challenged_again({"commitment": source.commitment}, None) is None
+    assert challenged_key({"commitment": source.commitment}, escrow) is None
+    assert challenged_key({"commitment": source.commitment}, None) is None
     with pytest.raises(RunError, match="--escrow FILE: an auditor has challenged this run"):
-        challenged_again(header, None)
+        challenged_key(header, None)
     with pytest.raises(RunError, match="holds another key than the run began with"):
-        challenged_again({**header, "commitment": "0" * 64}, escrow)
+        challenged_key({**header, "commitment": "0" * 64}, escrow)

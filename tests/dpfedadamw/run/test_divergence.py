@@ -16,6 +16,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import has_diverged
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import open_existing
@@ -98,7 +99,7 @@ def test_a_run_that_was_cut_off_after_it_diverged_charges_nothing_when_it_is_res
         with pytest.raises(ZeroDivisionError):
             engine_run.train(training)
     charged = len(training.ledger.of_kind("spend"))
-    again = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+    again = engine_setup.resume(open_existing(training.run.path), torch.device("cpu"))
     outcome = engine_run.train(again)
     assert outcome.claim["diverged"] == {"rounds": training.completed}
     assert len(again.ledger.of_kind("spend")) == charged
@@ -122,8 +123,8 @@ def test_the_command_ends_with_1_and_a_line_and_so_does_resume(algorithm, tmp_pa
 def test_weights_that_are_no_numbers_to_begin_with_are_refused(tmp_path):
     experiment = prepare(small_spec(), torch.device("cpu"))
     next(experiment.model.parameters()).data.fill_(math.nan)
-    with pytest.raises(engine_run.RunError, match="not finite"):
-        engine_run.start(experiment, tmp_path)
+    with pytest.raises(engine_setup.RunError, match="not finite"):
+        engine_setup.start(experiment, tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -16,6 +16,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import checkpoints
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import export, load_model
 from dpfedadamw.rundir import RunDirectory, open_existing
@@ -157,7 +158,7 @@ def test_a_run_is_not_resumed_on_published_weights_that_have_changed(published, 
     config = transformers.ViTConfig(**SIZES, num_labels=3)
     transformers.ViTForImageClassification(config).save_pretrained(folder)
     with pytest.raises(DpfedadamwError, match="published weights have changed"):
-        engine_run.resume(training.run, torch.device("cpu"))
+        engine_setup.resume(training.run, torch.device("cpu"))
 
 
 def test_an_unfinished_run_and_a_folder_in_use_are_refused(tmp_path):

@@ -21,7 +21,7 @@ from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleR
 from dpfedadamw.run import header as own
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation
-from dpfedadamw.run.training import resume
+from dpfedadamw.run.setup import resume
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from tests.runs import begin, key_of_a_test, small_spec, train
 

@@ -12,7 +12,8 @@ import torch
 from dpfedadamw.accounting import losses
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.record import RecordLevel
-from dpfedadamw.run.training import start, train
+from dpfedadamw.run.setup import start
+from dpfedadamw.run.training import train
 from tests.runs import small_spec
 
 # Memory is traced from the end of one round on and compared from a later one: where a round

@@ -13,8 +13,10 @@ from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import RunError, foresee, prepare
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.journal import Journal
+from dpfedadamw.run.start_options import StartOptions
 from tests.people import BY_HOSPITAL, people_spec, write_people
 from tests.runs import begin, call, failing, judged, train
 
@@ -96,7 +98,7 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_end(table, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         engine_run.train(cut, on_round=stop)
-    again = engine_run.resume(cut.run, torch.device("cpu"))
+    again = engine_setup.resume(cut.run, torch.device("cpu"))
     engine_run.train(again)
     ends = [json.loads(t.run.ledger.read_text().splitlines()[-2])["parameters_sha256"]
             for t in (whole, again)]  # fmt: skip
@@ -195,7 +197,11 @@ def test_the_report_says_it_in_the_words_of_people(run):
 def test_canaries_are_not_planted_among_people(run, table):
     experiment = prepare(spec_of(table), torch.device("cpu"))
     with pytest.raises(RunError, match="of people there are none yet"):
-        engine_run.start(experiment, table.parent / "no", canaries=CanaryOrder(10, "gradient"))
+        engine_setup.start(
+            experiment,
+            table.parent / "no",
+            options=StartOptions(canaries=CanaryOrder(10, "gradient")),
+        )
 
 
 def test_what_clients_in_other_processes_note_of_people_comes_back(table, tmp_path):

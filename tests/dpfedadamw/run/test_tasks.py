@@ -15,7 +15,9 @@ from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import prepare
 from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.reexecution.plain import PlainGradients
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine
+from dpfedadamw.run.start_options import StartOptions
 from tests.runs import failing, small_spec, train
 
 TAGGER = """
@@ -117,7 +119,9 @@ def test_sums_computed_again_plainly_agree_with_the_engine_and_so_do_canaries(
 ):
     experiment = prepare(spec_of(kind), torch.device("cpu"))
     order = CanaryOrder(20, "input")
-    training = engine.start(experiment, tmp_path / "runs", canaries=order)
+    training = engine_setup.start(
+        experiment, tmp_path / "runs", options=StartOptions(canaries=order)
+    )
     with training.lock:
         engine.train(training)
     planted = dict(np.load(training.run.evidence / "canaries.npz"))

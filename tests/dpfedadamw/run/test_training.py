@@ -28,8 +28,10 @@ from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
 from dpfedadamw.profiling import profiled
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.computing import determinism
+from dpfedadamw.run.start_options import StartOptions
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
@@ -98,7 +100,7 @@ def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_p
         patch.setattr(rounds.Worker, "take_part", failing)
         with pytest.raises(PowerCutError):
             engine_run.train(cut)
-    resumed = engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
+    resumed = engine_setup.resume(open_existing(cut.run.path), torch.device("cpu"))
     completed, epsilon_after = resumed.completed, resumed.experiment.plan.epsilon_after
     continued = engine_run.train(resumed)
     assert weights(resumed) == weights(whole)
@@ -116,7 +118,7 @@ def test_the_run_that_is_taken_up_again_is_the_latest(tmp_path):
     cut.lock.release()
     other = begin(small_spec(rounds=1), tmp_path)
     assert (tmp_path / "latest").resolve() == other.run.path
-    engine_run.resume(open_existing(cut.run.path), torch.device("cpu")).lock.release()
+    engine_setup.resume(open_existing(cut.run.path), torch.device("cpu")).lock.release()
     assert (tmp_path / "latest").resolve() == cut.run.path
 
 
@@ -170,7 +172,7 @@ def test_the_coins_of_canaries_are_drawn_of_a_stream_of_their_own():
 
     experiment = prepare(small_spec(), torch.device("cpu"))
     with contextlib.suppress(TypeError, AttributeError):
-        engine_run._draw(experiment, CanaryOrder(8), Source())
+        engine_setup._drawn_canaries(experiment, CanaryOrder(8), Source())
     assert asked == [("canary coins", -1, -1)]
 
 
@@ -189,7 +191,7 @@ def test_a_resumed_round_draws_fresh_noise_in_release_mode(tmp_path, monkeypatch
     monkeypatch.setattr(oracle, "add_gaussian_noise", watching)
     with pytest.raises(PowerCutError):
         engine_run.train(cut)
-    engine_run.train(engine_run.resume(open_existing(cut.run.path), torch.device("cpu")))
+    engine_run.train(engine_setup.resume(open_existing(cut.run.path), torch.device("cpu")))
     assert len({tuple(noise) for noise in seen}) == len(seen)
     ledger = [json.loads(line) for line in cut.run.ledger.read_text().splitlines()]
     commitments = [e["commitment"] for e in ledger if e["kind"] in ("header", "resume")]
@@ -219,7 +221,7 @@ def test_a_start_that_fails_once_the_run_is_there_names_the_command_that_goes_on
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(engine_run, "write_partition", full)
+    monkeypatch.setattr(engine_setup, "write_partition", full)
     with pytest.raises(OSError, match="No space left on device") as caught:
         begin(small_spec(), tmp_path)
     run = (tmp_path / "latest").resolve()
@@ -242,13 +244,13 @@ def test_second_moments_that_are_none_are_refused_when_a_run_goes_on(spoil, tmp_
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "v_clean": spoil(arrays["v_clean"])})
     with pytest.raises(DpfedadamwError, match=r"round-00000\.npz: has no second moments"):
-        engine_run.resume(open_existing(training.run.path), CPU)
+        engine_setup.resume(open_existing(training.run.path), CPU)
 
 
 def test_a_finished_run_cannot_be_resumed(tmp_path):
     training, _ = train(small_spec(), tmp_path)
     with pytest.raises(DpfedadamwError, match="this run is finished"):
-        engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+        engine_setup.resume(open_existing(training.run.path), torch.device("cpu"))
 
 
 def test_evidence_is_for_its_owner_alone(tmp_path):
@@ -361,7 +363,9 @@ def told(tmp_path_factory):
     folder = tmp_path_factory.mktemp("told")
     heard = {"rounds": [], "clients": [], "before": [], "epsilons": []}
     made = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
-    training = engine_run.start(prepare(small_spec(rounds=2), CPU), folder, created=made)
+    training = engine_setup.start(
+        prepare(small_spec(rounds=2), CPU), folder, options=StartOptions(created=made)
+    )
     heard["epsilons"].append(training.epsilon)
 
     def on_round(result, evaluation):
@@ -391,7 +395,7 @@ def test_a_run_calls_back_after_each_client_each_round_and_before_its_claim(told
     plan = training.experiment.plan
     assert heard["epsilons"] == [plan.epsilon_after(rounds, 0) for rounds in range(3)]
     assert heard["epsilons"][0] == 0.0 < heard["epsilons"][1] < heard["epsilons"][2]
-    assert (training.completed, training.again, training.note) == (2, 0, None)
+    assert (training.completed, training.repeated, training.note) == (2, 0, None)
 
 
 def test_the_outcome_is_the_last_evaluation_the_claim_and_how_sums_were_computed(told):
@@ -467,7 +471,7 @@ def test_a_run_that_cannot_be_continued_says_why_and_is_let_go_of(fields, said, 
     run = cut_off(tmp_path)
     rewritten(run, **fields)
     with pytest.raises(DpfedadamwError, match=said):
-        engine_run.resume(open_existing(run.path), CPU)
+        engine_setup.resume(open_existing(run.path), CPU)
     # Nobody holds it any more.
     RunLock(run.path).release()
 
@@ -475,13 +479,13 @@ def test_a_run_that_cannot_be_continued_says_why_and_is_let_go_of(fields, said, 
 def test_a_run_taken_up_again_is_charged_so_in_its_ledger_by_its_new_key(tmp_path):
     training = begin(small_spec(rounds=1, mode="release"), tmp_path)
     training.lock.release()
-    resumed = engine_run.resume(open_existing(training.run.path), CPU)
+    resumed = engine_setup.resume(open_existing(training.run.path), CPU)
     header, resume = lines_of(training.run.ledger)
     assert (resume["kind"], resume["round"]) == ("resume", 0)
     assert resume["commitment"] == resumed.federation.worker.randomness.commitment
     assert resume["commitment"] != header["commitment"]
     # No round had been charged yet, so none was begun again.
-    assert (resumed.completed, resumed.again) == (0, 0)
+    assert (resumed.completed, resumed.repeated) == (0, 0)
     resumed.lock.release()
 
 
@@ -506,35 +510,35 @@ def test_flower_is_asked_for_before_anything_is_written(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(required, "require", lambda **how: asked.append(how))
     here = prepare(small_spec(rounds=1), CPU)
-    engine_run._check_engine(here)
+    engine_setup._check_engine(here)
     assert asked == []
     there = prepare(small_spec(rounds=1, overrides=("federation.engine=flower",)), CPU)
-    engine_run._check_engine(there)
+    engine_setup._check_engine(there)
     assert asked == [{"simulation": True}]
 
 
 @pytest.mark.parametrize(("mode", "seed"), [("reproducible", 7), ("reproducible", 0)])
 def test_a_published_seed_is_the_one_of_the_spec(mode, seed):
-    found = engine_run._randomness(small_spec(mode=mode, seed=seed))
+    found = engine_setup._randomness(small_spec(mode=mode, seed=seed))
     wanted = ReproducibleRandomness(seed)
     assert type(found) is ReproducibleRandomness
     assert found.commitment == wanted.commitment
     drawn, again = (one.stream("noise", 0, 0).integers(2**62, 4) for one in (found, wanted))
     assert list(drawn) == list(again)
-    assert type(engine_run._randomness(small_spec(mode="release"))) is ReleaseRandomness
+    assert type(engine_setup._randomness(small_spec(mode="release"))) is ReleaseRandomness
 
 
 def test_only_a_release_has_a_key_to_keep():
     release = ReleaseRandomness()
-    assert engine_run._with_a_key(release) is release
+    assert engine_setup._with_a_key(release) is release
     with pytest.raises(RunError, match="--escrow: only randomness: release has a key to keep"):
-        engine_run._with_a_key(ReproducibleRandomness(1))
+        engine_setup._with_a_key(ReproducibleRandomness(1))
 
 
 def test_a_spec_without_a_claim_has_nothing_that_canaries_could_contradict():
     experiment = prepare(small_spec("fedavg"), CPU)
     with pytest.raises(RunError, match="--canaries: this spec claims no privacy"):
-        engine_run._draw(experiment, CanaryOrder(8), ReleaseRandomness())
+        engine_setup._drawn_canaries(experiment, CanaryOrder(8), ReleaseRandomness())
 
 
 def test_a_key_that_is_added_to_an_escrow_follows_those_that_the_ledger_knows(
@@ -550,10 +554,10 @@ def test_a_key_that_is_added_to_an_escrow_follows_those_that_the_ledger_knows(
     ledger.append("round", {"commitment": "not one"})
     course = SimpleNamespace(header=ledger.entries[0], ledger=ledger)
     experiment = SimpleNamespace(spec=small_spec(mode="release"))
-    drawn = engine_run._drawn_again(experiment, course, tmp_path / "key")
+    drawn = engine_setup._new_randomness(experiment, course, tmp_path / "key")
     assert type(drawn) is ReleaseRandomness
     assert added == [(tmp_path / "key", {"first", "second"})]
-    assert type(engine_run._drawn_again(experiment, course, None)) is ReleaseRandomness
+    assert type(engine_setup._new_randomness(experiment, course, None)) is ReleaseRandomness
     assert len(added) == 1
 
 
@@ -564,7 +568,7 @@ def test_a_private_run_notes_its_records_and_keeps_each_state_under_the_round_it
     monkeypatch.setattr(
         engine_run.StateKeeper, "keep", lambda self, number, *_: kept.append(number)
     )
-    monkeypatch.setattr(engine_run, "write_records", lambda folder, *_: noted.append(folder))
+    monkeypatch.setattr(engine_setup, "write_records", lambda folder, *_: noted.append(folder))
     training, _ = train(small_spec(rounds=3), tmp_path)
     assert kept == [0, 1, 2]
     assert noted == [training.run.evidence]

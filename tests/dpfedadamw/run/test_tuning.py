@@ -12,9 +12,10 @@ import torch
 from dpfedadamw.accounting.selection import commitment
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import UNACCOUNTED_TUNING
-from dpfedadamw.run.tuning import check_trial, read_trial
+from dpfedadamw.run.start_options import StartOptions, check_trial, read_trial
 from dpfedadamw.storage.disk import write_json
 from reports import run_rows
 from reports.content import accounting, guarantee, outcomes, tuning
@@ -38,7 +39,9 @@ def selected(tmp_path_factory):
     """A trial that was trained, signed, audited and reported."""
     experiment = prepare(SPEC, torch.device("cpu"))
     parent = tmp_path_factory.mktemp("selected")
-    return finished(engine_run.start(experiment, parent, trial=a_trial(SPEC)))
+    return finished(
+        engine_setup.start(experiment, parent, options=StartOptions(trial=a_trial(SPEC)))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,9 @@ def of_clients(tmp_path_factory):
     spec = small_spec("dp-fedavg", overrides=overrides)
     experiment = prepare(spec, torch.device("cpu"))
     parent = tmp_path_factory.mktemp("of-clients")
-    return finished(engine_run.start(experiment, parent, trial=a_trial(spec)))
+    return finished(
+        engine_setup.start(experiment, parent, options=StartOptions(trial=a_trial(spec)))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +62,7 @@ def searched(tmp_path_factory):
     overrides = [*UNACCOUNTED, "tune.search_seeds=[100, 101]"]
     spec = small_spec("dp-fedavg", rounds=2, overrides=overrides)
     experiment = prepare(spec, torch.device("cpu"))
-    return finished(engine_run.start(experiment, tmp_path_factory.mktemp("searched")))
+    return finished(engine_setup.start(experiment, tmp_path_factory.mktemp("searched")))
 
 
 def finished(training):
@@ -185,7 +190,7 @@ def test_a_comparison_names_what_was_picked_by_test_accuracy(selected, searched)
 
 def test_a_trial_by_itself_is_refused(tmp_path):
     with pytest.raises(RunError, match="a trial by itself is no selection"):
-        engine_run.start(prepare(SPEC, torch.device("cpu")), tmp_path)
+        engine_setup.start(prepare(SPEC, torch.device("cpu")), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -193,10 +198,12 @@ def test_a_trial_of_a_number_that_was_not_drawn_is_refused(tmp_path):
     trial = a_trial(SPEC)
     wrong = dataclasses.replace(trial, trials=trial.trials + 1)
     with pytest.raises(RunError, match="is not drawn by the law"):
-        engine_run.start(prepare(SPEC, torch.device("cpu")), tmp_path, trial=wrong)
+        engine_setup.start(
+            prepare(SPEC, torch.device("cpu")), tmp_path, options=StartOptions(trial=wrong)
+        )
     alone = prepare(small_spec("dp-fedavg"), torch.device("cpu"))
     with pytest.raises(RunError, match="is not private"):
-        engine_run.start(alone, tmp_path, trial=trial)
+        engine_setup.start(alone, tmp_path, options=StartOptions(trial=trial))
 
 
 def test_a_trials_file_is_read_again_and_any_other_is_refused(tmp_path):

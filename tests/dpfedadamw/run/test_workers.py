@@ -17,6 +17,7 @@ import torch
 
 from dpfedadamw.experiment import prepare
 from dpfedadamw.run import computing, workers
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.workers import WorkerError, WorkerProcesses
 from tests import runs
@@ -30,7 +31,7 @@ OF_ONE_RUN = {"digest", "previous", "created", "run", "spec_sha256"}
 @pytest.fixture(autouse=True)
 def one_salt(monkeypatch):
     """Keyed digests of evidence can be compared between runs that have the same key."""
-    monkeypatch.setattr(engine_run.secrets, "token_bytes", lambda size: b"\x07" * size)
+    monkeypatch.setattr(engine_setup.secrets, "token_bytes", lambda size: b"\x07" * size)
 
 
 def with_workers(spec, number):
@@ -64,7 +65,7 @@ def spec_of(kind, request):
     if kind == "lora":
         folder = request.getfixturevalue("texts")
         changes = ("federation.rounds=2", "randomness={mode: reproducible}")
-        return engine_run.specs.load(folder / "texts.yaml", changes)
+        return engine_setup.specs.load(folder / "texts.yaml", changes)
     changes = ()
     if kind == "client":
         changes = ("privacy.noise_added_by=clients", "federation.client_sampling=poisson")
@@ -114,7 +115,7 @@ def test_a_worker_that_dies_ends_the_run_in_one_sentence_and_the_run_can_be_resu
     # Where both had answered for all of round 1 before they were killed, it is round 2 that fails.
     cut = int(re.search(told, str(ended.value))[1])
     assert not children()
-    again = engine_run.resume(training.run, CPU)
+    again = engine_setup.resume(training.run, CPU)
     with again.lock:
         engine_run.train(again)
     assert again.run.weights.read_bytes() == whole.weights.read_bytes()

@@ -14,7 +14,7 @@ _LOADED = (
     "dpfedadamw.cli.run",
     "dpfedadamw.cli.opened",
     "dpfedadamw.filing.after_training",
-    "dpfedadamw.run.training",
+    "dpfedadamw.run.setup",
     "audit.checks.canaries",
     "reports.render.pages",
     "reports.render.html",

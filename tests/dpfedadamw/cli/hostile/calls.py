@@ -70,7 +70,7 @@ _WARM = (
     "audit.auditor", "dpfedadamw.cli.opened", "dpfedadamw.extensions.deployment.collect",
     "dpfedadamw.extensions.figures.registry", "dpfedadamw.filing.whole",
     "dpfedadamw.extensions.recorders.evidence", "dpfedadamw.reexecution.rounds",
-    "dpfedadamw.run.training", "reports.extensions.comparison.data", "reports.render",
+    "dpfedadamw.run.setup", "reports.extensions.comparison.data", "reports.render",
     "reports.signatures.verification",
 )  # fmt: skip
 

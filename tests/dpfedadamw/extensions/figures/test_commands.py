@@ -15,7 +15,9 @@ import torch
 from dpfedadamw.experiment import prepare
 from dpfedadamw.extensions.figures.commands import NAMES
 from dpfedadamw.extensions.figures.registry import FIGURES
+from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.start_options import StartOptions
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import call, probed, small_spec, train
 
@@ -114,7 +116,9 @@ def test_wrong_input_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch, 
 def test_a_release_is_drawn_again_with_its_key_alone(tmp_path, capsys):
     experiment = prepare(small_spec(rounds=1, clients_per_round=2, mode="release"), CPU)
     escrow = tmp_path / "key"
-    training = engine_run.start(experiment, tmp_path / "runs", escrow=escrow)
+    training = engine_setup.start(
+        experiment, tmp_path / "runs", options=StartOptions(escrow=escrow)
+    )
     with training.lock:
         engine_run.train(training, before_claim=probed)
     arguments = (

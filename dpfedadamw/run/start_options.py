@@ -1,22 +1,38 @@
-"""A run that was announced to an auditor: what its trainer promised, and the nonce that answered.
+"""What a run is started with besides its spec, and whether that goes with the spec.
 
-The promise fixes spec, data and keys before the nonce is known (`cli.challenge` signs it as an
-intent). Before such a run spends anything, it is compared with what is about to run.
+A key that is kept; canaries; an auditor's challenge; a trial of a private selection; clients that
+hold their records themselves. What of it promises something is checked before anything is charged:
+
+* A trainer's intent fixes spec, data and keys before the auditor's nonce is known (`cli.challenge`
+  signs it). `check_promise` compares it with what is about to run.
+* What drew the number of trials of a private selection is in the run's evidence; the ledger's
+  header commits to it, and says how many trials there are and which of them this is.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfedadamw import spec as specs
+from dpfedadamw.accounting.selection import SECRET_BYTES, commitment
 from dpfedadamw.data.digests import client_digests
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.privacy.noise.key_tree import NO_COIN, PublicCoin, data_commitment
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.storage.foreign import read_mapping
+
+if TYPE_CHECKING:
+    from dpfedadamw.canaries.engine import CanaryOrder
+    from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
+    from dpfedadamw.federation.worker import ClientRunner, Worker
+    from dpfedadamw.rundir import RunDirectory
+
+SECRET = "tuning"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +71,73 @@ class Challenged:
     randomness: ReleaseRandomness
     header: Mapping[str, Any]
     files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Which trial a run is.
+
+    Attributes:
+        secret: The 32 bytes that drew how many there are, and what each tries.
+        number: Its number, from 1.
+        trials: How many there are.
+    """
+
+    secret: bytes
+    number: int
+    trials: int
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What the ledger's header says of it."""
+        return {
+            "trial": self.number,
+            "trials": self.trials,
+            "commitment": commitment(self.secret),
+        }
+
+    def to_plain(self) -> dict[str, Any]:
+        """The trial as JSON types; private."""
+        return {"secret": self.secret.hex(), "trial": self.number, "trials": self.trials}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What is different of a run whose clients hold their records and their evidence themselves.
+
+    Attributes:
+        experiment: What is run, as far as it is known here: without clients' records.
+        header: What the ledger's header says of the clients; it takes the place of what would be
+            noted of one who has all evidence.
+        unit: Opens what the rounds protect, without clients' evidence.
+        runner: Runs the clients of a round.
+    """
+
+    experiment: Experiment
+    header: Mapping[str, Any]
+    unit: Callable[[UnitSetup], Unprotected]
+    runner: Callable[[RunDirectory, Worker], ClientRunner]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """What a new run is started with besides its spec; nothing of it by default.
+
+    Attributes:
+        created: Time to write down; now where it is None.
+        escrow: A new file for the noise key, mode 0600; None keeps the key in memory alone.
+        canaries: Makes it an audit run with planted canaries, which is named and marked as such.
+        challenged: Intent, challenge and escrowed key of a run that an auditor knows of.
+        trial: Which trial of a private selection the run is.
+        deployment: What is different where clients hold their records themselves.
+    """
+
+    created: datetime | None = None
+    escrow: Path | None = None
+    canaries: CanaryOrder | None = None
+    challenged: Challenged | None = None
+    trial: Trial | None = None
+    deployment: Deployment | None = None
 
 
 def promise(experiment: Experiment, randomness: ReleaseRandomness) -> Promise:
@@ -125,7 +208,7 @@ def coin_of(header: Mapping[str, Any]) -> PublicCoin:
     return NO_COIN if coin is None else PublicCoin(bytes.fromhex(coin["nonce"]), coin["run"])
 
 
-def challenged_again(header: Mapping[str, Any], escrow: Path | None) -> ReleaseRandomness | None:
+def challenged_key(header: Mapping[str, Any], escrow: Path | None) -> ReleaseRandomness | None:
     """The streams of a challenged run that was cut off; None for a run without a challenge.
 
     Args:
@@ -147,3 +230,40 @@ def challenged_again(header: Mapping[str, Any], escrow: Path | None) -> ReleaseR
     if randomness.commitment != header["commitment"]:
         raise RunError(f"--escrow {escrow}: holds another key than the run began with")
     return randomness
+
+
+def read_trial(path: Path) -> Trial:
+    """Read what a sweep wrote for a trial.
+
+    Raises:
+        RunError: If it cannot be read.
+    """
+    try:
+        found = read_mapping(path)
+        trial = Trial(bytes.fromhex(found["secret"]), int(found["trial"]), int(found["trials"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"--trial {path}: is no trial that a sweep drew") from None
+    if len(trial.secret) != SECRET_BYTES:
+        raise RunError(f"--trial {path}: is no trial that a sweep drew")
+    return trial
+
+
+def check_trial(experiment: Experiment, trial: Trial | None) -> None:
+    """Refuse a run by itself of a spec whose claim is that of a selection, and the reverse.
+
+    Raises:
+        RunError: If spec and trial do not go together.
+    """
+    law = experiment.plan.trials
+    if law is None and trial is None:
+        return
+    if trial is None:
+        raise RunError(
+            "tune.selection: private, and a trial by itself is no selection; "
+            "`dpfedadamw sweep SPEC`, on the spec that has tune.grid, draws how many there are, "
+            "runs them and publishes one"
+        )
+    if law is None:
+        raise RunError("--trial: tune.selection of this spec is not private")
+    if trial.trials != law.drawn(trial.secret) or not 1 <= trial.number <= trial.trials:
+        raise RunError("--trial: is not drawn by the law that the spec states")
