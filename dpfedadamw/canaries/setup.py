@@ -1,7 +1,7 @@
 """Turns an experiment into an audit run: the same spec, with canaries among records or clients.
 
-`run.setup.start` calls it. An audit run has a name, a ledger header and metrics of its own that say what
-it is; nothing of the run that it audits is touched.
+`run.setup.start` calls it. An audit run has a name, a ledger header and metrics of its own that say
+what it is; nothing of the run that it audits is touched.
 """
 
 from __future__ import annotations
