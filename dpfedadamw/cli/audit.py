@@ -235,7 +235,7 @@ def _replayed(
         def announce(cost: Any) -> None:
             text = (
                 f"computing {cost.participations} participations again, one record at a time; "
-                f"the engine runs {cost.again} of the run's {cost.of} rounds again for them"
+                f"the engine runs {cost.executed} of the run's {cost.total} rounds again for them"
             )
             err.print(Text(text, style="dim"))
             progress.update(task, description="computing again", total=cost.rounds)

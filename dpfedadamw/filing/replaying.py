@@ -129,13 +129,13 @@ def replay_of(
         faults=tuple(_data_faults(rerun, order)),
         drawn_by=order.drawn_by,
         rounds=rounds,
-        start=lambda: audited.StartAgain(**vars(rerun.start_again())),
+        start=lambda: audited.StartAgain(**vars(rerun.executed_start())),
     )
 
 
 def _data_faults(rerun: Rerun, order: Order) -> Iterator[str]:
     """Whose records are not those that were committed to before the run's nonce was known."""
-    experiment, committed = rerun.experiment, rerun.past.header.get("contents_sha256")
+    experiment, committed = rerun.experiment, rerun.ledger.header.get("contents_sha256")
     if committed is not None and rerun.contents_digest() != committed:
         yield "the records' contents are not those that the ledger's header committed to"
     if not order.promised:
@@ -159,7 +159,7 @@ def _participation(part: results.ParticipationAgain) -> audited.ParticipationAga
         for query in part.queries():
             yield audited.QueryAgain(**vars(query))
 
-    told: dict[str, Any] = {"queries": queries}
+    lazy: dict[str, Any] = {"queries": queries}
     if update is not None:
-        told["update"] = lambda: audited.UpdateAgain(**vars(update()))
-    return audited.ParticipationAgain(**{**vars(part), **told})
+        lazy["update"] = lambda: audited.UpdateAgain(**vars(update()))
+    return audited.ParticipationAgain(**{**vars(part), **lazy})

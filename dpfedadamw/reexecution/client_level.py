@@ -84,7 +84,9 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
         """A participation that was drawn, with its second computation."""
         part, answer = self.kept.parts[client], self.kept.answers[client]
         second = Second(part, data, self.kept.source)
-        return second.told(answer, update=lambda: self._update(part, answer, second, gradients))
+        return second.participation(
+            answer, update=lambda: self._update(part, answer, second, gradients)
+        )
 
     def _update(
         self,

@@ -1,18 +1,31 @@
-"""What a finished run left for computing it again: its ledger, and the keys that an auditor holds.
+"""What a finished run left for executing it again, none of it trusted.
 
-`PastLedger` says what stood in the ledger when each round began; `Keys` which participations can be
-computed again.
+- `PastLedger`: what stood in the ledger when each round began.
+- `KeptStates`: states between rounds that the trainer kept, and the model that it published. Only
+  what the ledger names by its digest is taken for a state of the run.
+- `TrainingMachine`: versions, processor and threads on which each round was computed.
+- `Keys`: the keys that an auditor holds, and thereby which participations can be computed again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.evidence.states import state_file
+from dpfedadamw.experiment import Experiment
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.key_tree import NO_COIN, PublicCoin
 from dpfedadamw.privacy.noise.randomness import (
@@ -22,8 +35,12 @@ from dpfedadamw.privacy.noise.randomness import (
     ReproducibleRandomness,
 )
 from dpfedadamw.reexecution.results import ReexecutionError
-from dpfedadamw.storage.disk import Disk, OpenFile
+from dpfedadamw.run.checkpoints import unpack_state
+from dpfedadamw.run.environment import differences, environment, read_environments
+from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.storage.disk import DISK, Disk, OpenFile
 from dpfedadamw.storage.foreign import read_json_lines
+from dpfedadamw.vectors.flat import FlatParameters
 
 _CHAIN = ("kind", "previous", "digest")
 
@@ -129,6 +146,146 @@ def _rounds(entries: Sequence[Entry]) -> Iterable[tuple[int, PastRound]]:
             at, lines, key = charged.pop(index, (place, [], commitment))
             attempt = int(lines[-1]["attempt"]) if lines else 1
             yield index, PastRound(entry, at, tuple(lines), attempt, key)
+
+
+class KeptStates:
+    """States between rounds as the trainer kept them, and the model that it published.
+
+    Args:
+        run: The run's directory.
+        ledger: Names each state by its digest.
+        experiment: The run's, whose model has its initial parameters.
+        flat: The parameters of that model.
+    """
+
+    def __init__(
+        self, run: RunDirectory, ledger: PastLedger, experiment: Experiment, flat: FlatParameters
+    ) -> None:
+        self._run, self._ledger = run, ledger
+        self._server, self._slices = experiment.algorithm.server, flat.layout.slices
+        self._initial = flat.vector.clone()
+
+    def latest(self, index: int) -> int:
+        """How many rounds were completed when a state was last kept before a round; 0 for none."""
+        for completed in range(index, 0, -1):
+            if self._path(completed).is_file():
+                return completed
+        return 0
+
+    def after(self, completed: int) -> ServerState:
+        """The state after so many rounds; after none the initial one.
+
+        Raises:
+            ReexecutionError: If it was not kept, or is not the ledger's.
+        """
+        if completed == 0:
+            return self._server.start(self._initial.clone())
+        found = self._read(completed)
+        if found is None:
+            raise ReexecutionError(
+                f"evidence/{self._path(completed).name}: is not the state that the ledger names"
+            )
+        return found
+
+    def distance(self, completed: int, before: Tensor, state: ServerState) -> float | None:
+        """How far a state lies from the trainer's, over the distance that the round went.
+
+        Args:
+            completed: Rounds completed at the state.
+            before: The parameters before the round, [d].
+            state: What the round came to.
+
+        Returns:
+            The ratio of L2 norms; None where the trainer's state was not kept.
+        """
+        found = self._read(completed)
+        kept = None if found is None else found.parameters
+        if kept is None and completed == len(self._ledger.rounds):
+            kept = self._published()
+        if kept is None:
+            return None
+        off = float(torch.linalg.vector_norm(state.parameters.double() - kept.double()))
+        went = float(torch.linalg.vector_norm(kept.double() - before.double()))
+        if went > 0.0:
+            return off / went
+        return float("inf") if off > 0.0 else 0.0
+
+    def is_published(self, state: ServerState) -> bool:
+        """Whether the published parameters are those of a state, to the last bit."""
+        published, own = self._published(), state.parameters
+        if published is None:
+            return False
+        # A model that diverged is what was published as well, though NaN equals nothing.
+        return torch.allclose(published, own.to(published.dtype), rtol=0, atol=0, equal_nan=True)
+
+    def _path(self, completed: int) -> Path:
+        return self._run.evidence / state_file(completed - 1)
+
+    def _read(self, completed: int) -> ServerState | None:
+        """A kept state; None where there is none with the digest that the ledger names."""
+        try:
+            content = DISK.read(self._path(completed))
+        except OSError:
+            return None
+        if hashlib.sha256(content).hexdigest() != self._ledger.state_digest(completed):
+            return None
+        return unpack_state(content, self._server, self._initial)[0]
+
+    def _published(self) -> Tensor | None:
+        """The published parameters as a flat vector; None where they do not fit the model."""
+        try:
+            tensors = load(DISK.read(self._run.weights))
+            found = [tensors[part.name].reshape(-1) for part in self._slices]
+        except (OSError, SafetensorError, KeyError):
+            # Whatever the file holds is judged elsewhere; here it only cannot be compared with.
+            return None
+        whole = torch.cat(found).to(self._initial.device)
+        return whole if len(whole) == len(self._initial) else None
+
+
+class TrainingMachine:
+    """On what each round of a run was computed, as its evidence notes it.
+
+    Args:
+        evidence: The run's private evidence.
+        device: Where rounds are executed now.
+
+    Raises:
+        RunDirectoryError: If a note cannot be read.
+    """
+
+    def __init__(self, evidence: Path, device: torch.device) -> None:
+        self._environments = read_environments(evidence)
+        self._device = device
+
+    def engine(self, index: int) -> str:
+        """The engine of clipped sums that a round was computed by."""
+        return str((self._recorded(index) or {}).get("engine", "auto"))
+
+    def differences(self, index: int) -> tuple[str, ...]:
+        """What of it is not as here, one text each; threads aside, which `threads` sets."""
+        recorded = self._recorded(index)
+        if recorded is None:
+            return ("the run did not note on what it was computed",)
+        here = environment(self._device, self.engine(index))
+        return tuple(differences(recorded, {**here, "threads": recorded.get("threads")}))
+
+    @contextmanager
+    def threads(self, index: int) -> Iterator[None]:
+        """Compute with as many threads as the trainer did: sums are cut up by them."""
+        before = torch.get_num_threads()
+        wanted = (self._recorded(index) or {}).get("threads", before)
+        if isinstance(wanted, int) and 1 <= wanted <= 1024:
+            torch.set_num_threads(wanted)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def _recorded(self, index: int) -> Mapping[str, Any] | None:
+        """The note that holds for a round: a run that was taken up again has several."""
+        firsts = [first for first in self._environments if first <= index]
+        return self._environments[max(firsts)] if firsts else None
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class RecordLevelAgain(UnprotectedAgain, RecordLevel):
         part, answer = self.kept.parts[client], self.kept.answers[client]
         second, noted = Second(part, data, self.kept.source), answer.result.evidence
         assert noted is not None
-        return second.told(
+        return second.participation(
             answer, lambda: second.queries(self.asked[client], noted.norms(), gradients)
         )
 
@@ -117,7 +117,7 @@ class Second:
     def _stream(self, source: RandomSource, purpose: str) -> Stream:
         return self._part.current.stream(source, purpose, self._part.client)
 
-    def told(
+    def participation(
         self,
         answer: Answer,
         queries: Callable[[], Iterator[QueryAgain]] = lambda: iter(()),

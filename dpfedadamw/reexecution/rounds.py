@@ -1,9 +1,18 @@
-"""Rounds of a finished run, run again by the engine, each from the state that the trainer kept.
+"""Rounds of a finished run, executed again by the engine that trained it.
 
-The states between rounds are bound by their digests in the ledger, so an error in one round does
-not reach the next: each is judged by itself. Where no state was kept before a round, those before
-it are run again as well, from the nearest that was, and each must lead to the state that the ledger
-names.
+`Rerun.rounds` executes the rounds of participations that an auditor has drawn, `Rerun.observe` all
+of them, and `Rerun.run_round` one. It guarantees:
+
+- Each round begins from a state that the ledger names by its digest, so that an error in one round
+  does not reach the next and each is judged by itself. That state is one that the trainer kept, or
+  what the rounds since the nearest such state lead to.
+- A round uses the streams, the threads and the engine of clipped sums that the run had, and is
+  bound to the ledger as it stood when the round was charged. On the same processor with the same
+  versions it comes out with the same bits; what of them differs is noted in the outcome.
+- Only clients whose keys are at hand are computed. What the server did is known where these are all
+  of the round's clients.
+
+Nothing is judged here: an outcome (`results`) holds what came out, and the auditor compares.
 """
 
 from __future__ import annotations
@@ -11,76 +20,69 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
-from torch import Tensor, nn
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
-from dpfedadamw.clipping.performance import PerformanceOptions
-from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evidence.commitments import commitment_rows, commitments_of
 from dpfedadamw.evidence.records import contents_digest
-from dpfedadamw.evidence.states import state_file
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.noise.key_tree import SERVER
-from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.reexecution.history import Keys, PastLedger, PastRound, append
+from dpfedadamw.reexecution.history import (
+    KeptStates,
+    Keys,
+    PastLedger,
+    PastRound,
+    TrainingMachine,
+    append,
+)
 from dpfedadamw.reexecution.observation import ObservedRule, RoundObserver, Tap
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain, StartAgain
-from dpfedadamw.reexecution.unprotected import UnprotectedAgain
+from dpfedadamw.reexecution.unprotected import Kept, UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
-from dpfedadamw.run.computing import determinism, unit_of
-from dpfedadamw.run.environment import differences, environment, read_environments
-from dpfedadamw.run.evaluation import Evaluation, evaluated
-from dpfedadamw.run.header import (
-    initial_weights,
-    refuse_changed_source,
-    tensors_digest,
-)
+from dpfedadamw.run.computing import determinism, engine_of, performance_of
+from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated
+from dpfedadamw.run.header import initial_weights, refuse_changed_source, tensors_digest
 from dpfedadamw.rundir import RunDirectory
-from dpfedadamw.spec import EvaluationSpec
-from dpfedadamw.storage.disk import DISK
 from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters
 
+# Round and client of each participation that an auditor has drawn.
 Drawn = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What computing participations again takes.
+    """What it takes to compute participations again.
 
     Attributes:
         rounds: Rounds in which they are.
-        again: Rounds that the engine runs again for them.
-        of: Rounds of the run.
+        executed: Rounds that the engine executes for them.
+        total: Rounds of the run.
         participations: How many of them are computed a second time, record by record.
     """
 
     rounds: int
-    again: int
-    of: int
+    executed: int
+    total: int
     participations: int
 
 
 class Rerun:
-    """A finished run that can be run again, round by round.
+    """A finished run whose rounds can be executed again.
 
     Args:
         run: Its directory.
@@ -89,8 +91,8 @@ class Rerun:
         data: Where the data lie, if not where the spec says.
 
     Attributes:
-        past: Its ledger.
-        stated: The spec as the run has it.
+        ledger: Its ledger.
+        filed_spec: The spec as the run's directory has it.
         experiment: The spec with data and model.
 
     Raises:
@@ -101,111 +103,146 @@ class Rerun:
         self, run: RunDirectory, keys: Keys, device: torch.device, data: Path | None = None
     ) -> None:
         self._run, self._keys = run, keys
-        self.past = PastLedger(run.ledger)
+        self.ledger = PastLedger(run.ledger)
         changes = [] if data is None else [f"data.path={data.resolve()}"]
-        self.stated = specs.load_filed(run.spec)
-        refuse_changed_source(run, self.stated)
+        self.filed_spec = specs.load_filed(run.spec)
+        refuse_changed_source(run, self.filed_spec)
         self.experiment = prepare(specs.load_filed(run.spec, changes), device)
-        if self.past.header.get("data_sha256") != self.experiment.dataset.sha256:
+        if self.ledger.header.get("data_sha256") != self.experiment.dataset.sha256:
             raise ReexecutionError(
                 "the data set is not the one that the ledger names by its digest; give the run's "
                 "own data, with --data PATH where they lie elsewhere"
             )
-        if "canaries" in self.past.header:
+        if "canaries" in self.ledger.header:
             raise ReexecutionError(
                 "an audit run has planted canaries, which are in no data set; replay the run that "
                 "it audits"
             )
-        self._environments = read_environments(run.evidence)
+        self._machine = TrainingMachine(run.evidence, device)
         self._flat = FlatParameters(self.experiment.model)
-        self._initial = self._flat.vector.clone()
-        dataset = self.experiment.dataset
-        clients = len(self.experiment.plan.records)
-        owner, people = self.experiment.owner, self.experiment.people
-        self._clients = client_data(dataset.train, owner, clients, device, people)
-
-    @cached_property
-    def _gradients(self) -> PlainGradients:
-        return PlainGradients(self.experiment)
+        self._states = KeptStates(run, self.ledger, self.experiment, self._flat)
+        self._clients = client_data(
+            self.experiment.dataset.train,
+            self.experiment.owner,
+            len(self.experiment.plan.records),
+            device,
+            self.experiment.people,
+        )
 
     def contents_digest(self) -> str:
         """What commits to the content under each row of the training records, hexadecimal."""
         salt = read_salt(self._run.evidence / "salt")
         return contents_digest(salt, self.experiment.dataset.train.inputs)
 
-    def assign(self, state: ServerState) -> None:
-        """Give the experiment's model the parameters of a state."""
-        self._flat.assign(state.parameters)
-
-    def measured(
-        self,
-        state: ServerState,
-        evaluate: Callable[
-            [nn.Module, Dataset, torch.device, bool, EvaluationSpec | None], Evaluation
-        ],
-        finished: bool = False,
-    ) -> Evaluation:
-        """Test metrics of a state, with as many threads as the run had."""
-        self.assign(state)
-        experiment = self.experiment
-        with self._threads(0):
-            of_the_end = experiment.spec.evaluation if finished else None
-            return evaluate(*evaluated(experiment), of_the_end)
-
     def cost(self, drawn: Drawn, last: int) -> Cost:
-        """What it takes to compute participations again.
+        """What `rounds` would take.
 
         Args:
-            drawn: Round and client of each.
-            last: The last round, which is computed with them where its keys are there.
+            drawn: Round and client of each participation.
+            last: The last round.
         """
-        rounds = self._wanted(drawn, last)
-        again, at = 0, -1
+        rounds = self._rounds_of(drawn, last)
+        executed, reached = 0, 0
         for index in rounds:
-            start = max(self._kept_before(index), at)
-            again += index + 1 - start
-            at = index + 1
-        return Cost(len(rounds), again, len(self.past.rounds), len(drawn))
-
-    def _wanted(self, drawn: Drawn, last: int) -> list[int]:
-        """The rounds of participations, and the last where its keys are there."""
-        more = {last} if self._keys.open(last, [SERVER]) else set()
-        return sorted({index for index, _ in drawn} | more)
+            executed += index + 1 - max(self._states.latest(index), reached)
+            reached = index + 1
+        return Cost(len(rounds), executed, len(self.ledger.rounds), len(drawn))
 
     def rounds(self, drawn: Drawn, last: int) -> Iterator[RoundAgain]:
-        """Compute the rounds of participations again, in their order, and the last round.
+        """Execute the rounds of participations, in their order, and the last round.
 
         Args:
             drawn: Round and client of each.
             last: The last round, which leads to the published model. Where the keys do not open
                 it, it is left out.
         """
-        wanted: dict[int, set[int]] = {index: set() for index in self._wanted(drawn, last)}
-        for index, client in drawn:
-            wanted[index].add(client)
-        at: tuple[int, ServerState] | None = None
-        for index, clients in wanted.items():
+        reached: tuple[int, ServerState] | None = None
+        for index in self._rounds_of(drawn, last):
+            clients = frozenset(client for at, client in drawn if at == index)
             try:
-                state = self._state_before(index, at)
-                result, again = self.play(index, state, frozenset(clients))
+                state = self._state_before(index, reached)
+                result, outcome = self.run_round(index, state, clients)
             except DpfedadamwError as error:
-                at = None
-                yield _failed(index, str(error))
+                reached = None
+                yield RoundAgain(
+                    round=index,
+                    attempt=0,
+                    problem=str(error),
+                    digests={},
+                    commitments=np.zeros((0, 32), np.uint8),
+                )
                 continue
-            at = (index + 1, result.state) if again.whole and self._as_named(result) else None
+            # From a state that the ledger does not name no other round may begin.
+            named = outcome.whole and self._is_named(result)
+            reached = (index + 1, result.state) if named else None
             del result
-            yield again
+            yield outcome
             # What drawn clients asked and got is many vectors; the next round has as many.
-            del again
+            del outcome
 
-    def play(
+    def _rounds_of(self, drawn: Drawn, last: int) -> list[int]:
+        """The rounds of participations, and the last where its keys are there."""
+        more = {last} if self._keys.open(last, [SERVER]) else set()
+        return sorted({index for index, _ in drawn} | more)
+
+    def observe(
+        self, observer: RoundObserver, on_round: Callable[[int, int], None] = lambda *_: None
+    ) -> None:
+        """Execute every round while somebody looks on.
+
+        Args:
+            observer: Looks on.
+            on_round: Called with rounds done and rounds in all.
+
+        Raises:
+            ReexecutionError: If a round cannot be executed, or does not lead to the very state
+                that the ledger names: what was seen is then not what happened in the run.
+        """
+        total, state = len(self.ledger.rounds), self.initial_state()
+        for index in range(total):
+            result = self._whole_round(index, state, observer)
+            if result is None:
+                raise ReexecutionError("the whole key is needed to run every round again")
+            state = self._named_state(result)
+            on_round(index + 1, total)
+
+    def initial_state(self) -> ServerState:
+        """The state before the first round."""
+        return self._states.after(0)
+
+    def executed_start(self) -> StartAgain:
+        """What training begins with, as the auditor asks for it."""
+        state = self.initial_state()
+        # The module's own parameters are those of the round that was executed last.
+        self.assign(state)
+        made = initial_weights(self.experiment, state)
+        return StartAgain(
+            broadcast_sha256=made["broadcast_sha256"],
+            parameters=state.parameters.float().cpu().numpy(),
+            tensors_sha256=tensors_digest(self.experiment.model),
+            file_sha256=made.get("file_sha256"),
+            differences=self._machine.differences(0),
+        )
+
+    def assign(self, state: ServerState) -> None:
+        """Give the experiment's model the parameters of a state."""
+        self._flat.assign(state.parameters)
+
+    def evaluate(self, state: ServerState, finished: bool = False) -> Evaluation:
+        """Test metrics of a state, with as many threads as the run had."""
+        self.assign(state)
+        with self._machine.threads(0):
+            of_the_end = self.experiment.spec.evaluation if finished else None
+            return evaluate(*evaluated(self.experiment), of_the_end)
+
+    def run_round(
         self,
         index: int,
         state: ServerState,
         drawn: frozenset[int] = frozenset(),
         observer: RoundObserver | None = None,
     ) -> tuple[RoundResult, RoundAgain]:
-        """Run one round again.
+        """Execute one round.
 
         Args:
             index: t, from 0.
@@ -216,294 +253,190 @@ class Rerun:
         Raises:
             ReexecutionError: If the ledger has no such round, or the keys do not open it.
         """
-        past = self._past(index)
-        different = self._differences(index)
-        with tempfile.TemporaryDirectory(prefix="dpfedadamw-again-") as temporary:
-            folder = Path(temporary)
-            if self.experiment.plan.private:
-                # Commitments are keyed with the salt.
-                (folder / "salt").write_bytes(read_salt(self._run.evidence / "salt"))
-            ledger = self.past.as_it_stood(past.before, folder)
-            computed: list[dict[str, Any]] = []
-
-            def charge(lines: Sequence[Mapping[str, Any]]) -> None:
-                computed.extend(dict(line) for line in lines)
-                # Streams are bound to what the ledger really says; what it should is judged.
-                append(ledger, "spend", past.charges or lines)
-
-            source = self._keys.source(past.commitment)
-            cohort: list[int] = []
+        past = self.ledger.rounds.get(index)
+        if past is None:
+            raise ReexecutionError(f"round {index}: the ledger does not say that it was finished")
+        with tempfile.TemporaryDirectory(prefix="dpfedadamw-again-") as folder:
             tap = None if observer is None else Tap(observer)
-            unit = self._unit(folder, source, drawn, cohort, tap)
-            experiment, options = self.experiment, self._performance(index)
-            rule = experiment.algorithm.local
-            self.experiment.model.train()
-            worker = Worker(
-                rule=rule if tap is None else ObservedRule(rule, tap),
-                unit=unit,
-                engine=unit_of(experiment.plan).rounds.engine(experiment, options),
-                flat=self._flat,
-                randomness=source,
-                performance=options,
-            )
-            federation = _Again(
-                spec=experiment.spec,
-                plan=experiment.plan,
-                worker=worker,
-                server=experiment.algorithm.server,
-                round_schedule=experiment.algorithm.round_schedule,
-                clients=self._clients,
-                ledger=ledger,
-                charge=charge,
-                open=lambda clients: self._keys.open(index, clients),
-                drawn=drawn,
-                cohort=cohort,
-            )
-            with self._threads(index), determinism(experiment.spec):
+            unit = self._unit(past, Path(folder), drawn, tap)
+            charges: list[Mapping[str, Any]] = []
+            federation = self._federation(past, Path(folder), unit, charges)
+            with self._machine.threads(index), determinism(self.experiment.spec):
                 result = next(federation.run(state, index), None)
             if result is None:
                 raise ReexecutionError(f"round {index}: the spec ends the run before it")
-            participations = tuple(
-                unit.participation(client, self._clients[client], self._gradients)
-                # Whom the key does not draw has no part in the round; that others say so is judged.
-                for client in sorted(drawn.intersection(result.entry["clients"]))
-            )
-            return result, RoundAgain(
-                round=index,
-                attempt=past.attempt,
-                exact=not different,
-                differences=different,
-                clients=tuple(int(client) for client in result.entry["clients"]),
-                cohort=tuple(cohort),
-                commitments=commitment_rows(unit.kept.commitments),
-                participations=participations,
-                **self._server(past, result, unit, computed, self._keys.open(index, cohort)),
-            )
-
-    def observe(
-        self, observer: RoundObserver, on_round: Callable[[int, int], None] = lambda *_: None
-    ) -> None:
-        """Run the whole run again while somebody looks on.
-
-        Args:
-            observer: Looks on.
-            on_round: Called with rounds done and rounds in all.
-
-        Raises:
-            ReexecutionError: If a round cannot be run again, or does not lead to the very state
-                that the ledger names: what was seen is then not what happened in the run.
-        """
-        total, state = len(self.past.rounds), self.start()
-        for index in range(total):
-            if not self._keys.open(index, [SERVER]):
-                raise ReexecutionError("the whole key is needed to run every round again")
-            result, _ = self.play(index, state, observer=observer)
-            if not self._as_named(result):
-                raise ReexecutionError(
-                    f"round {index}, run again, does not lead to the state that the ledger names"
-                    + _because(self._differences(index))
-                )
-            state = result.state
-            on_round(index + 1, total)
-
-    def start(self) -> ServerState:
-        """The state before the first round."""
-        return self.experiment.algorithm.server.start(self._initial.clone())
-
-    def start_again(self) -> StartAgain:
-        """What training begins with, as the auditor asks for it."""
-        start, experiment = self.start(), self.experiment
-        # The module's own parameters are those of the round that was played last.
-        self.assign(start)
-        made = initial_weights(experiment, start)
-        return StartAgain(
-            broadcast_sha256=made["broadcast_sha256"],
-            parameters=start.parameters.float().cpu().numpy(),
-            tensors_sha256=tensors_digest(experiment.model),
-            file_sha256=made.get("file_sha256"),
-            differences=self._differences(0),
-        )
-
-    def _server(
-        self,
-        past: PastRound,
-        result: RoundResult,
-        unit: UnprotectedAgain,
-        computed: Sequence[Mapping[str, Any]],
-        whole: bool,
-    ) -> dict[str, Any]:
-        """What is told of the server's part of a round, of which all clients were computed or not.
-
-        The server's own noise is told either way: its key is opened with any of the round.
-        """
-        digests = {name: str(of) for name, of in result.entry.items() if name.endswith("_sha256")}
-        release = unit.release(whole)
-        if not whole:
-            return {
-                "digests": {"broadcast_sha256": digests["broadcast_sha256"]},
-                "release": release,
-            }
-        digests["state_sha256"] = hashlib.sha256(packed_state(result)).hexdigest()
-        same = digests["state_sha256"] == past.entry.get("state_sha256")
-        index = int(past.entry["round"])
-        return {
-            "whole": True,
-            "charges": tuple(computed),
-            "digests": digests,
-            "release": release,
-            "moved": None
-            if same
-            else self._moved(index, unit.current.broadcast.parameters, result.state),
-            "published": self._is_published(result) if result.last else None,
-        }
-
-    def _is_published(self, result: RoundResult) -> bool:
-        published, own = self._published(), result.state.parameters
-        if published is None:
-            return False
-        # A model that diverged is what was published as well, though NaN equals nothing.
-        return torch.allclose(published, own.to(published.dtype), rtol=0, atol=0, equal_nan=True)
-
-    def _moved(self, index: int, before: Tensor, state: ServerState) -> float | None:
-        """How far a state lies from the trainer's, over the distance that the round went."""
-        kept = self._kept_state(index + 1)
-        if kept is None and index + 1 == len(self.past.rounds):
-            kept = self._published()
-        if kept is None:
-            return None
-        off = float(torch.linalg.vector_norm(state.parameters.double() - kept.double()))
-        went = float(torch.linalg.vector_norm(kept.double() - before.double()))
-        return off / went if went > 0.0 else float("inf") if off > 0.0 else 0.0
-
-    def _published(self) -> Tensor | None:
-        """The published parameters as a flat vector; None where they do not fit the model."""
-        try:
-            tensors = load(DISK.read(self._run.weights))
-            found = [tensors[part.name].reshape(-1) for part in self._flat.layout.slices]
-        except (OSError, SafetensorError, KeyError):
-            # Whatever the file holds is judged elsewhere; here it only cannot be compared with.
-            return None
-        whole = torch.cat(found).to(self.experiment.device)
-        return whole if len(whole) == len(self._initial) else None
-
-    def _state_before(self, index: int, at: tuple[int, ServerState] | None) -> ServerState:
-        """The state before a round, running those before it again where none was kept."""
-        kept = self._kept_before(index)
-        if at is not None and at[0] >= kept:
-            completed, state = at
-        elif kept:
-            completed, state = kept, self._kept(kept)
-        else:
-            completed, state = 0, self.start()
-        while completed < index:
-            found = self.play(completed, state) if self._keys.open(completed, [SERVER]) else None
-            if found is None or not found[1].whole:
-                raise ReexecutionError(
-                    f"round {index}: no state before it was kept, and to run the rounds before it "
-                    "again needs the whole key"
-                )
-            result = found[0]
-            if not self._as_named(result):
-                raise ReexecutionError(
-                    f"round {index}: no state before it was kept, and round {completed}, run "
-                    "again, does not lead to the state that the ledger names"
-                    + _because(self._differences(completed))
-                )
-            completed, state = completed + 1, result.state
-        return state
-
-    def _as_named(self, result: RoundResult) -> bool:
-        digest = hashlib.sha256(packed_state(result)).hexdigest()
-        return digest == self.past.state_digest(result.completed)
-
-    def _kept_before(self, index: int) -> int:
-        """The last round, by how many are completed, before which the trainer kept the state."""
-        for completed in range(index, 0, -1):
-            if (self._run.evidence / state_file(completed - 1)).is_file():
-                return completed
-        return 0
-
-    def _kept(self, completed: int) -> ServerState:
-        found = self._read_state(completed)
-        if found is None:
-            raise ReexecutionError(
-                f"evidence/{state_file(completed - 1)}: is not the state that the ledger names"
-            )
-        return found
-
-    def _kept_state(self, completed: int) -> Tensor | None:
-        found = self._read_state(completed)
-        return None if found is None else found.parameters
-
-    def _read_state(self, completed: int) -> ServerState | None:
-        path = self._run.evidence / state_file(completed - 1)
-        try:
-            content = DISK.read(path)
-        except OSError:
-            return None
-        if hashlib.sha256(content).hexdigest() != self.past.state_digest(completed):
-            return None
-        server = self.experiment.algorithm.server
-        return checkpoints.unpack_state(content, server, self._initial)[0]
-
-    def _past(self, index: int) -> PastRound:
-        past = self.past.rounds.get(index)
-        if past is None:
-            raise ReexecutionError(f"round {index}: the ledger does not say that it was finished")
-        return past
+            return result, self._outcome(past, result, unit, charges)
 
     def _unit(
-        self,
-        folder: Path,
-        source: RandomSource,
-        drawn: frozenset[int],
-        cohort: Sequence[int],
-        tap: Tap | None,
+        self, past: PastRound, folder: Path, drawn: frozenset[int], tap: Tap | None
     ) -> UnprotectedAgain:
+        """The unit of protection, which keeps what drawn clients do; its files go to the folder."""
+        if self.experiment.plan.private:
+            # Commitments are keyed with the salt.
+            (folder / "salt").write_bytes(read_salt(self._run.evidence / "salt"))
         setup = UnitSetup(
             experiment=self.experiment,
             directory=folder,
             completed=0,
-            randomness=source,
-            commitments=commitments_of(self.past.header),
+            randomness=self._keys.source(past.commitment),
+            commitments=commitments_of(self.ledger.header),
         )
-        return _computing_again(self.experiment.plan).begin(setup, drawn, cohort, tap)
+        return _unit_class(self.experiment.plan).begin(setup, drawn, tap)
 
-    def _recorded(self, index: int) -> Mapping[str, Any] | None:
-        firsts = [first for first in self._environments if first <= index]
-        return self._environments[max(firsts)] if firsts else None
+    def _federation(
+        self,
+        past: PastRound,
+        folder: Path,
+        unit: UnprotectedAgain,
+        charges: list[Mapping[str, Any]],
+    ) -> Federation:
+        """The run's federation as it stood before a round; notes what it would charge for it."""
+        ledger = self.ledger.as_it_stood(past.before, folder)
 
-    def _performance(self, index: int) -> PerformanceOptions:
-        recorded, compute = self._recorded(index), self.experiment.spec.compute
-        return PerformanceOptions(
-            engine=str((recorded or {}).get("engine", "auto")),
-            physical_batch_size=compute.physical_batch_size,
-            precision=compute.precision,
+        def charge(lines: Sequence[Mapping[str, Any]]) -> None:
+            charges.extend(dict(line) for line in lines)
+            # Streams are bound to what the ledger really says; what it should say is judged.
+            append(ledger, "spend", past.charges or lines)
+
+        experiment, tap = self.experiment, unit.kept.tap
+        performance = performance_of(experiment, self._machine.engine(int(past.entry["round"])))
+        rule = experiment.algorithm.local
+        worker = Worker(
+            rule=rule if tap is None else ObservedRule(rule, tap),
+            unit=unit,
+            engine=engine_of(experiment, performance),
+            flat=self._flat,
+            randomness=unit.kept.source,
+            performance=performance,
+        )
+        return _FederationWithKeys(
+            spec=experiment.spec,
+            plan=experiment.plan,
+            worker=worker,
+            server=experiment.algorithm.server,
+            round_schedule=experiment.algorithm.round_schedule,
+            clients=self._clients,
+            ledger=ledger,
+            charge=charge,
+            keys=self._keys,
+            kept=unit.kept,
         )
 
-    def _differences(self, index: int) -> tuple[str, ...]:
-        """What of the trainer's machine is not as here, threads aside, which can be set."""
-        recorded = self._recorded(index)
-        if recorded is None:
-            return ("the run did not note on what it was computed",)
-        here = environment(self.experiment.device, str(recorded.get("engine", "auto")))
-        return tuple(differences(recorded, {**here, "threads": recorded.get("threads")}))
+    def _outcome(
+        self,
+        past: PastRound,
+        result: RoundResult,
+        unit: UnprotectedAgain,
+        charges: Sequence[Mapping[str, Any]],
+    ) -> RoundAgain:
+        """What came out of a round; of the server's part only where all clients were computed."""
+        index, kept, entry = result.completed - 1, unit.kept, result.entry
+        whole, differences = self._keys.open(index, kept.cohort), self._machine.differences(index)
+        participations = [
+            unit.participation(client, self._clients[client], self._gradients)
+            # A client that the key does not draw has no part in the round, whatever others say.
+            for client in sorted(kept.drawn.intersection(entry["clients"]))
+        ]
+        outcome = RoundAgain(
+            round=index,
+            attempt=past.attempt,
+            exact=not differences,
+            differences=differences,
+            clients=tuple(int(client) for client in entry["clients"]),
+            cohort=tuple(kept.cohort),
+            commitments=commitment_rows(kept.commitments),
+            participations=tuple(participations),
+            # The server's own noise is known either way: its key is opened with any of the round.
+            release=unit.release(whole),
+            digests={name: str(entry[name]) for name in entry if name.endswith("_sha256")},
+        )
+        if not whole:
+            # What depends on the clients that are missing is not the run's.
+            name = "broadcast_sha256"
+            return replace(outcome, digests={name: outcome.digests[name]})
+        state_digest, moved = _state_digest(result), None
+        if state_digest != past.entry.get("state_sha256"):
+            before = unit.current.broadcast.parameters
+            moved = self._states.distance(result.completed, before, result.state)
+        return replace(
+            outcome,
+            whole=True,
+            charges=tuple(charges),
+            digests={**outcome.digests, "state_sha256": state_digest},
+            moved=moved,
+            published=self._states.is_published(result.state) if result.last else None,
+        )
 
-    @contextmanager
-    def _threads(self, index: int) -> Iterator[None]:
-        """Compute with as many threads as the trainer did: sums are cut up by them."""
-        before = torch.get_num_threads()
-        wanted = (self._recorded(index) or {}).get("threads", before)
-        if isinstance(wanted, int) and 1 <= wanted <= 1024:
-            torch.set_num_threads(wanted)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    @cached_property
+    def _gradients(self) -> PlainGradients:
+        return PlainGradients(self.experiment)
+
+    def _state_before(self, index: int, reached: tuple[int, ServerState] | None) -> ServerState:
+        """The state before a round.
+
+        Args:
+            index: t, from 0.
+            reached: How many rounds were completed at a state that was computed, and that state.
+        """
+        completed = self._states.latest(index)
+        if reached is not None and reached[0] >= completed:
+            completed, state = reached
+        else:
+            state = self._states.after(completed)
+        reason = f"round {index}: no state before it was kept, and "
+        while completed < index:
+            result = self._whole_round(completed, state)
+            if result is None:
+                raise ReexecutionError(
+                    f"{reason}to run the rounds before it again needs the whole key"
+                )
+            completed, state = completed + 1, self._named_state(result, reason)
+        return state
+
+    def _whole_round(
+        self, index: int, state: ServerState, observer: RoundObserver | None = None
+    ) -> RoundResult | None:
+        """A round with all of its clients; None where the keys do not open it."""
+        if not self._keys.open(index, [SERVER]):
+            return None
+        result, outcome = self.run_round(index, state, observer=observer)
+        return result if outcome.whole else None
+
+    def _named_state(self, result: RoundResult, reason: str = "") -> ServerState:
+        """The state after a round, which must be the ledger's."""
+        if self._is_named(result):
+            return result.state
+        index = result.completed - 1
+        differences = "; ".join(self._machine.differences(index))
+        raise ReexecutionError(
+            f"{reason}round {index}, run again, does not lead to the state that the ledger names"
+            + (f" ({differences})" if differences else "")
+        )
+
+    def _is_named(self, result: RoundResult) -> bool:
+        return _state_digest(result) == self.ledger.state_digest(result.completed)
 
 
-def _computing_again(plan: RunPlan) -> type[UnprotectedAgain]:
-    """What computes a plan's rounds again; that of another unit is not loaded."""
+@dataclass(frozen=True, kw_only=True)
+class _FederationWithKeys(Federation):
+    """A federation that computes no client whose key is not at hand.
+
+    Attributes:
+        keys: The keys that are.
+        kept: Has the clients that were drawn, and gets everybody whom the round's stream draws.
+    """
+
+    keys: Keys
+    kept: Kept
+
+    def _choose(self, index: int) -> tuple[list[int], int]:
+        cohort, attempt = super()._choose(index)
+        self.kept.cohort = cohort
+        return (cohort if self.keys.open(index, cohort) else sorted(self.kept.drawn)), attempt
+
+
+def _unit_class(plan: RunPlan) -> type[UnprotectedAgain]:
+    """The unit of protection of a plan. Those of other plans are not loaded."""
     if not plan.private:
         return UnprotectedAgain
     if plan.unit.noises_updates:
@@ -515,42 +448,16 @@ def _computing_again(plan: RunPlan) -> type[UnprotectedAgain]:
     return RecordLevelAgain
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Again(Federation):
-    """Rounds as they were, with the clients of whom there is a key.
-
-    Attributes:
-        open: Whether there are the keys of all these clients.
-        drawn: The clients that are computed where not all of a round's are open.
-        cohort: Gets everybody whom the round's own stream draws.
-    """
-
-    open: Callable[[Sequence[int]], bool]
-    drawn: frozenset[int]
-    cohort: list[int]
-
-    def _choose(self, index: int) -> tuple[list[int], int]:
-        self.cohort[:], attempt = super()._choose(index)
-        return (self.cohort if self.open(self.cohort) else sorted(self.drawn)), attempt
+def round_numbers(result: RoundResult) -> RoundNumbers:
+    """What metrics say of a round."""
+    up, down = result.traffic
+    return RoundNumbers(result.learning_rate, up, down, result.last)
 
 
 def packed_state(result: RoundResult) -> bytes:
     """A round's state as the run serialises it."""
-    up, down = result.traffic
-    return checkpoints.pack_state(
-        result.state, RoundNumbers(result.learning_rate, up, down, result.last)
-    )
+    return checkpoints.pack_state(result.state, round_numbers(result))
 
 
-def _failed(index: int, problem: str) -> RoundAgain:
-    return RoundAgain(
-        round=index,
-        attempt=0,
-        problem=problem,
-        digests={},
-        commitments=np.zeros((0, 32), np.uint8),
-    )
-
-
-def _because(different: Sequence[str]) -> str:
-    return f" ({'; '.join(different)})" if different else ""
+def _state_digest(result: RoundResult) -> str:
+    return hashlib.sha256(packed_state(result)).hexdigest()

@@ -27,18 +27,18 @@ class Kept:
         parts: Part of each client that was drawn.
         answers: What it came to.
         commitments: Of every client that was computed, in their order.
-        rounds: The round, closed.
+        closed: The round, once it is over.
         tap: Through which somebody looks on; None where nobody does.
     """
 
     experiment: Experiment
     source: RandomSource
     drawn: frozenset[int]
-    cohort: Sequence[int]
+    cohort: Sequence[int] = ()
     parts: dict[int, Participation] = field(default_factory=dict)
     answers: dict[int, Answer] = field(default_factory=dict)
     commitments: list[bytes] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)
+    closed: Round | None = None
     tap: Tap | None = None
 
 
@@ -55,19 +55,12 @@ class UnprotectedAgain(Unprotected):
     unit: ClassVar[type[Unprotected]] = Unprotected
 
     @classmethod
-    def begin(
-        cls,
-        setup: UnitSetup,
-        drawn: frozenset[int],
-        cohort: Sequence[int],
-        tap: Tap | None = None,
-    ) -> Self:
+    def begin(cls, setup: UnitSetup, drawn: frozenset[int], tap: Tap | None) -> Self:
         """The unit for one round, whose evidence goes to a folder of its own."""
         kept = Kept(
             experiment=setup.experiment,
             source=setup.randomness,
             drawn=drawn,
-            cohort=cohort,
             tap=tap,
         )
         return cls(**vars(cls.unit.open(setup)), kept=kept)
@@ -84,7 +77,7 @@ class UnprotectedAgain(Unprotected):
 
     def close(self, current: Round) -> Mapping[str, object]:
         """As in the run; keep the round."""
-        self.kept.rounds.append(current)
+        self.kept.closed = current
         if self.kept.tap is not None:
             self.kept.tap.observer.closes(current)
         return super().close(current)
@@ -96,8 +89,8 @@ class UnprotectedAgain(Unprotected):
     @property
     def current(self) -> Round:
         """The round, once it is closed."""
-        (current,) = self.kept.rounds
-        return current
+        assert self.kept.closed is not None
+        return self.kept.closed
 
     def release(self, _whole: bool) -> ReleaseAgain | None:
         """What the server releases with noise of its own; None where that is nothing.

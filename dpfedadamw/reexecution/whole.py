@@ -18,10 +18,9 @@ from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.federation.rounds import divergence
 from dpfedadamw.reexecution.history import plain
 from dpfedadamw.reexecution.results import ReexecutionError
-from dpfedadamw.reexecution.rounds import Rerun, packed_state
+from dpfedadamw.reexecution.rounds import Rerun, packed_state, round_numbers
 from dpfedadamw.run import checkpoints
-from dpfedadamw.run.checkpoints import RoundNumbers
-from dpfedadamw.run.evaluation import Evaluation, evaluate, is_due
+from dpfedadamw.run.evaluation import Evaluation, is_due
 from dpfedadamw.run.header import metrics_line, write_model_config
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec, yamltext
@@ -77,23 +76,22 @@ def replay(
     Raises:
         DpfedadamwError: If a round cannot be run: its key is not at hand, or the ledger lacks it.
     """
-    past, experiment = rerun.past, rerun.experiment
+    past, experiment = rerun.ledger, rerun.experiment
     total = len(past.rounds)
     if sorted(past.rounds) != list(range(total)) or not past.claims:
         raise ReexecutionError(f"{run.path}: is not finished, so there is nothing to compare with")
     measures.given(experiment.spec.evaluation.metrics)
-    state: ServerState = rerun.start()
+    state: ServerState = rerun.initial_state()
     plan = experiment.plan
-    first = rerun.measured(state, evaluate)
+    first = rerun.evaluate(state)
     lines = [metrics_line(0, first, None, None, epsilon=plan.epsilon_after(0))]
     wrong: list[int] = []
     different: dict[str, None] = {}
     for index in range(total):
-        result, again = rerun.play(index, state)
+        result, again = rerun.run_round(index, state)
         state = result.state
         entry = past.rounds[index].entry
-        up, down = result.traffic
-        numbers = RoundNumbers(result.learning_rate, up, down, result.last)
+        numbers = round_numbers(result)
         told = {**result.entry, "state_sha256": hashlib.sha256(packed_state(result)).hexdigest()}
         charges = [plain(charge) for charge in past.rounds[index].charges]
         if _decoded(told) != plain(entry) or _decoded(list(again.charges)) != charges:
@@ -101,12 +99,12 @@ def replay(
         different |= dict.fromkeys(again.differences)
         measured = Evaluation(None, None)
         if is_due(experiment, result.completed, numbers.last):
-            measured = rerun.measured(state, evaluate, numbers.last)
+            measured = rerun.evaluate(state, numbers.last)
         spent = plan.epsilon_of_round(past.entries, result.completed)
         lines.append(metrics_line(result.completed, measured, numbers, None, epsilon=spent))
         on_round(index + 1, total)
     compared = (
-        same_spec(run.spec, rerun.stated),
+        same_spec(run.spec, rerun.filed_spec),
         *_written(rerun, run, state),
         _metrics(run, lines),
         _ledger(rerun, wrong, divergence(state, total)),
@@ -212,8 +210,8 @@ def _ledger(rerun: Rerun, wrong: list[int], diverged: Mapping[str, Any]) -> Comp
     if wrong:
         text = f"charges or digests differ in {len(wrong)} rounds, the first of them {wrong[0]}"
         return Compared(name, False, text)
-    entries = rerun.past.entries
-    claim = plain(rerun.past.claims[-1])
+    entries = rerun.ledger.entries
+    claim = plain(rerun.ledger.claims[-1])
     for beside in ("budget", "dp_accounting"):
         # Of other runs, and of a library that may have changed; the audit judges both.
         claim.pop(beside, None)

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         took, cost = began + replayed - audited, costs[0]
         print(
             f"{name}: training {trained:.1f} s; {cost.participations} replays {took:.1f} s "
-            f"({cost.again} of {cost.of} rounds run again), share {took / trained:.2f}"
+            f"({cost.executed} of {cost.total} rounds run again), share {took / trained:.2f}"
         )
         print(findings.named("reexecution").measurement, flush=True)
         again, repeated = timed(lambda: whole.replay(rerun, run))

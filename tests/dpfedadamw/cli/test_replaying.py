@@ -105,15 +105,15 @@ def test_a_round_s_vectors_are_let_go_of_before_the_next_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train(small_spec(rounds=3, clients_per_round=2), tmp_path)[0].run
-    play, seen, held = Rerun.play, list[weakref.ref[RoundAgain]](), list[int]()
+    run_round, seen, held = Rerun.run_round, list[weakref.ref[RoundAgain]](), list[int]()
 
     def watched(self: Rerun, *given: Any) -> Any:
         held.append(sum(one() is not None for one in seen))
-        found = play(self, *given)
+        found = run_round(self, *given)
         seen.append(weakref.ref(found[1]))
         return found
 
-    monkeypatch.setattr(Rerun, "play", watched)
+    monkeypatch.setattr(Rerun, "run_round", watched)
     assert reexecuted(run).verdict is Verdict.PASS
     assert held == [0, 0, 0]
 

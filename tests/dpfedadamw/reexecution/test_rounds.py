@@ -36,7 +36,7 @@ def some(rerun: Rerun, rounds: tuple[int, ...]) -> list[tuple[int, int]]:
     return [
         (index, int(client))
         for index in rounds
-        for client in rerun.past.rounds[index].entry["clients"][:1]
+        for client in rerun.ledger.rounds[index].entry["clients"][:1]
     ]
 
 
@@ -56,11 +56,11 @@ def test_a_run_computed_again_has_the_same_bits_and_the_same_sums(
 ) -> None:
     run = train(small_spec(name, rounds=2, clients_per_round=3), tmp_path)[0].run
     rerun = again(run)
-    last = max(rerun.past.rounds)
+    last = max(rerun.ledger.rounds)
     found = list(rerun.rounds(some(rerun, (0, last)), last))
     assert [one.problem for one in found] == [None] * len(found)
     for one in found:
-        entry = rerun.past.rounds[one.round].entry
+        entry = rerun.ledger.rounds[one.round].entry
         assert one.digests == {name: entry[name] for name in one.digests}
         assert {"state_sha256", "participations_sha256"} <= set(one.digests)
         assert one.exact
@@ -83,13 +83,13 @@ def test_a_round_without_a_kept_state_is_reached_from_the_nearest(
 ) -> None:
     rerun = again(finished)
     drawn = some(rerun, (3,))
-    assert (rerun.cost(drawn, 3).again, rerun.cost(drawn, 3).rounds) == (1, 1)
+    assert (rerun.cost(drawn, 3).executed, rerun.cost(drawn, 3).rounds) == (1, 1)
     (finished.evidence / state_file(2)).rename(tmp_path / "kept")
     try:
-        assert rerun.cost(drawn, 3).again == 2
+        assert rerun.cost(drawn, 3).executed == 2
         (one,) = rerun.rounds(drawn, 3)
         assert one.problem is None
-        assert one.digests["state_sha256"] == rerun.past.state_digest(4)
+        assert one.digests["state_sha256"] == rerun.ledger.state_digest(4)
     finally:
         (tmp_path / "kept").rename(finished.evidence / state_file(2))
 
@@ -109,7 +109,7 @@ def test_another_seed_draws_other_batches(finished: RunDirectory) -> None:
     (one,) = again(finished, seed=2).rounds([], 3)
     assert (
         one.digests["participations_sha256"]
-        != (again(finished).past.rounds[3].entry["participations_sha256"])
+        != (again(finished).ledger.rounds[3].entry["participations_sha256"])
     )
     # The state before is kept, so that it is told how far away this leads.
     assert one.moved is not None
@@ -118,7 +118,7 @@ def test_another_seed_draws_other_batches(finished: RunDirectory) -> None:
 
 def test_whom_the_key_does_not_draw_has_no_part_in_the_round(finished: RunDirectory) -> None:
     rerun = again(finished)
-    others = set(range(5)) - set(rerun.past.rounds[3].entry["clients"])
+    others = set(range(5)) - set(rerun.ledger.rounds[3].entry["clients"])
     (one,) = rerun.rounds([(3, client) for client in others], 3)
     assert (one.problem, one.participations) == (None, ())
     assert others.isdisjoint(one.cohort or ())

@@ -52,18 +52,18 @@ def test_the_pages_name_every_figure_and_who_may_see_it():
 
 
 def test_all_figures_of_a_run_take_one_pass_over_its_rounds(noised, monkeypatch):
-    played, real = [], Rerun.play
+    executed, real = [], Rerun.run_round
 
     def counted(self, index, *arguments, **options):
-        played.append(index)
+        executed.append(index)
         return real(self, index, *arguments, **options)
 
-    monkeypatch.setattr(Rerun, "play", counted)
+    monkeypatch.setattr(Rerun, "run_round", counted)
     wanted = figures("second-moment-variance", "drift", "moments", "update-norms")
     gallery = collect(wanted, [opened(noised)], Settings())
     assert [one.figure.name for one in gallery.composed] == [one.name for one in wanted]
     assert gallery.left_out == ()
-    assert played == [0, 1]
+    assert executed == [0, 1]
     for one in gallery.composed:
         table = one.drawing.table
         assert table.rows

@@ -27,7 +27,7 @@ def reference(run) -> dict[str, np.ndarray]:
     finished = opened(run)
     experiment = finished.rerun.experiment
     spec, data = experiment.spec, experiment.dataset.train
-    start = finished.rerun._initial.double().numpy()
+    start = finished.rerun.initial_state().parameters.double().numpy()
     rate, steps = spec.algorithm.learning_rate, spec.federation.local_steps
     found = {"m": [], "v": [], "update": []}
     for client in finished.past.rounds[0].entry["clients"]:
