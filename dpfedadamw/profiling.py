@@ -8,15 +8,11 @@ where the sums go is for whoever asked to say.
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ContextDecorator, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
-
-_Given = ParamSpec("_Given")
-_Found = TypeVar("_Found")
+from typing import Any, Self
 
 OTHER = "other"
 # What they call is theirs: the probe's clipped sums are the probe.
@@ -84,40 +80,32 @@ def profiled() -> Iterator[Profile]:
         _profile = None
 
 
-@contextmanager
-def within(name: str) -> Iterator[None]:
-    """Count the time of a block for a part."""
-    profile = _profile
-    if profile is None:
-        yield
-        return
-    before = profile._enter(name)
-    try:
-        yield
-    finally:
-        profile._leave(before)
+class part(ContextDecorator):  # noqa: N801  Read as a verb: @part("noise").
+    """Count the time of a function, or of a block, for a part.
 
-
-def part(name: str) -> Callable[[Callable[_Given, _Found]], Callable[_Given, _Found]]:
-    """Count the time of a function for a part.
+    A function that it decorates is called by `contextlib`, so that no frame of this module stands
+    between a function and whoever calls it.
 
     Args:
         name: The part, in words for the user: "clipped sum".
     """
 
-    def decorate(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-        @functools.wraps(function)
-        def timed(*given: _Given.args, **named: _Given.kwargs) -> _Found:
-            profile = _profile
-            if profile is None:
-                return function(*given, **named)
-            # Without a context manager, which would take longer than some of what is timed.
-            before = profile._enter(name)
-            try:
-                return function(*given, **named)
-            finally:
-                profile._leave(before)
+    def __init__(self, name: str) -> None:
+        self._name = name
 
-        return timed
+    def _recreate_cm(self) -> Self:
+        """One of its own for each call, which may lie within another."""
+        return type(self)(self._name)
 
-    return decorate
+    def __enter__(self) -> None:
+        self._profile = _profile
+        if self._profile is not None:
+            self._before = self._profile._enter(self._name)
+
+    def __exit__(self, *_: object) -> None:
+        if self._profile is not None:
+            self._profile._leave(self._before)
+
+
+# The same, where it surrounds a block.
+within = part

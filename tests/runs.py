@@ -17,7 +17,8 @@ from dpfedadamw.federation.rounds import Federation, RoundResult
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.training import Outcome, Training, probe_of
+from dpfedadamw.run.journal import Outcome
+from dpfedadamw.run.training import Training, probe_of
 from dpfedadamw.spec import Spec
 
 # A drawing that stands for a report's.

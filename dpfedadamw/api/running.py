@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from audit.reexecution import Replay
     from audit.verdict import Findings
     from dpfedadamw.federation.rounds import RoundResult
-    from dpfedadamw.filing.after_training import Trained
+    from dpfedadamw.filing.after_training import Finished
     from dpfedadamw.filing.tracked import Told
-    from dpfedadamw.filing.whole import Finished
     from dpfedadamw.run.evaluation import Evaluation
+    from dpfedadamw.run.journal import Outcome
     from dpfedadamw.run.prediction import Predictions
     from dpfedadamw.run.training import Training
     from dpfedadamw.spec import Spec
@@ -76,7 +76,7 @@ class Run:
         Raises:
             DpfedadamwError: If training is not over.
         """
-        from dpfedadamw.filing.whole import without_participation
+        from dpfedadamw.filing.after_training import without_participation
         from dpfedadamw.run.journal import Journal
 
         claim = Journal(self._directory).claim
@@ -180,9 +180,9 @@ class Run:
         Raises:
             audit.errors.AuditError: If the run cannot be judged at all.
         """
-        from dpfedadamw.filing import after_training, erasure
+        from dpfedadamw.filing import after_training, earlier
 
-        erasure.refuse_erased(self._directory)
+        earlier.refuse_erased(self._directory)
         return after_training.audit(self._directory)
 
     def verify(
@@ -319,7 +319,7 @@ def run(
     """
     given = Given.of(options)
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.filing import tracked, whole
+    from dpfedadamw.filing import after_training, tracked
     from dpfedadamw.run.setup import start
     from dpfedadamw.run.start_options import StartOptions
 
@@ -335,7 +335,7 @@ def run(
                 started = time.monotonic()
                 trained = _trained(training, given.callbacks, told)
                 again = _again(training, replay, time.monotonic() - started, given.kept)
-                finished = whole.finish(trained, filing, replay=again)
+                finished = after_training.finish(trained, filing, replay=again)
                 told.finished(finished.summary)
         except BaseException as error:
             rundir.mark_resumable(error, training.run.path, given.kept is not None)
@@ -358,13 +358,13 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
             it wrote.
     """
     given = Given.of(options)
-    from dpfedadamw.filing import tracked, whole
+    from dpfedadamw.filing import after_training, tracked
 
     tracked.check(given.trackers)
     told: list[Told] = []
     found = rundir.open_existing(Path(run_dir))
 
-    def train_the_rest(lock: RunLock) -> Trained:
+    def train_the_rest(lock: RunLock) -> Outcome:
         from dpfedadamw.experiment import pick_device
         from dpfedadamw.run.setup import resume
 
@@ -375,7 +375,7 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
 
     try:
         with given.handed_over(found.path), contextlib.ExitStack() as opened:
-            finished = whole.resume(found, train_the_rest, given.filing)
+            finished = after_training.resume(found, train_the_rest, given.filing)
             if finished is not None and told:
                 told[0].finished(finished.summary)
     except BaseException as error:
@@ -425,9 +425,10 @@ def _tracked(
     return tracked(training, trackers, lambda problem: warnings.warn(problem, stacklevel=4))
 
 
-def _trained(training: Training, callbacks: Iterable[Callback], told: Told) -> Trained:
+def _trained(training: Training, callbacks: Iterable[Callback], told: Told) -> Outcome:
     """Train what is left; the caller holds the lock."""
-    from dpfedadamw.filing import whole
+    from dpfedadamw.filing.after_training import probing_before_claim
+    from dpfedadamw.run.training import train
 
     called = tuple(callbacks)
     rounds = training.experiment.spec.federation.rounds
@@ -445,7 +446,7 @@ def _trained(training: Training, callbacks: Iterable[Callback], told: Told) -> T
         for callback in called:
             callback(seen)
 
-    return whole.train(training, after_round)
+    return train(training, after_round, before_claim=probing_before_claim())
 
 
 def _told(finished: Finished | None, run: Run) -> Run:

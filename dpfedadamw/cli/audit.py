@@ -161,8 +161,7 @@ def audit(
         refuse("--timestamp: nothing is signed without --write")
     _check_replay(replay, data, escrow, draw, openings)
     from dpfedadamw.filing import after_training
-    from dpfedadamw.filing.earlier import computed_again
-    from dpfedadamw.filing.erasure import refuse_erased
+    from dpfedadamw.filing.earlier import computed_again, refuse_erased
 
     found_run = find_run(run_dir, out_dir)
     if write:

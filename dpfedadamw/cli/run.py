@@ -45,10 +45,10 @@ from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
     from audit.reexecution import Replay
-    from dpfedadamw.filing.after_training import Filing, Trained
+    from dpfedadamw.filing.after_training import Filing, Finished
     from dpfedadamw.filing.tracked import Told
-    from dpfedadamw.filing.whole import Finished
     from dpfedadamw.profiling import Profile
+    from dpfedadamw.run.journal import Outcome
     from dpfedadamw.run.training import Training
     from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec import Spec
@@ -255,12 +255,12 @@ def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
 def _resume(run_dir: Path, asked: _Asked) -> None:
     """Finish a run that was cut off, wherever that was."""
     with within("start"), loading("torch"):
-        from dpfedadamw.filing import after_training, whole
+        from dpfedadamw.filing import after_training
         from dpfedadamw.rundir import open_existing
 
     run = open_existing(run_dir)
 
-    def train_the_rest(lock: RunLock) -> Trained:
+    def train_the_rest(lock: RunLock) -> Outcome:
         from dpfedadamw.experiment import pick_device
         from dpfedadamw.run.setup import resume
 
@@ -275,13 +275,13 @@ def _resume(run_dir: Path, asked: _Asked) -> None:
     told: list[Told] = []
     with resumable(run.path, asked.escrow is not None), contextlib.ExitStack() as opened:
         try:
-            finished = whole.resume(
+            finished = after_training.resume(
                 run,
                 train_the_rest,
                 lambda: _filing(asked),
                 lambda what: status(what, quiet=asked.as_json),
             )
-        except whole.ChangedSinceTrainingError as error:
+        except after_training.ChangedSinceTrainingError as error:
             stop(f"error: {error}", EXIT_NOT_PASSED)
         if finished is None:
             err.print(Text("this run is finished; nothing was left to do", style="dim"))
@@ -315,9 +315,10 @@ def _tracked(
     return tracked(training, trackers, say)
 
 
-def _train(training: Training, as_json: bool, told: Told) -> Trained:
+def _train(training: Training, as_json: bool, told: Told) -> Outcome:
     from dpfedadamw.accounting.registry import rounded_up
-    from dpfedadamw.filing import whole
+    from dpfedadamw.filing.after_training import probing_before_claim
+    from dpfedadamw.run import training as training_of
 
     experiment, federation = training.experiment, training.experiment.spec.federation
     if not as_json:
@@ -351,7 +352,8 @@ def _train(training: Training, as_json: bool, told: Told) -> Trained:
 
         # Nobody need know how many take part where that is hidden, be it from a bar's pace.
         shown = None if experiment.plan.participants_hidden else after_client
-        return whole.train(training, after_round, before_probe, shown)
+        before_claim = probing_before_claim(before_probe)
+        return training_of.train(training, after_round, shown, before_claim)
 
 
 def _again(training: Training, count: int | None, asked: _Asked) -> Replay | None:
@@ -377,12 +379,14 @@ def _again_unasked(training: Training, seconds: float, asked: _Asked) -> Replay 
 
 
 def _finish(
-    trained: Trained, filing: Filing, as_json: bool, told: Told, replay: Replay | None = None
+    trained: Outcome, filing: Filing, as_json: bool, told: Told, replay: Replay | None = None
 ) -> Finished:
     """Attest, audit, report and sign, and tell trackers what the run came to."""
-    from dpfedadamw.filing import whole
+    from dpfedadamw.filing import after_training
 
-    finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json), replay)
+    finished = after_training.finish(
+        trained, filing, lambda what: status(what, quiet=as_json), replay
+    )
     told.finished(finished.summary)
     return finished
 
@@ -408,7 +412,7 @@ def _show(finished: Finished, run: RunDirectory, asked: _Asked) -> None:
 
 def _stop_if_diverged(run: RunDirectory) -> None:
     """End as a run does that left no model, whatever its audit says."""
-    from dpfedadamw.filing import whole
+    from dpfedadamw.filing import after_training
 
-    if (said := whole.divergence_of(run)) is not None:
+    if (said := after_training.divergence_of(run)) is not None:
         stop(said, EXIT_NOT_PASSED)

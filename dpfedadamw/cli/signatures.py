@@ -63,7 +63,7 @@ def sign(
     fails, nothing.
     """
     from dpfedadamw.filing import after_training
-    from dpfedadamw.filing.unchanged import refuse_changed
+    from dpfedadamw.filing.earlier import refuse_changed
     from reports.signatures import copies, signing
     from reports.signatures.keys import ROLES
 

@@ -1,13 +1,18 @@
-"""The audit, the report and the signatures of a run, each a step that can be done again."""
+"""What follows the training of a run: the audit, the report and the signatures.
+
+`finish` does all of it, `resume` what is left of a run that was cut off; each step by itself can be
+done again. None of it knows a terminal.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import reports
 from audit import auditor
@@ -18,10 +23,9 @@ from audit.reading import leaks
 from audit.reexecution import Replay
 from audit.verdict import Findings
 from dpfedadamw.errors import FilingError
-from dpfedadamw.filing.earlier import with_earlier_replay
-from dpfedadamw.filing.unchanged import refuse_changed
+from dpfedadamw.filing.earlier import refuse_changed, refuse_erased, with_earlier_replay
 from dpfedadamw.profiling import part, within
-from dpfedadamw.run.journal import Journal
+from dpfedadamw.run.journal import Journal, Outcome
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
@@ -43,6 +47,9 @@ from reports.signatures.inventory import Problem
 from reports.signatures.keyring import SigningKey
 from reports.signatures.timestamps import Authority
 
+if TYPE_CHECKING:
+    from dpfedadamw.run.training import Training
+
 PASSPHRASE_VARIABLE = "DPFEDADAMW_PASSPHRASE"
 PIN_VARIABLE = "DPFEDADAMW_PIN"
 _STEMS = {INTERNAL: "report", PUBLIC: "report-public"}
@@ -52,6 +59,13 @@ _TRAINERS = (
     signing.TRAINER_KEY,
     signing.TRAINER_ROTATIONS,
 )
+
+
+class ChangedSinceTrainingError(FilingError):
+    """A file of a run was changed since it was trained, so nothing of it is signed anew."""
+
+
+Stage = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -83,26 +97,18 @@ class Filing:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A run that has its model and its claim, and is to be audited, reported and signed.
+class Finished:
+    """What a run came to once all that follows training was done.
 
     Attributes:
-        run: Its directory.
-        claim: The ledger's last entry.
-        accuracy: Test accuracy of the model, in [0, 1].
-        loss: Its test loss.
-        engine: How clipped sums were computed; None where the process that knew it is gone.
-        measures: Further measures of its task, by their keys in metrics.jsonl.
-        own: Metrics of the user's own, by name.
+        summary: What may be told of it wherever output is kept: what ``run --json`` prints.
+        findings: The audit's, as audit.json has them.
+        unstamped: Why there is no timestamp although one was asked for, or None.
     """
 
-    run: RunDirectory
-    claim: dict[str, Any]
-    accuracy: float | None
-    loss: float | None
-    engine: str | None
-    measures: Mapping[str, float] = field(default_factory=dict)
-    own: Mapping[str, float] = field(default_factory=dict)
+    summary: dict[str, Any]
+    findings: dict[str, Any]
+    unstamped: str | None
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,131 @@ class Filed:
 
     files: reports.ReportFiles
     unstamped: str | None
+
+
+def resume(
+    run: RunDirectory,
+    train_the_rest: Callable[[RunLock], Outcome],
+    filing: Callable[[], Filing],
+    stage: Stage | None = None,
+) -> Finished | None:
+    """Finish a run that was cut off, wherever that was; hold it for as long as that takes.
+
+    Args:
+        run: Its directory.
+        train_the_rest: Trains what is left under the lock, where the claim is not there yet.
+        filing: Loads what it is signed with: before training, and only if something is left to do.
+        stage: As of `finish`.
+
+    Returns:
+        What it came to; None where nothing was left to do.
+
+    Raises:
+        ChangedSinceTrainingError: If a file was changed since training; nothing is signed anew.
+        DpfedadamwError: As `finish`; or if somebody else writes to the run, or it was erased.
+    """
+    refuse_erased(run)
+    with RunLock(run.path) as lock:
+        outcome = outcome_of(run)
+        if outcome is None:
+            signed_with = filing()
+            outcome = train_the_rest(lock)
+        else:
+            if is_filed(run) and not lock.cut_off:
+                found = problems(run)
+                changed = changed_since_training(found)
+                if changed is not None:
+                    raise ChangedSinceTrainingError(f"{changed}; nothing was signed anew")
+                if not found:
+                    return None
+            signed_with = filing()
+        return finish(outcome, signed_with, stage or _unseen)
+
+
+def _unseen(_what: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def finish(
+    outcome: Outcome, filing: Filing, stage: Stage = _unseen, replay: Replay | None = None
+) -> Finished:
+    """Attest, audit, report and sign; all of it can be done again.
+
+    Args:
+        outcome: What training came to.
+        filing: What it is signed with.
+        stage: Surrounds each stage, whose name it is given.
+        replay: Participations to be computed again for the audit; None for none.
+
+    Raises:
+        reports.errors.ReportError: If a report cannot be made or signed.
+        audit.errors.AuditError: If it is no run directory that can be judged.
+    """
+    run = outcome.run
+    with stage("auditing"):
+        # Signed once, right after training: what was changed since must not be signed anew.
+        attested = is_attested(run)
+        unstamped = stamped(
+            lambda by: (
+                stamp_training(run, by) if attested else attest_training(run, filing.signers, by)
+            ),
+            filing.authority,
+        )
+        findings = audit(run, replay=replay)
+    with stage("writing and signing the report"):
+        filed = file_report(
+            run,
+            findings,
+            filing.signers.auditor,
+            authority=None if unstamped else filing.authority,
+            one_hand=True,
+        )
+    found = findings.to_json()
+    # What weights that are no numbers score is that of a class by chance, and of no model.
+    diverged = "diverged" in outcome.claim
+    summary = {
+        "run": run.identifier,
+        "directory": str(run.path),
+        "test_accuracy": None if diverged else outcome.accuracy,
+        "test_loss": None if diverged else outcome.loss,
+        **({} if diverged else outcome.measures),
+        **({"test_own": dict(outcome.own)} if outcome.own and not diverged else {}),
+        "privacy": without_participation(outcome.claim),
+        "verdict": found["verdict"],
+        "level": findings.level,
+        "qualifications": found["qualifications"],
+        "engine": outcome.engine,
+    }
+    return Finished(summary, found, unstamped or filed.unstamped)
+
+
+def divergence_of(run: RunDirectory) -> str | None:
+    """What is said of a run whose training diverged, one line; None of any other.
+
+    Raises:
+        DpfedadamwError: If its ledger cannot be read.
+    """
+    journal = Journal(run)
+    ended = (journal.claim or {}).get("diverged")
+    if ended is None:
+        return None
+    charged = ", and nothing was charged after it" if journal.header["unit"] != "none" else ""
+    return (
+        f"training diverged: after round {ended['rounds']} of {journal.header['rounds']} the model "
+        f"held numbers that are not finite, so that it ended there{charged}; there is no model to "
+        "use. Try a lower algorithm.learning_rate"
+    )
+
+
+def without_participation(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """The claim without who took part how often, because what is printed ends up in logs."""
+    shown = {key: value for key, value in claim.items() if key != "profile"}
+    if "server" in shown:
+        shown["server"] = {key: value for key, value in shown["server"].items() if key != "clients"}
+    if "tuning" in shown:
+        # That of all trials together tells how many there were.
+        shown["tuning"] = {"one_trial": shown["tuning"]["one_trial"]}
+    return shown
 
 
 def passphrase() -> str | None:
@@ -204,6 +335,24 @@ def record_probe(run: RunDirectory, probe: Probe | None) -> None:
         probing.record_probe(run.path, probe)
 
 
+def probing_before_claim(
+    on_probe: Callable[[], None] | None = None,
+) -> Callable[[Training], None]:
+    """What `training.train` calls before the claim: it records the probe of the run's own step.
+
+    Args:
+        on_probe: Called before the private step is probed.
+    """
+    from dpfedadamw.run.training import probe_of
+
+    def probed(training: Training) -> None:
+        if on_probe is not None:
+            on_probe()
+        record_probe(training.run, probe_of(training))
+
+    return probed
+
+
 @part("signatures")
 def attest_training(
     run: RunDirectory, signers: Signers, authority: Authority | None = None
@@ -226,7 +375,7 @@ def stamp_training(run: RunDirectory, authority: Authority | None) -> None:
         write_atomic(stamp, authority.stamp(read_bytes(envelope)))
 
 
-def trained(run: RunDirectory) -> Trained | None:
+def outcome_of(run: RunDirectory) -> Outcome | None:
     """What training came to, from the run's own files; None while it has no claim.
 
     Raises:
@@ -240,7 +389,14 @@ def trained(run: RunDirectory) -> Trained | None:
     last = journal.last_metrics()
     measures = {name: last[name] for name in MEASURES if name in last}
     accuracy, loss = last.get("test_accuracy"), last.get("test_loss")
-    return Trained(run, claim, accuracy, loss, None, measures, last.get("test_own", {}))
+    return Outcome(
+        run=run,
+        claim=claim,
+        accuracy=accuracy,
+        loss=loss,
+        measures=measures,
+        own=last.get("test_own", {}),
+    )
 
 
 def is_attested(run: RunDirectory) -> bool:

@@ -1,25 +1,47 @@
-"""What an auditor found by computing a run again stands for later audits of the same files.
+"""What was signed earlier stands: it is neither lost by a later audit, nor signed anew if changed.
 
 A replay takes key, data and time, and its finding is about files that can be told by their digests.
-An audit without one takes it over from `audit.json`, if one of the reader's own keys signed that
-and every file of the run is still what was signed, evidence included. Otherwise a FAIL could be
-lost by auditing once more, and a trainer could hand an auditor a finding to sign.
+An audit without one takes it over from `audit.json` (`with_earlier_replay`), if one of the reader's
+own keys signed that and every file of the run is still what was signed, evidence included.
+Otherwise a FAIL could be lost by auditing once more, and a trainer could hand an auditor a finding
+to sign.
+
+A signature judges nothing: `refuse_changed` keeps one from being put under files that are not what
+a key of the user's signed before. `refuse_erased` keeps the findings on a run without evidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from audit.checks.initial_weights import INITIAL_WEIGHTS
 from audit.checks.reexecution import REEXECUTION, said
 from audit.verdict import Finding, Findings, Severity, Verdict
+from dpfedadamw.errors import FilingError
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import UNFINISHED
-from reports.errors import ReportError
+from reports.errors import EnvelopeError, ReportError, local
 from reports.files import mapping, parse_json, read_bytes
-from reports.signatures import signing, verification
+from reports.signatures import (
+    copies,
+    dsse,
+    keyring,
+    keys,
+    signing,
+    statements,
+    verification,
+)
+from reports.signatures.dsse import Statement
+from reports.signatures.keyring import SigningKey
+from reports.signatures.verification import contents, results
+from reports.signatures.verification.results import Found
 
 # The weights that training begins with are made again by every replay.
 _BY_A_REPLAY = (REEXECUTION.name, INITIAL_WEIGHTS.name)
@@ -107,3 +129,92 @@ def _finding(filed: Mapping[str, Any], run: RunDirectory, own: Finding) -> Findi
         private=mapping(mapping(private["private"])[own.name]),
         qualifications=beside,
     )
+
+
+def refuse_changed(
+    run: RunDirectory,
+    key: SigningKey,
+    rewritten: Collection[str] = (),
+    *,
+    by_anybody: bool = False,
+) -> None:
+    """Refuse to sign what was changed since it was signed, as a signature judges nothing.
+
+    Args:
+        run: Its directory, held for writing.
+        key: The key that signs now, in the role whose signature is to be superseded.
+        rewritten: Further files that are written anew whatever they are.
+        by_anybody: Whether the last signature may be by the run's own key, whoever holds that;
+            else it must be by this key or another one of the user's. By none that is compromised.
+
+    Raises:
+        FilingError: If something was changed, or the last signature is by no such key.
+    """
+    trainer = key.role == "trainer"
+    name = signing.TRAINING_ENVELOPE if trainer else signing.RUN_ENVELOPE
+    files = {*rewritten, *contents.BY_TRAINER, *(() if trainer else contents.BY_AUDITOR)}
+    folder = keys.default_directory()
+    try:
+        signers = [key.public, *keyring.own_keys(key.role, folder)]
+        if by_anybody:
+            signers.append(keys.load_public(run.path / f"{key.role}.pub"))
+        # Who has a compromised key can have signed anything with it.
+        revoked = statements.own_revocations(folder)
+        compromised = {one.key for one in revoked.values() if one.reason == "key-compromise"}
+        sound = [one for one in signers if keys.fingerprint(one) not in compromised]
+        statement = contents.refuse_changed(run.path, name, sound, files)
+        _refuse_earlier(run, name, statement, sound, folder / results.MEMORY_FILE)
+    except ReportError as error:
+        remedy = f"judge the run anew: dpfedadamw audit {run.path} --write"
+        if trainer or copies.erased_at(run.path) is not None:
+            remedy = "put back what was signed"
+        raise FilingError(f"{local(error, run.path)}; nothing was signed; {remedy}") from error
+
+
+def _refuse_earlier(
+    run: RunDirectory,
+    name: str,
+    statement: Statement,
+    signers: Sequence[ec.EllipticCurvePublicKey],
+    memory: Path,
+) -> None:
+    """Refuse an earlier state that was put back, where a later one was verified before.
+
+    Args:
+        run: Its directory.
+        name: The envelope.
+        statement: What it says.
+        signers: Keys of which one signed it. What was seen under any of them counts: they are the
+            user's own, or the run's.
+        memory: What was seen.
+    """
+    digest = hashlib.sha256(read_bytes(run.path / name)).hexdigest()
+    seen = results.Seen(dsse.sequence_number(statement, name), digest)
+    present = {name: results.Present(seen, frozenset(map(keys.fingerprint, signers)))}
+    found = Found()
+    results.refuse_earlier(results.read_memory(memory), run.identifier, present, memory, found)
+    for problem in found.problems:
+        raise EnvelopeError(str(problem))
+
+
+def refuse_erased(run: RunDirectory) -> None:
+    """Refuse to judge a run anew whose evidence was erased: its findings would be lost.
+
+    Raises:
+        FilingError: If a record says that it was.
+    """
+    when = copies.erased_at(run.path)
+    if when is None:
+        return
+    reason = f"{run.path}: its evidence was erased on {when}, so it cannot be audited any more; "
+    if is_written_to(run) or not copies.is_erased(run.path):
+        raise FilingError(
+            f"{reason}what was cut off is finished by doing it again: dpfedadamw erase, report or "
+            f"sign {run.path}"
+        )
+    raise FilingError(f"{reason}what was found before stands, signed, in audit.json")
+
+
+def is_written_to(run: RunDirectory) -> bool:
+    """Whether somebody writes to a run, or was cut off while they did."""
+    return os.path.lexists(run.path / UNFINISHED)

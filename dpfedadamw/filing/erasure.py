@@ -1,36 +1,15 @@
-"""Erasing a run's evidence, and what may be done with a run that has none any more."""
+"""Erases a run's evidence."""
 
 from __future__ import annotations
 
-import os
-
 from dpfedadamw.errors import FilingError
 from dpfedadamw.filing.after_training import is_signed, problems, writing
-from dpfedadamw.filing.unchanged import refuse_changed
+from dpfedadamw.filing.earlier import is_written_to, refuse_changed
 from dpfedadamw.rundir import RunDirectory
-from dpfedadamw.storage.disk import UNFINISHED
 from reports.signatures import copies
 from reports.signatures.inventory import EVIDENCE
 from reports.signatures.keyring import SigningKey
 from reports.signatures.timestamps import Authority
-
-
-def refuse_erased(run: RunDirectory) -> None:
-    """Refuse to judge a run anew whose evidence was erased: its findings would be lost.
-
-    Raises:
-        FilingError: If a record says that it was.
-    """
-    when = copies.erased_at(run.path)
-    if when is None:
-        return
-    reason = f"{run.path}: its evidence was erased on {when}, so it cannot be audited any more; "
-    if _is_written_to(run) or not copies.is_erased(run.path):
-        raise FilingError(
-            f"{reason}what was cut off is finished by doing it again: dpfedadamw erase, report or "
-            f"sign {run.path}"
-        )
-    raise FilingError(f"{reason}what was found before stands, signed, in audit.json")
 
 
 def erase(
@@ -50,7 +29,7 @@ def erase(
         reports.errors.ReportError: If a file cannot be deleted, or the rest not be signed.
     """
     begun = copies.erased_at(run.path) is not None
-    if begun and copies.is_erased(run.path) and not _is_written_to(run) and not problems(run):
+    if begun and copies.is_erased(run.path) and not is_written_to(run) and not problems(run):
         return False
     with writing(run):
         if is_signed(run):
@@ -63,8 +42,3 @@ def erase(
             refuse_changed(run, auditor, (copies.ERASURE, EVIDENCE))
         copies.erase(run.path, auditor, reason, authority)
     return True
-
-
-def _is_written_to(run: RunDirectory) -> bool:
-    """Whether somebody writes to a run, or was cut off while they did."""
-    return os.path.lexists(run.path / UNFINISHED)

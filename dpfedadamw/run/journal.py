@@ -46,6 +46,30 @@ _ROUND_EVIDENCE = re.compile(r"(?:round|upload|state)-(\d{5})(?:-\d{5})?\.(?:npz
 _STATE = re.compile(r"state-(\d{5,})\.safetensors")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a finished run tells.
+
+    Attributes:
+        run: Its directory.
+        claim: The ledger's last entry: the privacy claim by view.
+        accuracy: Test accuracy of the final model, in [0, 1]; None of a regression.
+        loss: Its test loss.
+        measures: Further measures of its task, by their keys in metrics.jsonl.
+        own: Metrics of the user's own, by name.
+        engine: How clipped sums were computed, one line; None where the process that knew it is
+            gone.
+    """
+
+    run: RunDirectory
+    claim: dict[str, Any]
+    accuracy: float | None
+    loss: float | None
+    measures: Mapping[str, float]
+    own: Mapping[str, float]
+    engine: str | None = None
+
+
 @dataclass(frozen=True)
 class Recovery:
     """Where a run that was cut off goes on.

@@ -7,7 +7,7 @@ claim, which is computed from what the ledger says was spent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ from dpfedadamw.run.header import (
     metrics_line,
 )
 from dpfedadamw.run.headline import with_dp_accounting, with_people
-from dpfedadamw.run.journal import Journal
+from dpfedadamw.run.journal import Journal, Outcome
 from dpfedadamw.rundir import (
     RunDirectory,
 )
@@ -50,29 +50,6 @@ from dpfedadamw.vectors.flat import FlatParameters
 if TYPE_CHECKING:
     from dpfedadamw.federation.probes import StepProbe
     from dpfedadamw.federation.update_probe import UpdateProbe
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a finished run tells.
-
-    Attributes:
-        run: Its directory.
-        claim: The ledger's last entry: the privacy claim by view.
-        accuracy: Test accuracy of the final model, in [0, 1]; None of a regression.
-        loss: Its test loss.
-        measures: Further measures of its task.
-        own: Metrics of the user's own, by name.
-        engine: How clipped sums were computed, one line.
-    """
-
-    run: RunDirectory
-    claim: dict[str, Any]
-    accuracy: float | None
-    loss: float | None
-    measures: Mapping[str, float]
-    own: Mapping[str, float]
-    engine: str
 
 
 @dataclass(kw_only=True)
@@ -198,7 +175,7 @@ def _train(
         claim=close_claim(training),
         accuracy=evaluation.accuracy,
         loss=evaluation.loss,
-        measures=evaluation.measures,
+        measures={f"test_{name}": value for name, value in evaluation.measures.items()},
         own=evaluation.own,
         engine=training.federation.unit.explain(training.engine, experiment.plan),
     )

@@ -301,7 +301,7 @@ def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | N
 
 
 def _judge(collected: Collected, filing: Any, as_json: bool) -> None:
-    from dpfedadamw.filing import after_training, whole
+    from dpfedadamw.filing import after_training
     from dpfedadamw.storage.lock import RunLock
 
     run = collected.run
@@ -310,10 +310,10 @@ def _judge(collected: Collected, filing: Any, as_json: bool) -> None:
     for line in collected.refused:
         err.print(Text(line, style="yellow"), soft_wrap=True)
     with RunLock(run.path):
-        trained = after_training.trained(run)
+        trained = after_training.outcome_of(run)
         if trained is None:
             refuse(f"{run.path}: the run is not finished")
-        finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json))
+        finished = after_training.finish(trained, filing, lambda what: status(what, quiet=as_json))
     summary, found = finished.summary, finished.findings
     if as_json:
         noted = {"not_seen": list(collected.missing), "refused": list(collected.refused)}

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.extensions.deployment.leading import open_led
+from dpfedadamw.extensions.deployment.leading import open_led, train_led
 from dpfedadamw.extensions.deployment.server import Patience
-from dpfedadamw.filing import whole
 from dpfedadamw.storage.disk import PUBLIC_MODE, write_atomically
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def lead(home: Path, link: Link, patience: Patience) -> Path:
         where = str(training.run.path)
         tell(state="training", run=where, completed=training.completed)
         with training.lock:
-            whole.train(
+            train_led(
                 training,
                 lambda result, _: tell(state="training", run=where, completed=result.completed),
             )

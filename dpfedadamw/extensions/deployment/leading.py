@@ -9,7 +9,9 @@ runs/                the run, with what the server received in place of evidence
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,10 +22,12 @@ from dpfedadamw.extensions.deployment.facts import Facts, Share, experiment_of
 from dpfedadamw.extensions.deployment.led import led_unit
 from dpfedadamw.extensions.deployment.server import Patience, RemoteClients, meet
 from dpfedadamw.federation.links import Link
+from dpfedadamw.federation.rounds import RoundResult
 from dpfedadamw.federation.worker import Worker
+from dpfedadamw.filing.after_training import probing_before_claim
 from dpfedadamw.run.setup import resume, start
 from dpfedadamw.run.start_options import Deployment, StartOptions
-from dpfedadamw.run.training import Training
+from dpfedadamw.run.training import Training, train
 from dpfedadamw.rundir import RunDirectory, newest, open_existing
 from dpfedadamw.storage.disk import DISK
 from dpfedadamw.storage.foreign import MOST_TEXT_BYTES
@@ -67,6 +71,18 @@ def open_led(home: Path, link: Link, patience: Patience) -> Training:
     if earlier is not None:
         return resume(earlier, torch.device("cpu"), deployment=deployment)
     return start(experiment, runs, options=StartOptions(deployment=deployment))
+
+
+def train_led(
+    training: Training, on_round: Callable[[RoundResult, Any], None] | None = None
+) -> None:
+    """Run the rounds that are left, and record the probe before the claim.
+
+    Args:
+        training: What `open_led` opened.
+        on_round: Called after each round with what it leaves and how good the model is.
+    """
+    train(training, on_round, before_claim=probing_before_claim())
 
 
 def led_run(home: Path) -> RunDirectory:

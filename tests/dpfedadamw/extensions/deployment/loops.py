@@ -7,13 +7,12 @@ import torch
 from dpfedadamw.experiment import prepare
 from dpfedadamw.extensions.deployment.client import Client, plain
 from dpfedadamw.extensions.deployment.collect import collect
-from dpfedadamw.extensions.deployment.leading import led_run, open_led
+from dpfedadamw.extensions.deployment.leading import led_run, open_led, train_led
 from dpfedadamw.extensions.deployment.project import Addresses, make_project
 from dpfedadamw.extensions.deployment.refusals import RefusalError
 from dpfedadamw.extensions.deployment.server import Patience
 from dpfedadamw.federation.links import Reply
 from dpfedadamw.federation.stations import Asked
-from dpfedadamw.filing import whole
 
 NO_PATIENCE = Patience(again=0.0, answer=5.0, meeting=5.0)
 
@@ -65,7 +64,7 @@ def led(project, clients, spoil=None, patience=NO_PATIENCE):
     link = LoopLink(clients, spoil)
     training = open_led(project.server, link, patience)
     with training.lock:
-        whole.train(training)
+        train_led(training)
     return link
 
 
