@@ -8,7 +8,6 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.federation import client as clients
-from dpfedadamw.federation import release as releases
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.vectors.sparsification import Sparsification
@@ -79,7 +78,6 @@ def chosen_by_one_client(patch: Patch) -> None:
         return chosen[round_index].to(device)
 
     patch.setattr(clients, "public_coordinates", leaking)
-    patch.setattr(releases, "public_coordinates", leaking)
 
 
 def top_of_the_clean_sum(patch: Patch) -> None:
