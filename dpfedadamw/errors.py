@@ -87,5 +87,13 @@ class SpecError(DpfedadamwError):
         return "\n".join(str(problem) for problem in self.problems)
 
 
+class DataError(DpfedadamwError):
+    """A data set cannot be read or used."""
+
+
+class ModelError(DpfedadamwError):
+    """A model cannot be built: it does not fit the data, or what it is built from is missing."""
+
+
 class PrivacyError(DpfedadamwError):
     """A mechanism or claim was refused: no accountant covers it, or a value is impossible."""

@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.canaries.engine import MAGNITUDE, Canaries
-from dpfedadamw.data.augmentation import Views
 from dpfedadamw.data.datasets import Dataset
-from dpfedadamw.data.stored import StoredRecords
+from dpfedadamw.data.stored import StoredRecords, Views
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.models.registry import loss_of, synthetic_records
 from dpfedadamw.vectors.flat import FlatParameters

@@ -15,7 +15,6 @@ from typing import Any
 from dpfedadamw.cli import display
 from dpfedadamw.cli.init_words import constants, rows, summary, warnings
 from dpfedadamw.cli.terminal import out, refuse
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import fingerprint
 from dpfedadamw.data.proposal import (
     Known,
@@ -26,6 +25,7 @@ from dpfedadamw.data.proposal import (
     read_dictionary,
 )
 from dpfedadamw.data.survey import MISSING_WORDS, Survey, Told, survey, told
+from dpfedadamw.errors import DataError
 
 _MOST_CLASSES = 100
 # Clients where no column names them, as the spec has by default.

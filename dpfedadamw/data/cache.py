@@ -1,4 +1,6 @@
-"""Prepared records on disk: decoded and tokenised once, mapped into memory by every later run.
+"""Records that are read from files: decoded and tokenised once, then mapped into memory.
+
+What was prepared is kept on disk for every later run.
 
 An entry is a folder of plain binary files and ``entry.json``, which holds the digest of each. It is
 written beside its place and moved there whole; one that was damaged is found out by its digests and
@@ -13,9 +15,9 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,10 +25,15 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.errors import DataError
+from dpfedadamw.data import hub
+from dpfedadamw.data.files import fingerprint
 from dpfedadamw.data.preparation import content_bytes, prepare
+from dpfedadamw.data.preparation import fingerprint as form_of
+from dpfedadamw.data.registry import DATASETS, Part, Prepared, check_pin
 from dpfedadamw.data.source import Chunk, Source
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
+from dpfedadamw.spec.data_section import DataSpec
 from dpfedadamw.storage.disk import write_json
 
 _FORMAT = 2
@@ -35,44 +42,40 @@ _BLOCK = 2**20
 _CLASSES = np.dtype(np.int64).str, ()
 
 
-@dataclass(frozen=True)
-class Part:
-    """One part of a prepared data set.
+def read(spec: DataSpec, form: Preprocessing) -> Prepared:
+    """Records of a publisher's files or of one's own, with the digest of what was read.
 
-    Attributes:
-        values: Stored records [n, …], mapped from disk.
-        labels: Classes int64 [n], or other targets [n, …] as they stand (`targets.for_task`).
-        clients: The client of each by its own column, numbered in the order of their names; None
-            where there is no such column.
-        people: The person whom each is about by its own column, numbered in the order of their
-            names over all parts; None where there is no such column.
+    Raises:
+        DataError: If they cannot be read, or are others than the spec pins.
     """
+    found = _source(spec, form)
+    read = fingerprint(found.files, found.root) if found.files else None
+    if read is not None and spec.partition.file is None:
+        # Refused before an hour is spent on decoding.
+        check_pin(spec, read.sha256)
+    identity = (spec.dataset, found.options, read.sha256 if read else "", form_of(form))
+    ready = prepared(found, identity, form, folder(spec.cache))
+    if read is not None:
+        read.check_unchanged()
+    return ready if read is None else replace(ready, content_sha256=read.sha256)
 
-    values: NDArray[Any]
-    labels: NDArray[Any]
-    clients: NDArray[np.int64] | None
-    people: NDArray[np.int64] | None = None
 
+def _source(spec: DataSpec, preprocessing: Preprocessing) -> Source:
+    """Find the data set that a spec names.
 
-@dataclass(frozen=True)
-class Prepared:
-    """A prepared data set.
-
-    Attributes:
-        parts: "train" and, where the publisher has one, "test".
-        classes: Number of classes, or of other outputs that the targets ask for.
-        content_sha256: Digest of the records themselves, in order.
-        labels: What the classes or targets are called, in their order; empty where they have
-            numbers alone.
-        columns: The columns of a frame that records are made of, by the keys of a table: numbers
-            or text. Empty where no frame was handed over.
+    Raises:
+        DataError: If it is not there.
     """
-
-    parts: dict[str, Part]
-    classes: int
-    content_sha256: str
-    labels: tuple[str, ...] = ()
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    entry = DATASETS[spec.dataset]
+    if spec.path is not None and entry.find is not None:
+        try:
+            return entry.find(Path(spec.path), spec, preprocessing)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise DataError(f"data.path: {spec.path}: cannot be read ({reason})") from None
+    if entry.hub is None or spec.revision is None:
+        raise DataError(f"data.path: missing; {spec.dataset} is read from a path")
+    return hub.source(entry.hub.at(spec.repository, spec.revision))
 
 
 def folder(wanted: str | None) -> Path:

@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import opened, where
 from dpfedadamw.data.lines import not_once
+from dpfedadamw.errors import DataError
 
 ENDINGS = (".parquet", ".arrow", ".feather")
 _ROWS = 4096

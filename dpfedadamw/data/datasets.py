@@ -1,12 +1,12 @@
 """Loads the data set that a spec names: fingerprinted, prepared, divided into training and test.
 
 Records are scaled by constants alone: statistics of the training records would be a release of
-their own that nothing pays for.
+their own that nothing pays for. Targets are private, too: no message shows one; it names the part,
+the row and what would be right.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,21 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data import cache
-from dpfedadamw.data.cache import Part, Prepared
-from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.files import fingerprint
-from dpfedadamw.data.lines import lines
 from dpfedadamw.data.partition import in_order
-from dpfedadamw.data.preparation import batchwise
-from dpfedadamw.data.preparation import fingerprint as form_of
-from dpfedadamw.data.registry import DATASETS, source
-from dpfedadamw.data.stored import StoredRecords, check_shape
-from dpfedadamw.data.targets import for_task
+from dpfedadamw.data.registry import DATASETS, Part, Prepared, check_pin
+from dpfedadamw.data.stored import StoredRecords, batchwise, check_shape
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.spec import DataSpec
-from dpfedadamw.spec.task_section import CLASSIFICATION
+from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION
 from dpfedadamw.tasks import CLASSES, Task
+
+_MOST_CLASSES = 1_000_000
+# Squares of larger numbers are beyond float32.
+_LARGEST = 1e18
 
 
 @dataclass(frozen=True)
@@ -143,8 +140,7 @@ def load(
         DataError: If it cannot be read; the message says what and what would be right.
     """
     form = preprocessing if preprocessing is not None else ImagePreprocessing()
-    bring = DATASETS[spec.dataset].bring
-    found = for_task(bring(spec, form) if bring is not None else _prepared(spec, form), task)
+    found = _for_task(_brought_or_read(spec, form), task)
     parts, classes, digest = found.parts, found.classes, found.content_sha256
     finishing = batchwise(form)
     if finishing is not None:
@@ -156,8 +152,10 @@ def load(
     train, clients = whole["train"], parts["train"].clients
     people = _people(parts)
     if spec.partition.file is not None:
-        clients, digest = _clients_of_file(Path(spec.partition.file), len(train), digest)
-    _check_pin(spec, digest)
+        from dpfedadamw.data.lines import owners_of
+
+        clients, digest = owners_of(Path(spec.partition.file), len(train), digest)
+    check_pin(spec, digest)
     if "test" in whole:
         test, tested = whole["test"], None if people is None else people.test
     else:
@@ -197,6 +195,17 @@ def load(
         _read_by(spec, found),
         people,
     )
+
+
+def _brought_or_read(spec: DataSpec, form: Preprocessing) -> Prepared:
+    """The records of a data set as its entry makes them, or as its files have them."""
+    bring = DATASETS[spec.dataset].bring
+    if bring is not None:
+        return bring(spec, form)
+    # What reads files, keeps a cache and asks the hub is loaded where there are files.
+    from dpfedadamw.data import cache
+
+    return cache.read(spec, form)
 
 
 def _read_by(spec: DataSpec, found: Prepared) -> dict[str, Any]:
@@ -248,45 +257,6 @@ def absent(spec: DataSpec) -> str | None:
     return None if Path(spec.path).exists() else f"data.path: {spec.path}: is not there"
 
 
-def _prepared(spec: DataSpec, form: Preprocessing) -> Prepared:
-    """Records of a publisher's files or of one's own, with the digest of what was read."""
-    found = source(spec, form)
-    read = fingerprint(found.files, found.root) if found.files else None
-    if read is not None and spec.partition.file is None:
-        # Refused before an hour is spent on decoding.
-        _check_pin(spec, read.sha256)
-    identity = (spec.dataset, found.options, read.sha256 if read else "", form_of(form))
-    ready = cache.prepared(found, identity, form, cache.folder(spec.cache))
-    if read is not None:
-        read.check_unchanged()
-    return ready if read is None else replace(ready, content_sha256=read.sha256)
-
-
-def _check_pin(spec: DataSpec, found: str) -> None:
-    if spec.sha256 is not None and spec.sha256 != found:
-        raise DataError(
-            f"data.sha256: the spec pins {spec.sha256}, but what lies there has {found}; the data "
-            "set has changed, or is another one"
-        )
-
-
-def _clients_of_file(path: Path, count: int, digest: str) -> tuple[NDArray[np.int64], str]:
-    """The client of each record by a file of names, and the digest of data and file together."""
-    place = f"data.partition.file: {path}"
-    try:
-        names, read = list(lines(path)), fingerprint([path], path).sha256
-    except DataError as error:
-        raise DataError(str(error).replace("data.path", "data.partition.file", 1)) from None
-    if len(names) != count:
-        raise DataError(
-            f"{place}: has {len(names)} lines, but the training file holds {count} records; give "
-            "one client's name a line, in the records' order"
-        )
-    together = f"{digest}  data\n{read}  clients\n"
-    owners = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    return owners, hashlib.sha256(together.encode()).hexdigest()
-
-
 def _validation(
     spec: DataSpec, test: Records, people: NDArray[np.int64] | None
 ) -> tuple[Records, Records | None]:
@@ -311,3 +281,105 @@ def _augmentable(spec: DataSpec, inputs: StoredRecords) -> StoredRecords:
             f"{spec.dataset} have shape {inputs.shape}; leave it empty"
         )
     return replace(inputs, augmentation=spec.augmentation or ())
+
+
+def _for_task(found: Prepared, task: Task) -> Prepared:
+    """Records with the targets of a task, and as many outputs as it needs.
+
+    Args:
+        found: As a data set's files or arrays have them.
+        task: The spec's.
+
+    Raises:
+        DataError: If its targets are none of the task's.
+    """
+    given = {name: part.labels for name, part in found.parts.items()}
+    if task.kind == CLASSIFICATION:
+        for name, labels in given.items():
+            if labels.ndim != 1 or labels.dtype != np.int64:
+                raise DataError(
+                    f"data ({name}): its targets are no classes but {_form(labels)}; set task.kind "
+                    "to regression, multi_label or token_classification, or give one class a record"
+                )
+        if found.classes == 1:
+            raise DataError("data: all records have one class; there are two or more to tell apart")
+        weights = len(task.spec.class_weights)
+        if weights not in (0, found.classes):
+            raise DataError(
+                f"task.class_weights: {weights} weights for {found.classes} classes; give "
+                "one a class, in their order"
+            )
+        return found
+    if task.kind in (REGRESSION, MULTI_LABEL):
+        targets: dict[str, NDArray[Any]] = {
+            name: _numbers(one, name, task.kind) for name, one in given.items()
+        }
+        outputs = _one_width(targets)
+    else:
+        targets = {name: _classes(one, name, task) for name, one in given.items()}
+        _one_width(targets)
+        outputs = max(2, 1 + max(int(one.max(initial=0)) for one in targets.values()))
+    parts: dict[str, Part] = {
+        name: replace(part, labels=targets[name]) for name, part in found.parts.items()
+    }
+    return replace(found, parts=parts, classes=outputs)
+
+
+def _numbers(labels: NDArray[Any], name: str, kind: str) -> NDArray[Any]:
+    """Targets [n] or [n, K] as float32 [n, K]."""
+    if labels.ndim not in (1, 2) or not labels.size:
+        raise DataError(
+            f"data ({name}): its targets are {_form(labels)}; task.kind {kind} needs [n] or [n, K]"
+        )
+    wide = labels.reshape(len(labels), -1).astype(np.float64)
+    if kind == MULTI_LABEL:
+        if labels.ndim != 2:
+            raise DataError(
+                f"data ({name}): its targets are {_form(labels)}; task.kind multi_label needs a "
+                "matrix [n, K] with 1 where a label is there and 0 where it is not"
+            )
+        bad, right = (wide != 0.0) & (wide != 1.0), "0 or 1"
+    else:
+        bad = ~(np.abs(wide) < _LARGEST)
+        right = f"a finite number below {_LARGEST:g}"
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        raise DataError(
+            f"data ({name}): row {row}: its target {column + 1} of {wide.shape[1]} is not {right}; "
+            "correct it, or leave the record out"
+        )
+    return wide.astype(np.float32)
+
+
+def _classes(labels: NDArray[Any], name: str, task: Task) -> NDArray[Any]:
+    """Classes of tokens, int64 [n, length]."""
+    if labels.ndim != 2 or labels.dtype.kind not in "iu" or not labels.size:
+        raise DataError(
+            f"data ({name}): its targets are {_form(labels)}; task.kind {task.kind} needs whole "
+            "numbers [n, length], a class for each token"
+        )
+    ignored = task.spec.ignore_index
+    whole = labels.astype(np.int64)
+    bad = ((whole < 0) & (whole != ignored)) | (whole >= _MOST_CLASSES)
+    if bad.any():
+        row, token = np.argwhere(bad)[0].tolist()
+        raise DataError(
+            f"data ({name}): row {row}, token {token}: its label is neither a class 0, 1, 2, … nor "
+            f"task.ignore_index ({ignored})"
+        )
+    return whole
+
+
+def _one_width(targets: Mapping[str, NDArray[Any]]) -> int:
+    """How many targets, or tokens, each record of every part has."""
+    widths = {int(one.shape[1]) for one in targets.values()}
+    if len(widths) > 1:
+        found = " and ".join(map(str, sorted(widths)))
+        raise DataError(f"data: training and test records have {found} targets; they must agree")
+    (width,) = widths
+    return width
+
+
+def _form(labels: NDArray[Any]) -> str:
+    kind = "whole numbers" if labels.dtype.kind in "iu" else "real numbers"
+    return f"{kind} [{', '.join(['n', *map(str, labels.shape[1:])])}]"

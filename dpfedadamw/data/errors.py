@@ -1,9 +1,7 @@
-"""The error of this package: a data set that cannot be read or used, told in one line."""
+"""The name by which data sets of other packages import their error; nothing here does."""
 
 from __future__ import annotations
 
-from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.errors import DataError
 
-
-class DataError(DpfedadamwError):
-    """A data set cannot be read or used."""
+__all__ = ["DataError"]

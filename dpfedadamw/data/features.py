@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data.columnar import ENDINGS
-from dpfedadamw.data.errors import DataError
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec.column_section import (
     COLUMN,
     BooleanColumn,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dpfedadamw.data.errors import DataError
+from dpfedadamw.errors import DataError
 
 MAXIMUM_BYTES = 2**40
 # Real data hardly packs better than ten to one; gzip's worst is a thousand to one.

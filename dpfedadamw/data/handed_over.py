@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.lines import close_to
 from dpfedadamw.data.source import Images, Numbers, Texts
+from dpfedadamw.errors import DataError
 
 _given: ContextVar[Any] = ContextVar("data that were handed over", default=None)
 _people: ContextVar[Any] = ContextVar("whom each of these records is about", default=None)

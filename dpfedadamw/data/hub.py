@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.images import decode_stream
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, Texts
+from dpfedadamw.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.formats.tables import TableSpec, cells_of, columns_of
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec.data_section import DataSpec
 
 _PEOPLE = (

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import opened, where
+from dpfedadamw.errors import DataError
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")

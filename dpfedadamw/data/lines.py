@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import difflib
+import hashlib
 import io
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.files import Unpacked, opened, where
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.data.files import Unpacked, fingerprint, opened, where
+from dpfedadamw.errors import DataError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -50,6 +54,32 @@ def lines(path: Path) -> Iterator[str]:
             if "\0" in line:
                 raise DataError(f"{place}: holds a null character; this is no text file")
             yield line.rstrip("\n").removesuffix("\r")
+
+
+def owners_of(path: Path, count: int, digest: str) -> tuple[NDArray[np.int64], str]:
+    """The client of each record by a file of names, and the digest of data and file together.
+
+    Args:
+        path: Holds one name a line, in the records' order.
+        count: How many records there are.
+        digest: That of the data alone.
+
+    Raises:
+        DataError: If it cannot be read, or names more clients or fewer than there are records.
+    """
+    place = f"data.partition.file: {path}"
+    try:
+        names, read = list(lines(path)), fingerprint([path], path).sha256
+    except DataError as error:
+        raise DataError(str(error).replace("data.path", "data.partition.file", 1)) from None
+    if len(names) != count:
+        raise DataError(
+            f"{place}: has {len(names)} lines, but the training file holds {count} records; give "
+            "one client's name a line, in the records' order"
+        )
+    together = f"{digest}  data\n{read}  clients\n"
+    owners = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return owners, hashlib.sha256(together.encode()).hexdigest()
 
 
 class _Raw(io.RawIOBase):

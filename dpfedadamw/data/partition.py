@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.errors import DataError
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec import DataSpec
 
 _TRIES = 1000

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.images import shrink
 from dpfedadamw.data.source import Images, Numbers, Texts
-from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
+from dpfedadamw.errors import DataError
+from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
 
 
 def fingerprint(preprocessing: Preprocessing) -> str:
@@ -114,8 +114,3 @@ def content_bytes(content: Images | Texts | Numbers) -> Iterator[bytes]:
             yield np.ascontiguousarray(content.values).tobytes()
         case Texts():
             yield json.dumps([content.first, content.second]).encode()
-
-
-def batchwise(preprocessing: Preprocessing) -> ImagePreprocessing | None:
-    """What is left to do in each batch; None for tokens."""
-    return None if isinstance(preprocessing, TextPreprocessing) else preprocessing

@@ -15,10 +15,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.features import number_in
 from dpfedadamw.data.lines import close_to, rows
 from dpfedadamw.data.survey import DATE_FORMS, LEFT_OUT, Seen, Survey
+from dpfedadamw.errors import DataError
 
 _UNKNOWN: Mapping[str, Mapping[str, Any]] = {
     "number": {"low": -1e6, "high": 1e6, "scale": "bins"},

@@ -6,21 +6,65 @@ entry points' group ``dpfedadamw.datasets``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpfedadamw.data import hub as hugging_face
-from dpfedadamw.data.cache import Prepared
-from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.source import Chunk, Source
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.registration import Registry
 from dpfedadamw.spec.data_section import DataSpec, RegisteredDataset
 from dpfedadamw.spec.values import Contradictions, Values
 
+if TYPE_CHECKING:
+    from dpfedadamw.data.hub import Published
+    from dpfedadamw.data.source import Chunk, Source
+
 _Keys = TypeVar("_Keys", bound=DataSpec)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a prepared data set.
+
+    Attributes:
+        values: Stored records [n, …], mapped from disk.
+        labels: Classes int64 [n], or other targets [n, …] as they stand (`datasets.load`).
+        clients: The client of each by its own column, numbered in the order of their names; None
+            where there is no such column.
+        people: The person whom each is about by its own column, numbered in the order of their
+            names over all parts; None where there is no such column.
+    """
+
+    values: NDArray[Any]
+    labels: NDArray[Any]
+    clients: NDArray[np.int64] | None
+    people: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared data set.
+
+    Attributes:
+        parts: "train" and, where the publisher has one, "test".
+        classes: Number of classes, or of other outputs that the targets ask for.
+        content_sha256: Digest of the records themselves, in order.
+        labels: What the classes or targets are called, in their order; empty where they have
+            numbers alone.
+        columns: The columns of a frame that records are made of, by the keys of a table: numbers
+            or text. Empty where no frame was handed over.
+    """
+
+    parts: dict[str, Part]
+    classes: int
+    content_sha256: str
+    labels: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,7 +103,7 @@ class DatasetEntry(RegisteredDataset[_Keys]):
     origin: str
     licence: str
     find: Callable[[Path, _Keys, Preprocessing], Source] | None = None
-    hub: hugging_face.Published | None = None
+    hub: Published | None = None
     bring: Callable[[_Keys, Preprocessing], Prepared] | None = None
     contents: Callable[[_Keys], Contents] | None = None
     unlabelled: Callable[[Path, _Keys], Iterator[Chunk]] | None = None
@@ -99,19 +143,14 @@ def path_or_revision(get: Values) -> Contradictions:
         yield path, f"{found}; give the path of the publisher's files, or a revision on the hub"
 
 
-def source(spec: DataSpec, preprocessing: Preprocessing) -> Source:
-    """Find the data set that a spec names.
+def check_pin(spec: DataSpec, found: str) -> None:
+    """Refuse data whose digest is another than the spec pins.
 
     Raises:
-        DataError: If it is not there.
+        DataError: If it is.
     """
-    entry = DATASETS[spec.dataset]
-    if spec.path is not None and entry.find is not None:
-        try:
-            return entry.find(Path(spec.path), spec, preprocessing)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise DataError(f"data.path: {spec.path}: cannot be read ({reason})") from None
-    if entry.hub is None or spec.revision is None:
-        raise DataError(f"data.path: missing; {spec.dataset} is read from a path")
-    return hugging_face.source(entry.hub.at(spec.repository, spec.revision))
+    if spec.sha256 is not None and spec.sha256 != found:
+        raise DataError(
+            f"data.sha256: the spec pins {spec.sha256}, but what lies there has {found}; the data "
+            "set has changed, or is another one"
+        )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.errors import DataError
+from dpfedadamw.errors import DataError
 
 # Records of one chunk: large enough to be fast, small beside the memory of any machine.
 CHUNK = 2048

@@ -2,21 +2,24 @@
 
 Images are kept as the bytes they were published as and become float32 only in a batch: a quarter
 of the space, and a data set larger than memory trains.
+
+Augmentation is one random view of each record a step, so sensitivity stays. A record's view depends
+on nothing but fresh random numbers; every query of a step sees the same view, and each record still
+contributes one clipped gradient to the sum.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.augmentation import RandomBits, Views, draw_views
-from dpfedadamw.data.errors import DataError
-from dpfedadamw.preprocessing import ImagePreprocessing
+from dpfedadamw.errors import DataError
+from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
 from dpfedadamw.storage.mapped import let_go
 
 if TYPE_CHECKING:
@@ -27,6 +30,51 @@ if TYPE_CHECKING:
 _LUMA = (0.299, 0.587, 0.114)
 # Numbers that are finished at once where all records are gone through.
 _AT_ONCE = 1 << 22
+
+
+class RandomBits(Protocol):
+    """What augmentation needs of a stream of random numbers."""
+
+    def integers(self, high: int, n: int) -> NDArray[np.int64]:
+        """N whole numbers in 0…high-1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Views:
+    """One view of each of b images.
+
+    Attributes:
+        flipped: Whether it is mirrored left to right, [b].
+        shifts: Pixels by which it is moved down and right, [b, 2], within ±reach.
+        reach: Pixels of zeros (black) around the image that shifts may bring in.
+    """
+
+    flipped: NDArray[np.bool_]
+    shifts: NDArray[np.int64]
+    reach: int
+
+    def part(self, part: slice) -> Views:
+        """The views of some rows."""
+        return Views(self.flipped[part], self.shifts[part], self.reach)
+
+    def apply(self, batch: Tensor) -> Tensor:
+        """The views of images [b, channels, height, width], a new tensor."""
+        import torch
+        from torch.nn.functional import pad
+
+        height, width = batch.shape[2:]
+        padded = pad(batch, (self.reach,) * 4)
+        moved = torch.stack(
+            [
+                image[:, down : down + height, right : right + width]
+                for image, (down, right) in zip(
+                    padded, (self.shifts + self.reach).tolist(), strict=True
+                )
+            ]
+        )
+        flipped = torch.from_numpy(self.flipped).to(batch.device)
+        return torch.where(flipped[:, None, None, None], moved.flip(3), moved)
 
 
 @dataclass(frozen=True)
@@ -78,7 +126,7 @@ class StoredRecords:
         selection = self.select(chosen.cpu().numpy())
         if not self.augmentation or self.stream is None:
             return selection
-        views = draw_views(self.augmentation, self.stream, len(selection), self.values.shape[2:])
+        views = _draw_views(self.augmentation, self.stream, len(selection), self.values.shape[2:])
         return replace(selection, stream=None, views=views)
 
     def select(self, rows: NDArray[np.int64]) -> StoredRecords:
@@ -153,6 +201,11 @@ class StoredRecords:
         return finish(batch, self.preprocessing, grey_levels) if batch.dim() == 4 else batch
 
 
+def batchwise(preprocessing: Preprocessing) -> ImagePreprocessing | None:
+    """What is left to do in each batch; None for tokens."""
+    return None if isinstance(preprocessing, TextPreprocessing) else preprocessing
+
+
 def check_shape(shape: tuple[int, ...], form: ImagePreprocessing, place: str) -> None:
     """Check that records of a stored shape can be finished.
 
@@ -205,3 +258,23 @@ def finish(batch: Tensor, form: ImagePreprocessing, bounded: bool) -> Tensor:
     if form.deviation:
         batch = batch / torch.tensor(form.deviation, device=batch.device)[:, None, None]
     return batch.contiguous()
+
+
+def _draw_views(kinds: Sequence[str], stream: RandomBits, count: int, size: Sequence[int]) -> Views:
+    """Fresh views of images.
+
+    Args:
+        kinds: Of "flip" (mirrored with probability ½) and "crop" (moved by up to an eighth of the
+            side, uniformly in each direction).
+        stream: The run's random numbers for one client and round.
+        count: Images.
+        size: Their height and width.
+    """
+    reach = max(1, min(size) // 8) if "crop" in kinds else 0
+    flipped = np.zeros(count, bool)
+    shifts = np.zeros((count, 2), np.int64)
+    if "flip" in kinds:
+        flipped = stream.integers(2, count).astype(bool)
+    if reach:
+        shifts = stream.integers(2 * reach + 1, 2 * count).reshape(count, 2) - reach
+    return Views(flipped, shifts, reach)

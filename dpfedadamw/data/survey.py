@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedadamw.data import columnar
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.features import day_in, is_empty, number_in
 from dpfedadamw.data.files import where
 from dpfedadamw.data.lines import rows
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec.column_section import BooleanColumn
 
 # What tables call an empty cell, whatever they are about.

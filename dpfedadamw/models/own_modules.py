@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.own.permission import OF_PYTHON, of_python
 from dpfedadamw.models.own.tokens import plain_tokens
 from dpfedadamw.models.registry import ModelEntry, register

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.registration import Registry
 from dpfedadamw.spec.model_section import ModelSpec, RegisteredModel

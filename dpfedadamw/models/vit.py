@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.registry import ModelEntry, register, require_images
 from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.model_section import ModelSpec

@@ -20,12 +20,12 @@ from torch import nn
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data import handed_over
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.formats import arrays
-from dpfedadamw.data.preparation import batchwise, prepare
+from dpfedadamw.data.preparation import prepare
 from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.data.source import Images, Numbers, Texts
-from dpfedadamw.data.stored import StoredRecords
+from dpfedadamw.data.stored import StoredRecords, batchwise
+from dpfedadamw.errors import DataError
 from dpfedadamw.measures import probabilities
 from dpfedadamw.models import registry
 from dpfedadamw.preprocessing import Preprocessing

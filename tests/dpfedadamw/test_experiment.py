@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dpfedadamw import spec as specs
+from dpfedadamw.errors import ModelError
 from dpfedadamw.experiment import RunError, check, foresee, pick_device, prepare
-from dpfedadamw.models.errors import ModelError
 from tests.limits import measured
 from tests.runs import call, small_spec
 

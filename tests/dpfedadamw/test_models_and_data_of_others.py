@@ -17,9 +17,8 @@ from torch import nn
 
 from dpfedadamw import spec
 from dpfedadamw.cli import main
-from dpfedadamw.data.cache import Part, Prepared
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.registry import DATASETS, DatasetEntry
+from dpfedadamw.data.registry import DATASETS, DatasetEntry, Part, Prepared
 from dpfedadamw.errors import SpecError
 from dpfedadamw.models.registry import MODELS, ModelEntry, build
 from dpfedadamw.registration import RegistrationError, Registry

@@ -15,10 +15,10 @@ from typing import IO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import opened, where
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import Chunk, Images, Numbers, Reading, Source
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec.data_section import Augmentation, CacheFolder, DataSpec
 from dpfedadamw.spec.section import key
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from dpfedadamw.data import hub
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, folder, opened, where
 from dpfedadamw.data.registry import Contents, DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, check_labels
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec.data_section import PublishedImagesSpec
 
 _SIDE, _CHANNELS = 32, 3

@@ -11,9 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.cache import Part, Prepared
-from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.registry import Contents, DatasetEntry, register
+from dpfedadamw.data.registry import Contents, DatasetEntry, Part, Prepared, register
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
 from dpfedadamw.spec.data_section import PATH, Augmentation, DataSpec, TestFraction
 from dpfedadamw.spec.section import key

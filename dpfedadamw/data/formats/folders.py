@@ -11,12 +11,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dpfedadamw.data import hub
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
 from dpfedadamw.data.images import ENDINGS, decode
 from dpfedadamw.data.lines import lines
 from dpfedadamw.data.registry import Contents, DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import Chunk, Images, Reading, Source
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.spec.data_section import (
     Augmentation,

@@ -10,12 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.cache import Part, Prepared
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.handed_over import Held, Named, given_parts, given_people, held, people_given
 from dpfedadamw.data.preparation import content_bytes, prepare
-from dpfedadamw.data.registry import DatasetEntry, register
+from dpfedadamw.data.registry import DatasetEntry, Part, Prepared, register
 from dpfedadamw.data.source import Texts
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.spec.data_section import Augmentation, DataSpec, HeldOut, PersonColumn
 from dpfedadamw.spec.section import key

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from dpfedadamw.data import hub
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
 from dpfedadamw.data.lines import close_to, rows
 from dpfedadamw.data.registry import Contents, DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Reading, Source, Texts
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec.data_section import PublishedSpec
 
 _BINARY = ("0", "1")

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data import hub
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, find, folder, opened, where
 from dpfedadamw.data.registry import Contents, DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, check_labels
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec.data_section import (
     Augmentation,
     CacheFolder,

@@ -10,12 +10,12 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from dpfedadamw.data import columnar
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.features import Preparation, is_empty, number_in
 from dpfedadamw.data.files import where
 from dpfedadamw.data.lines import not_once, rows
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.spec import column_section
 from dpfedadamw.spec.column_section import MOST_COLUMNS, Column, MissingValues

@@ -16,9 +16,8 @@ from typing import ClassVar, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.cache import Part, Prepared
-from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.registry import DatasetEntry, register
+from dpfedadamw.data.registry import DatasetEntry, Part, Prepared, register
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
 from dpfedadamw.spec.data_section import PATH, DataSpec, PersonColumn, TestFraction
 from dpfedadamw.spec.section import key

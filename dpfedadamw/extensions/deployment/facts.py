@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from dpfedadamw.data.datasets import Dataset, Records
-from dpfedadamw.data.preparation import batchwise
-from dpfedadamw.data.stored import StoredRecords
+from dpfedadamw.data.stored import StoredRecords, batchwise
 from dpfedadamw.experiment import Experiment, prepare_with
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.models import registry as models

@@ -13,8 +13,8 @@ from typing import Any
 
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.data.registry import DATASETS, Contents
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models import registry as models
-from dpfedadamw.models.errors import ModelError
 from dpfedadamw.models.registry import MODELS
 from dpfedadamw.preprocessing import ImagePreprocessing
 from dpfedadamw.spec.model_section import ModelSpec

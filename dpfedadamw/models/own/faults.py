@@ -11,8 +11,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import DpfedadamwError, ModelError
 from dpfedadamw.models.registry import MODELS
 from dpfedadamw.spec.model_section import ModelSpec
 

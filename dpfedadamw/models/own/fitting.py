@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.registry import synthetic_records, vocabulary_of
 from dpfedadamw.spec.task_section import CLASSIFICATION, TOKENS
 from dpfedadamw.tasks import CLASSES, Task

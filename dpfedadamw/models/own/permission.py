@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99})*")
 OF_PYTHON = "of Python's own library, which holds no model"

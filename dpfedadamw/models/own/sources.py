@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.own.permission import CodeNotAllowedError, permission, require
 from dpfedadamw.rundir import holds_a_run
 

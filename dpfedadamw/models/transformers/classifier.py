@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.networks.dropout import dropping, number_layers
 from dpfedadamw.models.transformers import pooling
 from dpfedadamw.models.transformers.attention_roles import roles_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import nn
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.networks.dropout import RecordDropout
 from dpfedadamw.models.transformers.attention_roles import FUSED, QUERIES, VALUES
 from dpfedadamw.models.transformers.keys import LoraSpec

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 
 MEAN = "mean"
 # Architectures whose head is one layer over one vector a record.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.transformers.classifier import configure
 from dpfedadamw.models.transformers.keys import TransformerSpec
 from dpfedadamw.models.transformers.published import IMAGES, PUBLISHED

@@ -17,8 +17,7 @@ import yaml
 from torch import nn
 
 from dpfedadamw import api, cli
-from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import DpfedadamwError, ModelError
 from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.run.export import export
 from dpfedadamw.rundir import RunDirectory

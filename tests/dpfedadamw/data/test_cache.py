@@ -10,8 +10,8 @@ import pytest
 
 from dpfedadamw.data import cache
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.formats import idx
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import data_spec

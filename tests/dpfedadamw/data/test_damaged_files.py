@@ -19,7 +19,7 @@ import pytest
 
 from dpfedadamw.data import files as files_module
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.errors import DataError
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec import GivenPartition
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import TOY_TEXT, data_spec, write_folder, write_tar
@@ -314,7 +314,7 @@ def test_a_wrong_kind_of_path_is_told(tmp_path):
 _AS_NOBODY = """
 import os, sys
 from dpfedadamw.data import files
-from dpfedadamw.data.errors import DataError
+from dpfedadamw.errors import DataError
 from pathlib import Path
 if os.geteuid() == 0:
     os.setuid(65534)

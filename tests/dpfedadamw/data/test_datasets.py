@@ -8,8 +8,8 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.registry import DATASETS
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing
 from dpfedadamw.spec import DataSpec, EvenPartition
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.features import Preparation, day_in, number_in
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec.column_section import (
     BooleanColumn,
     CategoryColumn,

@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.handed_over import handed_over
-from dpfedadamw.errors import SpecError
+from dpfedadamw.errors import DataError, SpecError
 from dpfedadamw.models.own.tokens import plain_tokens
 from tests.runs import small_spec
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.errors import DataError
+from dpfedadamw.errors import DataError
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import TOY_TEXT, data_spec
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpfedadamw.data import partition as partition_module
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.partition import partition
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec import DataSpec, PartitionSpec
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from audit.checks.shared.drawn_partition import drawn, training_rows
 from dpfedadamw import spec as specs
 from dpfedadamw.data import datasets
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.formats.visits import write_table
 from dpfedadamw.data.handed_over import handed_over
 from dpfedadamw.data.identifiers import suspected
 from dpfedadamw.data.partition import in_order, most_common
+from dpfedadamw.errors import DataError
 from dpfedadamw.experiment import divide
 
 SPEC = """

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.registry import DATASETS
+from dpfedadamw.errors import DataError
 from dpfedadamw.spec import GivenPartition, schema
 from dpfedadamw.spec.column_section import BooleanColumn, DateColumn, NumberColumn
 from tests.dpfedadamw.data import published

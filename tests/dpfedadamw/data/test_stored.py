@@ -10,10 +10,9 @@ import torch
 from PIL import Image
 
 from dpfedadamw.data import images
-from dpfedadamw.data.augmentation import Views
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.stored import StoredRecords
+from dpfedadamw.data.stored import StoredRecords, Views
+from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.spec import ValidationSpec

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.proposal import Known, bounds, outward, propose, read_dictionary
 from dpfedadamw.data.survey import survey, told
+from dpfedadamw.errors import DataError
 
 # A column, and the cell that it has in row n of forty.
 COLUMNS = {

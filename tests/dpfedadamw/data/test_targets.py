@@ -9,9 +9,8 @@ import pytest
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.handed_over import handed_over
-from dpfedadamw.errors import SpecError
+from dpfedadamw.errors import DataError, SpecError
 from dpfedadamw.tasks import Task
 from tests.runs import small_spec
 

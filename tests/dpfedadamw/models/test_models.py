@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.cnn import CNNSpec, SimpleCNNSpec
-from dpfedadamw.models.errors import ModelError
 from dpfedadamw.models.mlp import MLPSpec
 from dpfedadamw.models.networks.vit import sines
 from dpfedadamw.models.registry import build, preprocessing, synthetic_records

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.own import sources
 from dpfedadamw.models.own.fitting import (
     GROUP_NORM,

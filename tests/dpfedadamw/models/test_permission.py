@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.own.permission import (
     OPTION,
     CodeNotAllowedError,

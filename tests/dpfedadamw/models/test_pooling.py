@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpfedadamw.models.errors import ModelError
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models.transformers import classifier, export
 from dpfedadamw.models.transformers.classifier import TransformerClassifier
 from dpfedadamw.models.transformers.keys import (

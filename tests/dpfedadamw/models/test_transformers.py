@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from dpfedadamw.clipping.engines import choose
+from dpfedadamw.errors import ModelError
 from dpfedadamw.models import registry
-from dpfedadamw.models.errors import ModelError
 from dpfedadamw.models.transformers import classifier
 from dpfedadamw.models.transformers.attention_roles import roles_of
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec

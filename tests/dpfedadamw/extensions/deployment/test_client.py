@@ -12,7 +12,7 @@ from safetensors.torch import load
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import cosine_learning_rate
-from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.errors import DpfedadamwError, ModelError
 from dpfedadamw.extensions.deployment.client import Client, statement
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.identity import INTRODUCTION, PIN, UPLOAD, is_signed
@@ -23,7 +23,6 @@ from dpfedadamw.federation.flower.arrays import wires_of
 from dpfedadamw.federation.flower.frames import Frame
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.stations import Asked, Station
-from dpfedadamw.models.errors import ModelError
 from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from tests.dpfedadamw.extensions.deployment.conftest import SPEC
