@@ -1,18 +1,26 @@
-"""``audit --canaries N``: trains a spec again with planted records and bounds ε from below."""
+"""``canaries``, and ``audit --canaries N``: bounds ε from below by planted records.
+
+A spec is trained again with records that fair coins plant, in a run of its own that is judged,
+reported and signed like any other; what its canaries say is shown by view.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.foreign_code import may_run_named_code
+from dpfedadamw.cli.options import RUNS, AuditorKeyOption, DeviceOption, JsonOption, OutOption
 from dpfedadamw.cli.terminal import (
     EXIT_INTERRUPTED,
     exit_by,
@@ -28,26 +36,60 @@ from dpfedadamw.cli.terminal import (
 from dpfedadamw.storage.foreign import read_json_lines
 
 if TYPE_CHECKING:
+    from audit.verdict import Findings
     from dpfedadamw.canaries.engine import CanaryOrder
+    from dpfedadamw.federation.rounds import RoundResult
+    from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training
+    from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec import Spec
 
 # Beside the runs and not among them: an audit run is nobody's newest run.
 FOLDER = "canaries"
 
 
-def audit_with_canaries(
-    subject: Path | None,
-    out_dir: Path,
-    count: int,
-    kind: str,
-    device: str,
-    auditor_key: str | None,
-    as_json: bool,
+@may_run_named_code
+def canaries(
+    subject: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN_DIR|SPEC", help="What is trained again; the newest run if left out."
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", metavar="N", help="Records planted.")] = 100,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="gradient (the strongest), or input: crafted records, through the whole engine."
+        ),
+    ] = "gradient",
+    out_dir: OutOption = RUNS,
+    device: DeviceOption = "auto",
+    auditor_key: AuditorKeyOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Train, judge, report and sign an audit run, and tell what its canaries say.
+    """Train a spec again with planted records and bound epsilon from below, as `audit --canaries`.
 
-    Args:
+    The audit run is written to DIR/canaries, and the run that is audited stays as it is. Exit code
+    0 for PASS, 1 for FAIL and NOT VERIFIED.
+    """
+    asked = CanaryAudit(
+        subject=subject,
+        out_dir=out_dir,
+        count=count,
+        kind=kind,
+        device=device,
+        auditor_key=auditor_key,
+        as_json=as_json,
+    )
+    audit_with_canaries(asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryAudit:
+    """What an audit run is asked for.
+
+    Attributes:
         subject: A run's folder, a spec file or a shipped spec's name; None for the newest run.
         out_dir: Folder that holds runs.
         count: N.
@@ -56,58 +98,49 @@ def audit_with_canaries(
         auditor_key: Signs what was found.
         as_json: Whether to print JSON.
     """
+
+    subject: Path | None
+    out_dir: Path
+    count: int
+    kind: str
+    device: str
+    auditor_key: str | None
+    as_json: bool
+
+
+def audit_with_canaries(asked: CanaryAudit) -> None:
+    """Train, judge, report and sign an audit run, and tell what its canaries say."""
     from dpfedadamw.canaries.engine import KINDS, RETIRED, CanaryOrder
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import after_training
     from dpfedadamw.run.setup import start
     from dpfedadamw.run.start_options import StartOptions
 
-    if kind in RETIRED:
-        refuse(f"--canary-kind {kind}: retired, because {RETIRED[kind]}")
-    if kind not in KINDS:
-        refuse(f"--canary-kind {kind}: unknown; use {' or '.join(KINDS)}")
-    if count < 1:
-        refuse(f"--canaries {count}: must be at least 1")
-    spec, audited, data = _subject(subject, out_dir)
-    order = CanaryOrder(count, kind, audited)
-    with status("reading data and dividing it among clients", quiet=as_json):
-        experiment = prepare(spec, pick_device(device))
+    if asked.kind in RETIRED:
+        refuse(f"--canary-kind {asked.kind}: retired, because {RETIRED[asked.kind]}")
+    if asked.kind not in KINDS:
+        refuse(f"--canary-kind {asked.kind}: unknown; use {' or '.join(KINDS)}")
+    if asked.count < 1:
+        refuse(f"--canaries {asked.count}: must be at least 1")
+    spec, audited, data = _subject(asked.subject, asked.out_dir)
+    order = CanaryOrder(asked.count, asked.kind, audited)
+    with status("reading data and dividing it among clients", quiet=asked.as_json):
+        experiment = prepare(spec, pick_device(asked.device))
         if data is not None and data != experiment.dataset.sha256:
             refuse(
-                f"{subject}: the data set has changed since this run; canaries would say nothing "
-                "of it. Audit its spec instead"
+                f"{asked.subject}: the data set has changed since this run; canaries would say "
+                "nothing of it. Audit its spec instead"
             )
-        signers = after_training.load_signers(None, auditor_key)
-        training = start(experiment, out_dir / FOLDER, options=StartOptions(canaries=order))
+        signers = after_training.load_signers(None, asked.auditor_key)
+        training = start(experiment, asked.out_dir / FOLDER, options=StartOptions(canaries=order))
     with training.lock:
-        try:
-            _train(training, as_json)
-        except KeyboardInterrupt:
-            stop(
-                "stopped; an audit run is not continued, plant its canaries anew", EXIT_INTERRUPTED
-            )
-        with status("auditing", quiet=as_json):
+        _train(training, asked.as_json)
+        with status("auditing", quiet=asked.as_json):
             after_training.attest_training(training.run, signers)
             findings = after_training.audit(training.run)
-        with status("writing and signing the report", quiet=as_json):
+        with status("writing and signing the report", quiet=asked.as_json):
             after_training.file_report(training.run, findings, signers.auditor, one_hand=True)
-    found = findings.to_json()
-    check = findings.named("canaries").to_json()
-    if as_json:
-        print_json(
-            {
-                "run": training.run.identifier,
-                "directory": str(training.run.path),
-                "audited": audited,
-                "verdict": found["verdict"],
-                "canaries": check,
-            }
-        )
-    else:
-        out.print(summary(training.run.identifier, relative(training.run.path), order, check))
-        if found["verdict"] not in ("PASS", "NO CLAIM"):
-            out.print(display.findings_table(found))
-    exit_by(found["verdict"])
+    _show(training.run, order, findings, asked.as_json)
 
 
 def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str | None]:
@@ -126,21 +159,41 @@ def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str
 
 
 def _train(training: Training, quiet: bool) -> None:
-    from dpfedadamw.filing import after_training
-    from dpfedadamw.run.training import probe_of, train
+    from dpfedadamw.filing import whole
 
     rounds = training.experiment.spec.federation.rounds
     with progress_bar(quiet=quiet) as progress:
         task = progress.add_task("training with canaries", total=rounds)
 
-        def after_round(result: Any, evaluation: Any) -> None:
-            del evaluation
+        def after_round(result: RoundResult, _evaluation: Evaluation) -> None:
             progress.update(task, completed=result.completed)
 
-        def probed(training: Training) -> None:
-            after_training.record_probe(training.run, probe_of(training))
+        try:
+            whole.train(training, after_round)
+        except KeyboardInterrupt:
+            stop(
+                "stopped; an audit run is not continued, plant its canaries anew", EXIT_INTERRUPTED
+            )
 
-        train(training, on_round=after_round, before_claim=probed)
+
+def _show(run: RunDirectory, order: CanaryOrder, findings: Findings, as_json: bool) -> None:
+    """Say what the canaries found, and end with the verdict's exit code."""
+    found, check = findings.to_json(), findings.named("canaries").to_json()
+    if as_json:
+        print_json(
+            {
+                "run": run.identifier,
+                "directory": str(run.path),
+                "audited": order.audited,
+                "verdict": found["verdict"],
+                "canaries": check,
+            }
+        )
+    else:
+        out.print(summary(run.identifier, relative(run.path), order, check))
+        if found["verdict"] not in ("PASS", "NO CLAIM"):
+            out.print(display.findings_table(found))
+    exit_by(found["verdict"])
 
 
 def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:

@@ -34,7 +34,7 @@ COMMANDS = {
         "Judge a run by its evidence: PASS, FAIL or NOT VERIFIED, check by check.",
     ),
     "canaries": (
-        "audit:canaries",
+        "canaries:canaries",
         "Train a spec again with planted records and bound epsilon from below, as `audit "
         "--canaries`.",
     ),
@@ -48,7 +48,7 @@ COMMANDS = {
         "Write a run's report again (report.json, .pdf, .html) and sign it as the auditor.",
     ),
     "verify": (
-        "audit:verify",
+        "signatures:verify",
         "Check every signature, timestamp and hash of a run, of a comparison or an annex, offline.",
     ),
     "sign": (

@@ -44,17 +44,15 @@ def replay(
     may be the reason. Exit code 0 where all is the same, 1 where something differs.
     """
     from dpfedadamw.cli.replaying import keys_of
-    from dpfedadamw.experiment import pick_device
     from dpfedadamw.reexecution.history import PastLedger
     from dpfedadamw.reexecution.rounds import Rerun
     from dpfedadamw.reexecution.whole import replay as replay_whole
-    from dpfedadamw.run.environment import recorded_device
+    from dpfedadamw.run.environment import device_of
 
     run = find_run(run_dir, out_dir)
     with status("reading data and dividing it among clients", quiet=as_json):
         keys = keys_of(PastLedger(run.ledger).header, escrow or [])
-        chosen = recorded_device(run.evidence) if device == "auto" else device
-        rerun = Rerun(run, keys, pick_device(chosen), data)
+        rerun = Rerun(run, keys, device_of(run.evidence, device), data)
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("running again", total=None)
         found = replay_whole(

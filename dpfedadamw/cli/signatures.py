@@ -1,7 +1,9 @@
-"""``sign``, and how signatures and keys look in a terminal."""
+"""``sign`` and ``verify``, and how a check of signatures looks in a terminal."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dpfedadamw.cli import display
+from dpfedadamw.cli import completion, display
 from dpfedadamw.cli.options import (
     RUNS,
     AuditorKeyOption,
@@ -31,6 +33,7 @@ from dpfedadamw.cli.terminal import (
     refuse,
     relative,
     status,
+    stop,
 )
 
 if TYPE_CHECKING:
@@ -115,6 +118,179 @@ def sign(
         )
 
 
+def verify(
+    run_dir: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN_DIR",
+            help="A run's folder, one with its public files, a comparison's; a report's PDF alone; "
+            "a signed annex. The newest run if left out.",
+            autocompletion=completion.runs,
+        ),
+    ] = None,
+    out_dir: OutOption = RUNS,
+    trainer_key: Annotated[
+        Path | None,
+        typer.Option(metavar="PUB", help="Public key that the trainer gave you by another way."),
+    ] = None,
+    auditor_key: Annotated[
+        Path | None,
+        typer.Option(metavar="PUB", help="Public key that the auditor gave you by another way."),
+    ] = None,
+    revocations: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="List of revoked keys that you were given. Repeatable."),
+    ] = None,
+    tsa_root: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PEM", help="Certificate of a time-stamping authority you trust. Repeatable."
+        ),
+    ] = None,
+    log_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Public key of a transparency log you trust. Repeatable."
+        ),
+    ] = None,
+    of: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_DIR", help="Of a signed-off annex: the run whose report it is about."
+        ),
+    ] = None,
+    signer_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PEM",
+            help="Of a signed-off annex: public key or certificate of a person who must have "
+            "signed. Repeatable.",
+        ),
+    ] = None,
+    no_memory: Annotated[
+        bool,
+        typer.Option(
+            "--no-memory",
+            help="Compare with no state seen before, and remember none: to check runs for others.",
+        ),
+    ] = False,
+    require_level: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=4,
+            help="Of a run: exit code 1 where less stands behind its PASS than level N of 4.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every signature, timestamp and hash of a run, of a comparison or an annex, offline.
+
+    With the keys you trust it proves by whom the files were signed, also if the holder replaced
+    them since; keys in your own key folder are yours. Revoked keys are refused: those in the lists
+    you give, and those revoked in your own key folder. The latest state of each run that held is
+    remembered in your key folder, and an earlier one by the same signer refused.
+
+    The level says how hard it would have been to forge the run: 1 consistent, 2 re-executed,
+    3 challenged, 4 independent (docs/detection.md). It is computed from files and signatures.
+
+    Exit code 0: ALL HOLD. 1: NOT VALID; each file that does not hold is named. 3: INTACT, SIGNER
+    UNKNOWN: the files are the ones that somebody signed, whose key stands in the run alone.
+    """
+    subject = run_dir if run_dir is not None else find_run(None, out_dir).path
+    trusted = _Trusted(
+        trainer_key=trainer_key,
+        auditor_key=auditor_key,
+        revocations=tuple(revocations or ()),
+        tsa_roots=tuple(tsa_root or ()),
+        log_keys=tuple(log_key or ()),
+    )
+    if subject.is_file():
+        what, result = _check_pdf(subject, trusted, of, signer_key or [], require_level)
+    else:
+        if of is not None or signer_key:
+            refuse("--of, --signer-key: belong to an annex that somebody signed off, a PDF file")
+        what, result = _check_folder(subject, trusted, not no_memory, require_level)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        out.print(Text(what, style="bold"))
+        out.print(verification(result))
+    if require_level is not None and result.is_intact and (result.level or 0) < require_level:
+        found = "no level" if result.level is None else f"level {result.level}"
+        stop(
+            f"error: {found} of 4 is established, and {require_level} is required", EXIT_NOT_PASSED
+        )
+    _exit_by(result, quiet=as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trusted:
+    """Whom a reader trusts, and whom not, as the options of `verify` say it."""
+
+    trainer_key: Path | None
+    auditor_key: Path | None
+    revocations: tuple[Path, ...]
+    tsa_roots: tuple[Path, ...]
+    log_keys: tuple[Path, ...]
+
+
+def _check_pdf(
+    path: Path,
+    trusted: _Trusted,
+    run_dir: Path | None,
+    signer_keys: list[Path],
+    require_level: int | None,
+) -> tuple[str, VerificationResult]:
+    """Check a report's pages alone, or an annex, which belongs to a run; also what is checked."""
+    from reports.render import sign_off as annex
+    from reports.signatures.verification import verify_pages
+
+    _refuse_level(require_level)
+    auditor_key, tsa_roots = trusted.auditor_key, trusted.tsa_roots
+    if run_dir is None and not signer_keys and not annex.is_annex(path):
+        if trusted.trainer_key is not None:
+            refuse("--trainer-key: a report's PDF is signed by the auditor alone; leave it out")
+        result = verify_pages(path, auditor_key, trusted.revocations, tsa_roots)
+        return f"pages {path.name}", result
+    if trusted.trainer_key is not None or auditor_key is not None:
+        refuse("an annex is signed by whoever decides: give --signer-key")
+    return f"annex {path.name}", annex.check(path, run_dir, signer_keys, tsa_roots)
+
+
+def _check_folder(
+    folder: Path, trusted: _Trusted, remember: bool, require_level: int | None
+) -> tuple[str, VerificationResult]:
+    """Check a run, its public files where they lie alone, or a comparison; also what is checked."""
+    from dpfedadamw.rundir import open_existing
+    from reports.files import Snapshot
+    from reports.signatures.keys import default_directory
+    from reports.signatures.verification import results, verify_comparison
+    from reports.signatures.verification import verify as verify_run
+    from reports.signatures.verification.comparisons import is_comparison
+    from reports.signatures.verification.contents import is_public_alone
+
+    if is_comparison(Snapshot(folder)):
+        _refuse_level(require_level)
+        if trusted.trainer_key is not None:
+            refuse("--trainer-key: a comparison is signed by an auditor alone; leave it out")
+        result = verify_comparison(
+            folder, trusted.auditor_key, trusted.revocations, trusted.tsa_roots
+        )
+        return f"comparison {folder.resolve().name}", result
+    public = is_public_alone(Snapshot(folder))
+    path = folder.resolve() if public else open_existing(folder).path
+    memory = default_directory() / results.MEMORY_FILE if remember else None
+    result = verify_run(path, **vars(trusted), memory=memory)
+    return f"{'public files in' if public else 'run'} {path.name}", result
+
+
+def _refuse_level(require_level: int | None) -> None:
+    if require_level is not None:
+        refuse("--require-level: is a run's; give the run's folder")
+
+
 def verification(result: VerificationResult) -> RenderableType:
     """What a check of signatures found: problems, who signed what, and how far that reaches."""
     from reports.content.assurance import LEVELS
@@ -139,22 +315,22 @@ def verification(result: VerificationResult) -> RenderableType:
         )
         files = ", ".join(entry.envelope for entry in theirs)
         signed.add_row(role, Text.assemble(key, "\n", (f"{source}: {files}", "dim")))
-    told = Table.grid(padding=(0, 1, 0, 0))
+    stated = Table.grid(padding=(0, 1, 0, 0))
     if result.level is not None:
         level = LEVELS[result.level]
-        told.add_row(
+        stated.add_row(
             "·", Text.assemble(display.level_text(result.level), f". {level.means} {level.next}")
         )
     for statement in result.statements:
-        told.add_row("·", Text(statement))
+        stated.add_row("·", Text(statement))
     return Group(
         *problems,
         Padding(signed, (1, 0, 1, 2) if result.signers else 0),
-        Padding(told, (0, 0, 1, 2)),
+        Padding(stated, (0, 0, 1, 2)),
     )
 
 
-def exit_by(result: VerificationResult, quiet: bool) -> None:
+def _exit_by(result: VerificationResult, quiet: bool) -> None:
     """Print what a check comes to, unless a machine reads, and end with its exit code."""
     from reports.signatures.verification import Outcome
 

@@ -20,7 +20,7 @@ import torch
 
 import dpfedadamw
 from dpfedadamw import __version__
-from dpfedadamw.experiment import Experiment
+from dpfedadamw.experiment import Experiment, pick_device
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.storage.disk import PRIVATE_MODE, json_line, write_atomically
 from dpfedadamw.storage.foreign import read_mapping
@@ -111,6 +111,15 @@ def recorded_device(directory: Path) -> str:
     kind = str(found[min(found)].get("device")) if found else "auto"
     here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return kind if here.get(kind, True) else "auto"
+
+
+def device_of(evidence: Path, name: str) -> torch.device:
+    """The device to compute a run on again: the one that is named, with "auto" the run's own kind.
+
+    Raises:
+        RunError: As `pick_device`.
+    """
+    return pick_device(recorded_device(evidence) if name == "auto" else name)
 
 
 def differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

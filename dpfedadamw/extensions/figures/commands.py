@@ -138,13 +138,12 @@ def _folder(runs: list[RunDirectory]) -> Path:
 
 def _open(run: RunDirectory, escrow: list[Path], data: Path | None, device: str) -> FinishedRun:
     from dpfedadamw.cli.replaying import keys_of
-    from dpfedadamw.experiment import pick_device
     from dpfedadamw.extensions.figures.reading import FinishedRun
     from dpfedadamw.reexecution.history import PastLedger
     from dpfedadamw.reexecution.rounds import Rerun
-    from dpfedadamw.run.environment import recorded_device
+    from dpfedadamw.run.environment import device_of
 
-    chosen = pick_device(recorded_device(run.evidence) if device == "auto" else device)
+    chosen = device_of(run.evidence, device)
 
     def rerun(directory: RunDirectory, place: Path | None) -> Rerun:
         keys = keys_of(PastLedger(directory.ledger).header, escrow)
