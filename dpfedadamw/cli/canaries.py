@@ -159,7 +159,8 @@ def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str
 
 
 def _train(training: Training, quiet: bool) -> None:
-    from dpfedadamw.filing import whole
+    from dpfedadamw.filing.after_training import probing_before_claim
+    from dpfedadamw.run.training import train
 
     rounds = training.experiment.spec.federation.rounds
     with progress_bar(quiet=quiet) as progress:
@@ -169,7 +170,7 @@ def _train(training: Training, quiet: bool) -> None:
             progress.update(task, completed=result.completed)
 
         try:
-            whole.train(training, after_round)
+            train(training, after_round, before_claim=probing_before_claim())
         except KeyboardInterrupt:
             stop(
                 "stopped; an audit run is not continued, plant its canaries anew", EXIT_INTERRUPTED
