@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.algorithms import registry as algorithms
-from dpfedadamw.algorithms.sparse import SparsificationSpec
+from dpfedadamw.algorithms.keys import SparsificationSpec
 from dpfedadamw.data import datasets
 from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.data.partition import partition

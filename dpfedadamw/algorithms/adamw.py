@@ -5,15 +5,17 @@ All are one local rule (``rules.adamw``) with parts switched on and off, average
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from dpfedadamw.algorithms.base import FIRST_MOMENT, SECOND_MOMENT, Algorithm
 from dpfedadamw.algorithms.keys import (
     Beta2,
     CoupledDecay,
     Epsilon,
+    FloorSpec,
     LocalWeight,
     MomentKeys,
+    SecondMomentSpec,
     ServerSpec,
     WeightDecay,
 )
@@ -41,60 +43,6 @@ class FirstMomentSpec(Section, title="First moment"):
         "none",
         "none: restarts at 0 every round; full: averaged coordinate by coordinate, which "
         "doubles the upload.",
-    )
-
-
-class FloorSpec(Section, title="Floor"):
-    """Lower limit of the debiased second moment; exactly one of relative and absolute.
-
-    The debiased moment is an estimate that is negative for about half of all coordinates.
-    """
-
-    exactly_one: ClassVar[bool] = True
-
-    relative: float | None = key(
-        None,
-        "Floor of the debiased second moment as a multiple of Φ, the variance that the noise "
-        "adds to a coordinate of the averaged gradient. Without noise Φ is 0, and so is the "
-        "floor.",
-        title="Relative floor",
-        unit="Φ",
-        ge=0,
-        le=1_000_000,
-        examples=(1.0, 0.1),
-    )
-    absolute: float | None = key(
-        None,
-        "Floor of the debiased second moment as a number in the gradient's units squared; "
-        "has to be tuned to the noise.",
-        title="Absolute floor",
-        ge=0,
-        le=1_000_000,
-        examples=(1e-08,),
-    )
-
-
-class SecondMomentSpec(Section, title="Second moment"):
-    """How the second moment is shared, corrected and bounded."""
-
-    aggregation: Literal["heads", "hessian", "tensor", "layer", "full", "none"] = key(
-        "heads",
-        "Blocks whose mean of the second moment is shared: heads (each head of query, key "
-        "and value; every other layer one block), hessian (finer: by token, head or output "
-        "neuron), tensor, layer, full (every coordinate) or none (restarts at 0 every round).",
-        examples=("heads", "tensor"),
-    )
-    debias: bool = key(True, "Subtract Φ, the noise's part, from the second moment.")
-    counter: Literal["global", "local"] = key(
-        "global",
-        "Steps that the bias correction counts: global (of the whole run) or local (of the "
-        "round; as printed in the paper, biased from the second round on, an ablation).",
-    )
-    floor: FloorSpec = FloorSpec(relative=1.0)
-    denominator: Literal["coordinate", "block"] = key(
-        "coordinate",
-        "coordinate: one denominator a coordinate; block: one a block, from the block's "
-        "mean, which has less noise.",
     )
 
 

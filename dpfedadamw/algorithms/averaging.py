@@ -56,8 +56,3 @@ class AveragedModel:
         weight = (self.power + 1.0) / (rounds + self.power)
         average = torch.lerp(before, moved.parameters, weight)
         return replace(moved, state={**moved.state, AVERAGED_MODEL: average})
-
-
-def released(state: ServerState) -> Tensor:
-    """The model that is evaluated and published, [d]: the average where one is kept, or else θ."""
-    return state.state.get(AVERAGED_MODEL, state.parameters)

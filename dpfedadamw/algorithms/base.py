@@ -145,6 +145,11 @@ class LocalRule(Protocol):
         ...
 
 
+def released(state: ServerState) -> Tensor:
+    """The model that is evaluated and published, [d]: the average where one is kept, or else θ."""
+    return state.state.get(AVERAGED_MODEL, state.parameters)
+
+
 class ServerRule(Protocol):
     """How the server starts and how it combines uploads."""
 

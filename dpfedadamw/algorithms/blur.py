@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
-from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer
+from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer, TopSparsification
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.sgd import descend
-from dpfedadamw.algorithms.sparse import TopSparsification, averaged
+from dpfedadamw.algorithms.sparse import averaged
 from dpfedadamw.spec.section import Section, key
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Keys that several algorithms have, each defined once."""
+"""Keys that several algorithms have, or that others read, each defined once."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 from dpfedadamw.spec.algorithm_section import AlgorithmSpec
 from dpfedadamw.spec.section import AbsentNumber, Section, key
@@ -109,3 +109,81 @@ class MomentKeys(AlgorithmSpec):
     beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-8
     server: ServerSpec = ServerSpec()
+
+
+class FloorSpec(Section, title="Floor"):
+    """Lower limit of the debiased second moment; exactly one of relative and absolute.
+
+    The debiased moment is an estimate that is negative for about half of all coordinates.
+    """
+
+    exactly_one: ClassVar[bool] = True
+
+    relative: float | None = key(
+        None,
+        "Floor of the debiased second moment as a multiple of Φ, the variance that the noise "
+        "adds to a coordinate of the averaged gradient. Without noise Φ is 0, and so is the "
+        "floor.",
+        title="Relative floor",
+        unit="Φ",
+        ge=0,
+        le=1_000_000,
+        examples=(1.0, 0.1),
+    )
+    absolute: float | None = key(
+        None,
+        "Floor of the debiased second moment as a number in the gradient's units squared; "
+        "has to be tuned to the noise.",
+        title="Absolute floor",
+        ge=0,
+        le=1_000_000,
+        examples=(1e-08,),
+    )
+
+
+class SecondMomentSpec(Section, title="Second moment"):
+    """How the second moment is shared, corrected and bounded."""
+
+    aggregation: Literal["heads", "hessian", "tensor", "layer", "full", "none"] = key(
+        "heads",
+        "Blocks whose mean of the second moment is shared: heads (each head of query, key "
+        "and value; every other layer one block), hessian (finer: by token, head or output "
+        "neuron), tensor, layer, full (every coordinate) or none (restarts at 0 every round).",
+        examples=("heads", "tensor"),
+    )
+    debias: bool = key(True, "Subtract Φ, the noise's part, from the second moment.")
+    counter: Literal["global", "local"] = key(
+        "global",
+        "Steps that the bias correction counts: global (of the whole run) or local (of the "
+        "round; as printed in the paper, biased from the second round on, an ablation).",
+    )
+    floor: FloorSpec = FloorSpec(relative=1.0)
+    denominator: Literal["coordinate", "block"] = key(
+        "coordinate",
+        "coordinate: one denominator a coordinate; block: one a block, from the block's "
+        "mean, which has less noise.",
+    )
+
+
+class SparsificationSpec(Section, title="Sparsification"):
+    """Which coordinates of a client's update survive, before it is clipped."""
+
+    kind: str
+    fraction: float = key(
+        0.4,
+        "Share k/d of the coordinates that survives, the same in every round; 1 keeps all.",
+        gt=0,
+        le=1,
+        examples=(0.4, 1),
+    )
+
+
+class TopSparsification(SparsificationSpec, title="Top-k sparsification"):
+    """Which coordinates of a client's update survive, before it is clipped."""
+
+    kind: Literal["local-top", "released-top"] = key(
+        "local-top",
+        "local-top: each client's own largest, which stay private: noise on every "
+        "coordinate. released-top: public coordinates too, half of them those that the last "
+        "release moved most, the rest drawn.",
+    )

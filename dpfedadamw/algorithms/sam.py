@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
-from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer
+from dpfedadamw.algorithms.keys import (
+    DescentKeys,
+    LastModelServer,
+    SparsificationSpec,
+    TopSparsification,
+)
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.sgd import descend
-from dpfedadamw.algorithms.sparse import SparsificationSpec, TopSparsification, averaged
+from dpfedadamw.algorithms.sparse import averaged
 from dpfedadamw.spec.section import Section, key
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from dpfedadamw.algorithms.base import (
     Observer,
     Upload,
 )
-from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer, LocalWeight
+from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer, LocalWeight, SparsificationSpec
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
-from dpfedadamw.algorithms.sparse import SparsificationSpec, averaged
+from dpfedadamw.algorithms.sparse import averaged
 from dpfedadamw.spec.section import key
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dpfedadamw.algorithms import registry
-from dpfedadamw.algorithms.adamw import SecondMomentSpec
 from dpfedadamw.algorithms.base import GradientOracle, Upload
+from dpfedadamw.algorithms.keys import SecondMomentSpec
 from dpfedadamw.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.evidence.commitments import digest_of_commitments
@@ -24,7 +24,6 @@ from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.models.registry import loss_of
-from dpfedadamw.models.transformers.padding import keep_padding
 from dpfedadamw.privacy.charges import charges_of_records
 from dpfedadamw.privacy.clipped_sum import Clipping
 from dpfedadamw.privacy.grid import on_grid
@@ -79,7 +78,9 @@ class RecordLevel(Unprotected):
         """The engine that clips and sums the gradients of a batch."""
         plan = experiment.plan
         if performance.precision != FLOAT32:
-            # Batches are of one size then, in every dimension.
+            # Batches are of one size then, in every dimension; else nothing is said of padding.
+            from dpfedadamw.models.transformers.padding import keep_padding
+
             keep_padding(experiment.model)
         expected = plan.divisor(0)
         # Most Poisson batches fit; a public number either way.

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dpfedadamw.accounting.epsilon_limit import Watch
 from dpfedadamw.accounting.worst_case import charged_steps
-from dpfedadamw.algorithms.averaging import released
 from dpfedadamw.algorithms.base import (
     Broadcast,
     RoundSchedule,
@@ -22,6 +21,7 @@ from dpfedadamw.algorithms.base import (
     ServerRule,
     ServerState,
     cosine_learning_rate,
+    released,
 )
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.errors import PrivacyError

@@ -22,7 +22,6 @@ from dpfedadamw.data.datasets import Records
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import client_data
-from dpfedadamw.models.networks.dropout import drops
 from dpfedadamw.privacy.sampling import People
 from dpfedadamw.spec import Spec
 from dpfedadamw.units.plan import RunPlan
@@ -125,11 +124,15 @@ def engine_of(experiment: Experiment, performance: PerformanceOptions) -> Clippe
         RunError: If the model cannot be trained by it.
     """
     experiment.model.train()
-    if performance.engine == "vmap" and drops(experiment.model):
-        raise RunError(
-            "--engine vmap: it hides the records, and dropout needs to see them; use auto, "
-            "book-keeping or loop, or a dropout of 0"
-        )
+    if performance.engine == "vmap":
+        # Layers that drop are known where there may be some: in the models that have them.
+        from dpfedadamw.models.networks.dropout import drops
+
+        if drops(experiment.model):
+            raise RunError(
+                "--engine vmap: it hides the records, and dropout needs to see them; use auto, "
+                "book-keeping or loop, or a dropout of 0"
+            )
     return unit_of(experiment.plan).rounds.engine(experiment, performance)
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dpfedadamw.algorithms.averaging import released
-from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.algorithms.base import ServerState, released
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.clipping.engines import ClippedSumEngine
 from dpfedadamw.evidence.states import StateKeeper
@@ -24,7 +23,7 @@ from dpfedadamw.federation.rounds import (
     divergence,
     published,
 )
-from dpfedadamw.models.own.faults import own_code
+from dpfedadamw.models.registry import own_code
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.profiling import part
 from dpfedadamw.run import budget, checkpoints

@@ -30,8 +30,8 @@ from audit.replay.participation import Tally
 from audit.replay.rounding import Rounded, exact, mean_of
 from audit.untrusted.archives import MessageError, read_tensors
 from audit.verdict import Verdict
-from dpfedadamw.algorithms.adamw import SecondMomentSpec
 from dpfedadamw.algorithms.base import Broadcast
+from dpfedadamw.algorithms.keys import SecondMomentSpec
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.evidence import exchanges as upload_evidence
 from dpfedadamw.spec.vocabulary import fill_defaults

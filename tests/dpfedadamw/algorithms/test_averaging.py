@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from dpfedadamw.algorithms import registry
-from dpfedadamw.algorithms.averaging import released
-from dpfedadamw.algorithms.base import AVERAGED_MODEL, Algorithm
+from dpfedadamw.algorithms.base import AVERAGED_MODEL, Algorithm, released
 from dpfedadamw.errors import DpfedadamwError
 from tests.dpfedadamw.algorithms.worlds import algorithm, model, rounds, section_of
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dpfedadamw import spec
-from dpfedadamw.algorithms.adamw import SecondMomentSpec
+from dpfedadamw.algorithms.keys import SecondMomentSpec
 from dpfedadamw.errors import SpecError
 from dpfedadamw.spec.yamltext import parse
 
