@@ -215,8 +215,8 @@ def _ledger(rerun: Rerun, wrong: list[int], diverged: Mapping[str, Any]) -> Comp
     for beside in ("budget", "dp_accounting"):
         # Of other runs, and of a library that may have changed; the audit judges both.
         claim.pop(beside, None)
-    due = rerun.experiment.plan.realised_claim(
-        [entry for entry in entries if entry["kind"] != "claim"]
+    due = rerun.experiment.plan.unit.realised_claim(
+        rerun.experiment.plan, [entry for entry in entries if entry["kind"] != "claim"]
     )
     if _decoded({**due, **diverged}) != claim:
         return Compared(name, False, "the claim is not what its charges come to")

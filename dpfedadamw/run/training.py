@@ -226,7 +226,7 @@ def close_claim(training: Training) -> dict[str, Any]:
     entries, plan = training.ledger.entries, training.experiment.plan
     fields = {
         **with_dp_accounting(
-            plan, with_people(plan, plan.realised_claim(entries), entries), entries
+            plan, with_people(plan, plan.unit.realised_claim(plan, entries), entries), entries
         ),
         **divergence(training.state, training.completed),
         **budget.settle(training.experiment, entries),

@@ -114,14 +114,6 @@ class RunPlan(PrivacyPlan):
         """
         return self.unit.planned_run(self, view)
 
-    def realised_claim(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The claim that the ledger's entries support.
-
-        Args:
-            entries: The ledger so far; every spend line counts, also those of repeated rounds.
-        """
-        return self.unit.realised_claim(self, entries)
-
     def epsilon_after(self, completed: int, again: int = 0) -> float | None:
         """ε of the rounds so far, in the view of the claim's headline; None where nothing is told.
 
@@ -228,7 +220,12 @@ class PrivacyUnit(ProtectedUnit, ABC):
     def realised_claim(
         self, plan: RunPlan, entries: Sequence[Mapping[str, Any]], /
     ) -> dict[str, Any]:
-        """The claim that the ledger's entries support."""
+        """The claim that the ledger's entries support.
+
+        Args:
+            plan: The run's plan, of this unit.
+            entries: The ledger so far; every spend line counts, also those of repeated rounds.
+        """
 
     def expected_claim(self, _plan: RunPlan, _dearest: int | None, /) -> dict[str, Any]:
         """The claim of a run in which every client takes part in every round."""

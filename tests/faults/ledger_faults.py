@@ -22,7 +22,7 @@ from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import Spec
-from dpfedadamw.units.plan import RunPlan
+from dpfedadamw.units.record import SingleRecords
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.faults.fault import Fault, FaultGroup, Findings, Patch
 from tests.runs import attest, begin, small_spec
@@ -32,7 +32,7 @@ FORGOTTEN = 2
 
 def forget_a_round(patch: Patch) -> None:
     """One round is neither charged nor noted, and the claim does without it."""
-    append_all, realised_claim = Ledger.append_all, RunPlan.realised_claim
+    append_all, realised_claim = Ledger.append_all, SingleRecords.realised_claim
 
     def forgetful(self, kind, many):
         many = list(many)
@@ -43,10 +43,10 @@ def forget_a_round(patch: Patch) -> None:
 
     patch.setattr(Ledger, "append_all", forgetful)
     patch.setattr(
-        RunPlan,
+        SingleRecords,
         "realised_claim",
-        lambda self, entries: realised_claim(
-            self, [entry for entry in entries if entry.get("round") != FORGOTTEN]
+        lambda self, plan, entries: realised_claim(
+            self, plan, [entry for entry in entries if entry.get("round") != FORGOTTEN]
         ),
     )
 

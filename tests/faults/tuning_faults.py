@@ -13,7 +13,7 @@ from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.start_options import StartOptions, Trial
 from dpfedadamw.spec import NotTuned, Spec
-from dpfedadamw.units.plan import RunPlan
+from dpfedadamw.units.record import SingleRecords
 from tests.faults.fault import Fault, FaultGroup, Findings, Patch, filed
 from tests.runs import probed, small_spec
 
@@ -61,12 +61,12 @@ def unchecked(patch: Patch) -> None:
 
 def selection_left_out(patch: Patch) -> None:
     """The claim is that of one run."""
-    realised = RunPlan.realised_claim
+    realised = SingleRecords.realised_claim
 
-    def alone(self, entries):
-        return realised(dataclasses.replace(self, tune=NotTuned()), entries)
+    def alone(self, plan, entries):
+        return realised(self, dataclasses.replace(plan, tune=NotTuned()), entries)
 
-    patch.setattr(RunPlan, "realised_claim", alone)
+    patch.setattr(SingleRecords, "realised_claim", alone)
 
 
 def silent_about_looking(patch: Patch) -> None:

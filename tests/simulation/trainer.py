@@ -84,7 +84,7 @@ class Toy:
     def plan(self) -> RunPlan:
         """The product's plan, but for its accountants."""
         return _Plan(
-            unit=SingleRecords() if self.unit == "record" else WholeClients(),
+            unit=_SingleRecords() if self.unit == "record" else _WholeClients(),
             adjacency="add-remove",
             clipping_norm=1.0,
             noise_multiplier=1.0,
@@ -131,10 +131,21 @@ class Toy:
         )
 
 
-class _Plan(RunPlan):
-    def realised_claim(self, entries: Any) -> dict[str, Any]:
-        return {"spends": sum(entry["kind"] == "spend" for entry in entries)}
+class _SingleRecords(SingleRecords):
+    def realised_claim(self, plan: RunPlan, entries: Any) -> dict[str, Any]:
+        return _counted(entries)
 
+
+class _WholeClients(WholeClients):
+    def realised_claim(self, plan: RunPlan, entries: Any) -> dict[str, Any]:
+        return _counted(entries)
+
+
+def _counted(entries: Any) -> dict[str, Any]:
+    return {"spends": sum(entry["kind"] == "spend" for entry in entries)}
+
+
+class _Plan(RunPlan):
     def epsilon_after(self, completed: int, again: int = 0) -> float:
         return float(completed + again)
 

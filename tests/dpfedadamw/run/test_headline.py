@@ -88,13 +88,14 @@ def test_who_took_part_does_not_show() -> None:
     some = [charge(plan, client, index) for index in range(4) for client in (0, index % 3 + 1)]
     others = [charge(plan, client, index) for index in range(4) for client in (2, 3)]
     found = [
-        with_dp_accounting(plan, plan.realised_claim(spends), spends)["dp_accounting"]
+        with_dp_accounting(plan, plan.unit.realised_claim(plan, spends), spends)["dp_accounting"]
         for spends in (some, others)
     ]
     assert found[0] == found[1]
     limited = plan_of("dp-fedadamw", "federation.clients_per_round=2", "federation.max_epsilon=4")
     parts = [
-        composed(limited, limited.realised_claim(spends), spends) for spends in (some[:2], others)
+        composed(limited, limited.unit.realised_claim(limited, spends), spends)
+        for spends in (some[:2], others)
     ]
     assert parts[0] == parts[1]
 
@@ -103,12 +104,12 @@ def test_rounds_that_were_repeated_count_as_they_do_in_the_claim() -> None:
     plan = plan_of()
     spends = [charge(plan, 0, index) for index in range(4)]
     spends += [charge(plan, 0, 3, attempt) for attempt in (1, 2)]
-    claim = with_dp_accounting(plan, plan.realised_claim(spends), spends)
+    claim = with_dp_accounting(plan, plan.unit.realised_claim(plan, spends), spends)
     assert claimed(claim["server"]) > headline(plan.expected_claim())
     assert claim["dp_accounting"]["epsilon"] == pytest.approx(headline(claim), rel=1e-3)
     # Of a client with more records the same rounds cost less than the plan's most.
     cheap = [charge(plan, 3, index) for index in range(4)]
-    found = composed(plan, plan.realised_claim(cheap), cheap)
+    found = composed(plan, plan.unit.realised_claim(plan, cheap), cheap)
     assert found == composed(plan, plan.expected_claim())
 
 

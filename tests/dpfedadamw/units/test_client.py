@@ -104,7 +104,7 @@ def test_the_claim_is_asked_for_with_the_ledgers_spends_and_the_most_of_the_run(
     plan = replace(plan_of("privacy.noise_added_by=clients"), tune=chosen)
     drawn = [{"kind": "header", "tuning": {"trials": 7}}, *entries]
     for ledger in (entries, drawn):
-        plan.realised_claim(ledger)
+        plan.unit.realised_claim(plan, ledger)
     # With all four clients in a round, an upload has half of the noise.
     most = (Composition(1.5, 1.0, 6, 1, "full"),)
     for one, number in zip(asked, (None, 7), strict=True):
@@ -116,7 +116,7 @@ def test_the_claim_is_asked_for_with_the_ledgers_spends_and_the_most_of_the_run(
             "trials": Trials(5.0, 1.0),
             "drawn": number,
         }
-    assert plan_of().realised_claim(entries) == {"claim": 3}
+    assert plan_of().unit.realised_claim(plan_of(), entries) == {"claim": 3}
     assert (asked[2]["most"], asked[2]["selection"], asked[2]["trials"]) == (None, "none", None)
 
 
@@ -128,7 +128,7 @@ def test_a_claim_says_that_a_limit_ended_the_run(asked):
         for kind in ("spend", "round")
     ]
     stopped = {"rounds": 3, "max_epsilon": plan.max_epsilon}
-    assert plan.realised_claim(entries) == {"claim": 1, "stopped": stopped}
+    assert plan.unit.realised_claim(plan, entries) == {"claim": 1, "stopped": stopped}
 
 
 @pytest.mark.parametrize(("by", "clients"), [("server", []), ("clients", [0])])

@@ -56,7 +56,7 @@ def test_at_record_level_whoever_takes_part(data, noise, rounds, steps):
     for index in range(rounds):
         for client in data.draw(st.sets(st.integers(0, 3))):
             spends.append(charge(plan, client, index, steps, bound.noise_multiplier_of(index)))
-    forecast, claim = plan.expected_claim(), plan.realised_claim(spends)
+    forecast, claim = plan.expected_claim(), plan.unit.realised_claim(plan, spends)
     for view in ("server", "server_worst_case", "third_party"):
         assert claimed(claim[view]) <= claimed(forecast[view])
     by_client = {entry["client"]: entry["epsilon"] for entry in forecast["server"]["clients"]}
@@ -90,7 +90,7 @@ def test_at_client_level_however_many_clients_a_poisson_cohort_has(data, noise, 
         }
         for index, cohort in enumerate(cohorts)
     ]
-    forecast, claim = plan.expected_claim(), plan.realised_claim(spends)
+    forecast, claim = plan.expected_claim(), plan.unit.realised_claim(plan, spends)
     assert claimed(claim["third_party"]) <= claimed(forecast["third_party"])
     if by == "clients":
         assert claimed(claim["server"]) <= claimed(forecast["server"])
@@ -111,7 +111,7 @@ def test_a_round_of_all_clients_costs_what_the_forecast_says():
         "clients": [0, 1, 2, 3],
         "upload_noise_multiplier": plan.noise_multiplier / 2.0,
     }
-    assert claimed(plan.realised_claim([spend])["server"]) == claimed(
+    assert claimed(plan.unit.realised_claim(plan, [spend])["server"]) == claimed(
         plan.expected_claim()["server"]
     )
 

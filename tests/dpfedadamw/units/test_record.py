@@ -212,7 +212,7 @@ def test_the_claim_is_asked_for_with_what_the_ledger_was_charged(asked):
         {"kind": "round", "round": 0},
         spend(1, 1),
     ]
-    assert plan.realised_claim(entries) == {"claim": 1}
+    assert plan.unit.realised_claim(plan, entries) == {"claim": 1}
     spends = (
         ClientSpend(1, 80, 2, (Composition(3.0, 0.1, 6),)),
         ClientSpend(3, 100, 1, (Composition(3.0, 0.08, 3),)),
@@ -225,7 +225,7 @@ def test_a_claim_is_told_what_the_spec_states_and_how_the_run_was_chosen(asked):
     chosen = replace(
         plan, tune=PrivateSelection(mean_trials=5.0, shape=1.0), max_epsilon=9.0, noise_multiplier=3
     )
-    chosen.realised_claim([spend(0, 0)])
+    chosen.unit.realised_claim(chosen, [spend(0, 0)])
     (found,) = asked
     expected = {
         **usual(plan),
@@ -281,7 +281,7 @@ def test_a_limit_ends_forecast_and_claim(asked):
         )
     ]
     stopped = {"rounds": 4, "max_epsilon": limit}
-    assert plan.realised_claim(entries) == {"claim": 2, "stopped": stopped}
+    assert plan.unit.realised_claim(plan, entries) == {"claim": 2, "stopped": stopped}
 
 
 def test_a_limit_is_watched_by_client_or_by_rounds_where_nobody_may_tell_who_took_part():

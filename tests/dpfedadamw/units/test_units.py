@@ -55,7 +55,7 @@ def test_a_plan_without_privacy_has_neither_neighbours_nor_noise():
 def test_what_claims_nothing_has_no_epsilon_and_no_target():
     plan = plan_of("none")
     assert not plan.private
-    assert plan.realised_claim([]) == {"view_headline": "none"}
+    assert plan.unit.realised_claim(plan, []) == {"view_headline": "none"}
     with pytest.raises(PrivacyError, match="there is no ε to compute"):
         plan.expected_claim()
     with pytest.raises(PrivacyError, match="no privacy to calibrate"):
