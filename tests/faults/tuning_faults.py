@@ -13,6 +13,7 @@ from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.start_options import StartOptions, Trial
 from dpfedadamw.spec import NotTuned, Spec
+from dpfedadamw.units.client import WholeClients
 from dpfedadamw.units.record import SingleRecords
 from tests.faults.fault import Fault, FaultGroup, Findings, Patch, filed
 from tests.runs import probed, small_spec
@@ -61,12 +62,14 @@ def unchecked(patch: Patch) -> None:
 
 def selection_left_out(patch: Patch) -> None:
     """The claim is that of one run."""
-    realised = SingleRecords.realised_claim
 
-    def alone(self, plan, entries):
-        return realised(self, dataclasses.replace(plan, tune=NotTuned()), entries)
+    def alone(realised):
+        return lambda self, plan, entries: realised(
+            self, dataclasses.replace(plan, tune=NotTuned()), entries
+        )
 
-    patch.setattr(SingleRecords, "realised_claim", alone)
+    for unit in (SingleRecords, WholeClients):
+        patch.setattr(unit, "realised_claim", alone(unit.realised_claim))
 
 
 def silent_about_looking(patch: Patch) -> None:
