@@ -9,7 +9,6 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
-from dpfedadamw.evidence.coordinates import CoordinateSums, look
-from dpfedadamw.evidence.exchanges import UploadRecorder
-from dpfedadamw.evidence.record_level import round_file, sampled_coordinates, write_layout
-from dpfedadamw.evidence.records import Witness, digest_rows, rows_digest, seen_in
-from dpfedadamw.evidence.servers import ServerRecorder
-from dpfedadamw.rundir import write_arrays
-from dpfedadamw.storage.foreign import read_salt
-from dpfedadamw.vectors.flat import Blocks
+from dpfedadamw.evidence.coordinates import look
+from dpfedadamw.evidence.records import digest_rows, rows_digest, seen_in
+from dpfedadamw.evidence.round_files import RoundFiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,63 +55,14 @@ class UpdateRelease:
     commitments: Sequence[bytes] = ()
 
 
-class ClientLevelEvidence:
-    """Writes one file a round.
-
-    Args:
-        directory: The run's ``evidence/``.
-        blocks: The measuring partition.
-        clipping_norm: C.
-        rounds: T.
-        released: How many coordinates a round releases with noise: d, or k public ones. The noise
-            is sampled at positions among them.
-        commitments: How participations are hashed, as the ledger's header says.
-    """
-
-    def __init__(
-        self,
-        directory: Path,
-        blocks: Blocks,
-        *,
-        clipping_norm: float,
-        rounds: int,
-        released: int,
-        commitments: str,
-    ) -> None:
-        self._directory = directory
-        self._commitments = commitments
-        self._salt = read_salt(directory / "salt")
-        self._blocks = blocks
-        self._clipping_norm = clipping_norm
-        self._sample = sampled_coordinates(released, rounds)
-        sample = self._sample
-        self.uploads = UploadRecorder(
-            directory, blocks, queries=0, rounds=rounds, per_round=1, sample=sample
-        )
-        self.servers: ServerRecorder | None = None
-        if not self.uploads.complete:
-            self.servers = ServerRecorder(directory, blocks.parameters, rounds=rounds, per_round=1)
-        self._coordinates = CoordinateSums.start(
-            directory, blocks.sizes.new_empty(blocks.parameters)
-        )
-        write_layout(directory, blocks, beta2=None, sample=sample, rounds=rounds, unit="client")
+class ClientLevelEvidence(RoundFiles):
+    """Writes one file a round."""
 
     def commit(self, clipped: Tensor) -> bytes:
         """The commitment to a client's clipped update [d] before noise."""
-        commitment = Commitment(self._salt, self._commitments)
+        commitment = Commitment(self._salt, self._setup.commitments)
         commitment.update(clipped)
         return commitment.digest()
-
-    def restore(self, completed_rounds: int) -> None:
-        """Continue after a resume: delete what was left of rounds that will be run again."""
-        self.uploads.forget_after(completed_rounds)
-        if self.servers is not None:
-            self.servers.forget_after(completed_rounds)
-        self._coordinates.restore(completed_rounds)
-
-    def witness(self) -> Witness:
-        """What notes a record of each batch of one client's part in a round."""
-        return Witness(self._salt)
 
     def write_round(
         self,
@@ -138,68 +83,74 @@ class ClientLevelEvidence:
             rows: Rows of the data set that each participant trained on.
             witnessed: What a witness saw of each one's batches.
         """
+        norm = self._setup.clipping_norm
         noise = release.noisy_sum - release.clean_sum
         seen = look(release.noisy_sum, release.clean_sum)
         whole = slice(None) if release.kept is None else release.kept
         self._coordinates.current[whole] += noise.square().float()
-        chosen = torch.from_numpy(self._sample).to(noise.device)
+        chosen = torch.from_numpy(self._chosen).to(noise.device)
+        places = chosen if release.kept is None else release.kept[chosen]
+        nonfinite = sum(not math.isfinite(one) for one in release.raw_norms)
         arrays: dict[str, NDArray[Any]] = {
             "clients": np.asarray(clients, dtype=np.int64),
             "attempt": np.asarray(attempt, dtype=np.int64),
             "raw_norms": np.asarray(release.raw_norms, dtype=np.float32),
             "clipped_norms": np.asarray(release.clipped_norms, dtype=np.float32),
-            "nonfinite": np.asarray(
-                sum(not math.isfinite(norm) for norm in release.raw_norms), dtype=np.int64
-            ),
+            "nonfinite": np.asarray(nonfinite, dtype=np.int64),
             "divisor": np.asarray(release.divisor, dtype=np.float64),
             "noise_sum_squares": self._squares(noise, release.kept),
-            "noise_sample": (noise[chosen] / self._clipping_norm).float().cpu().numpy(),
+            "noise_sample": (noise[chosen] / norm).float().cpu().numpy(),
             "noise_silent": np.asarray(seen.silent, dtype=np.int64),
-            "noise_largest": np.asarray(seen.largest / self._clipping_norm, dtype=np.float32),
+            "noise_largest": np.asarray(seen.largest / norm, dtype=np.float32),
             "clean_sample": release.clean_sum[chosen].double().cpu().numpy(),
-            "sample_places": (chosen if release.kept is None else release.kept[chosen])
-            .cpu()
-            .numpy(),
+            "sample_places": places.cpu().numpy(),
             "commitment": commitment_rows(release.commitments),
             **digest_rows([None if one is None else rows_digest(self._salt, one) for one in rows]),
             **seen_in(clients, witnessed),
             "further_tensors": np.asarray(sorted(set(release.further)), dtype="U64"),
         }
         if self.servers is not None:
-            places = torch.from_numpy(arrays["sample_places"]).to(release.released.device)
-            arrays["released_sample"] = release.released[places].float().cpu().numpy()
+            sampled = release.released[places.to(release.released.device)]
+            arrays["released_sample"] = sampled.float().cpu().numpy()
         if release.upload_noise:
-            looks = [look(one, torch.zeros_like(one)) for one in release.upload_noise]
-            arrays |= {
-                "upload_noise_sum_squares": np.stack(
-                    [self._squares(one, release.kept) for one in release.upload_noise]
-                ),
-                "upload_noise_silent": np.asarray([one.silent for one in looks], dtype=np.int64),
-                "upload_noise_largest": np.asarray(
-                    [one.largest / self._clipping_norm for one in looks], dtype=np.float32
-                ),
-            }
+            arrays |= self._arrays_of_upload_noise(release)
         if release.kept is not None:
-            elsewhere = release.released.double()
-            elsewhere[release.kept] = 0.0
-            arrays |= {
-                "kept_digest": _digest(release.kept),
-                "upload_kept_digests": np.stack(
-                    [np.zeros(32, np.uint8), *map(_digest, release.kept_by_clients)]
-                )[1:],
-                "elsewhere_sum_squares": np.asarray(float(elsewhere.square().sum())),
-                "released": release.released[release.kept].float().cpu().numpy(),
-            }
-        write_arrays(self._directory / round_file(index), arrays)
-        self._coordinates.close_round(release.deviation**2)
+            arrays |= _arrays_of_coordinates(release, release.kept)
+        self._write(index, arrays, release.deviation**2)
+
+    def _arrays_of_upload_noise(self, release: UpdateRelease) -> dict[str, NDArray[Any]]:
+        """The noise that each client added to its upload."""
+        looks = [look(one, torch.zeros_like(one)) for one in release.upload_noise]
+        squares = [self._squares(one, release.kept) for one in release.upload_noise]
+        largest = [one.largest / self._setup.clipping_norm for one in looks]
+        return {
+            "upload_noise_sum_squares": np.stack(squares),
+            "upload_noise_silent": np.asarray([one.silent for one in looks], dtype=np.int64),
+            "upload_noise_largest": np.asarray(largest, dtype=np.float32),
+        }
 
     def _squares(self, noise: Tensor, kept: Tensor | None) -> NDArray[np.float64]:
-        whole = noise.square()
+        """Block sums of squared noise, at public coordinates or at all."""
+        blocks, whole = self._setup.blocks, noise.square()
         if kept is not None:
-            whole = torch.zeros(self._blocks.parameters, dtype=noise.dtype, device=noise.device)
+            whole = torch.zeros(blocks.parameters, dtype=noise.dtype, device=noise.device)
             whole[kept] = noise.square()
-        squares: NDArray[np.float64] = self._blocks.sum(whole).cpu().numpy()
+        squares: NDArray[np.float64] = blocks.sum(whole).cpu().numpy()
         return squares
+
+
+def _arrays_of_coordinates(release: UpdateRelease, kept: Tensor) -> dict[str, NDArray[Any]]:
+    """What a release at public coordinates is, and that nothing is released elsewhere."""
+    elsewhere = release.released.double()
+    elsewhere[kept] = 0.0
+    digests = [np.zeros(32, np.uint8), *map(_digest, release.kept_by_clients)]
+    return {
+        "kept_digest": _digest(kept),
+        # One digest more than there are clients, so that there is one to stack.
+        "upload_kept_digests": np.stack(digests)[1:],
+        "elsewhere_sum_squares": np.asarray(float(elsewhere.square().sum())),
+        "released": release.released[kept].float().cpu().numpy(),
+    }
 
 
 def _digest(kept: Tensor) -> NDArray[np.uint8]:

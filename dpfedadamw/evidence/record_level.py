@@ -1,15 +1,17 @@
-"""What the engine writes down for the auditor.
+"""What a run that protects records, or people, writes down for the auditor.
 
-All of it is private: norms of records' gradients, realised batch sizes, clean moments, noise. It
-stays in ``evidence/`` (mode 0700, files 0600) and nothing outside reads it but the auditor, who
-passes on verdicts only.
+For each query of each client: the realised batch size, norms of records' gradients, and how much
+noise lies between the clipped sums before and after it; for each client: how often each record was
+drawn, and the second moment with which its rule ended; for each round one file (`RecordEvidence`).
+A client's own are collected in the order of its queries by `ClientEvidence`, which is all that its
+oracle and its rule know of; those of short models are looked at many at once, by `Gathering`.
+Private, like all evidence (`round_files`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,24 +20,162 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
-from dpfedadamw.evidence.coordinates import CoordinateSums, ShortSums, look_by_block
-from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
-from dpfedadamw.evidence.records import Witness, digest_rows, rows_digest, seen_in
-from dpfedadamw.evidence.servers import ServerRecorder
+from dpfedadamw.evidence.coordinates import ShortSums, look_by_block
+from dpfedadamw.evidence.exchanges import Exchange
+from dpfedadamw.evidence.records import digest_rows, rows_digest, seen_in
+from dpfedadamw.evidence.round_files import EvidenceSetup, RoundFiles, round_file
 from dpfedadamw.privacy.oracle import Query
 from dpfedadamw.profiling import part
-from dpfedadamw.rundir import write_arrays
-from dpfedadamw.storage.disk import write_json
-from dpfedadamw.storage.foreign import ForeignFileError, read_arrays, read_salt
+from dpfedadamw.storage.foreign import ForeignFileError, read_arrays
 from dpfedadamw.vectors.flat import Blocks, is_short
 
-_PRIVATE = 0o600
-_SAMPLED_NOISE_TOTAL = 400_000
+
+class RecordEvidence(RoundFiles):
+    """Writes one file a round, and carries the shadow of the second moment between rounds.
+
+    The shadow is the second moment that the same clean gradients would have left without noise.
+    The recursion v ← β₂v + (1 - β₂)g² is linear in g², so the block means of the shadow follow
+    from the block sums of squares alone.
+
+    Args:
+        setup: What the evidence depends on.
+        aggregated: Whether the rule's second moment goes on from round to round.
+    """
+
+    def __init__(self, setup: EvidenceSetup, *, aggregated: bool) -> None:
+        super().__init__(setup)
+        blocks = setup.blocks
+        self._aggregated = aggregated
+        self._shadow = np.zeros(len(blocks.names))
+        # Of one participation first, then added to the round's: so the sums are the same wherever
+        # a participation is computed.
+        self._squares = torch.zeros_like(self._coordinates.current)
+        self._sample = torch.from_numpy(self._chosen).to(blocks.sizes.device)
+        self._gathering: Gathering | None = None
+        if is_short(blocks.parameters) and blocks.sizes.is_cpu:
+            sums = ShortSums(blocks, self._chosen, self._squares)
+            self._gathering = Gathering(sums, setup.clipping_norm)
+
+    def client(self) -> ClientEvidence:
+        """A collector for one client's round."""
+        return ClientEvidence(
+            self._setup.blocks,
+            self._setup.clipping_norm,
+            self._sample,
+            self.uploads.exchange(),
+            Commitment(self._salt, self._setup.commitments),
+            self._squares,
+            self._gathering,
+        )
+
+    def take_squares(self) -> NDArray[np.float32]:
+        """Squared noise at each coordinate in the participation that is over, float32 [d].
+
+        For a client in a process of its own, whose squares another process adds up.
+        """
+        squares: NDArray[np.float32] = self._squares.cpu().numpy().copy()
+        self._squares.zero_()
+        return squares
+
+    def add_squares(self, squares: NDArray[np.float32] | None = None) -> None:
+        """Add a participation's squared noise to the running round's.
+
+        Args:
+            squares: What `take_squares` gave in the client's process; None for the participation
+                that is over in this process.
+        """
+        current = self._coordinates.current
+        if squares is None:
+            current.add_(self._squares)
+            self._squares.zero_()
+        else:
+            current.add_(torch.from_numpy(squares).to(current.device))
+
+    def write_round(
+        self,
+        *,
+        index: int,
+        attempt: int,
+        clients: Sequence[int],
+        collected: Sequence[ClientEvidence],
+        noise_multiplier: float,
+    ) -> None:
+        """Write the evidence of one round.
+
+        Args:
+            index: t.
+            attempt: How often it was begun.
+            clients: Who took part.
+            collected: What was noted of each.
+            noise_multiplier: The round's σ.
+        """
+        arrays: dict[str, NDArray[Any]] = {
+            "clients": np.asarray(clients, dtype=np.int64),
+            "attempt": np.asarray(attempt, dtype=np.int64),
+            **_arrays_of_records(collected),
+            **self._arrays_of_noise(collected),
+            "upload_sha256": commitment_rows([one.upload_sha256 for one in collected]),
+            "commitment": commitment_rows([one.commitment.digest() for one in collected]),
+            **digest_rows([one.rows_digest(self._salt) for one in collected]),
+            **seen_in(clients, [one.seen for one in collected]),
+        }
+        moments = [client.moment for client in collected if client.moment is not None]
+        if self._setup.beta2 is not None and len(moments) == len(collected):
+            shadows = self._shadows_after(arrays["clean_sum_squares"], self._setup.beta2)
+            arrays |= _arrays_of_moments(moments, shadows)
+            if self._aggregated and moments:
+                self._shadow = shadows.mean(0)
+        self._write(index, arrays, (noise_multiplier * self._setup.clipping_norm) ** 2)
+
+    def restore(self, completed_rounds: int) -> None:
+        """Continue after a resume: the shadow from the last completed round that had clients."""
+        super().restore(completed_rounds)
+        if not self._aggregated or self._setup.beta2 is None:
+            return
+        for index in reversed(range(completed_rounds)):
+            path = self._setup.directory / round_file(index)
+            clean = read_arrays(path).get("v_clean")
+            if clean is None or clean.shape[1:] != self._shadow.shape or clean.dtype.kind != "f":
+                raise ForeignFileError(f"{path}: has no second moments; put back what was there")
+            if len(clean):
+                self._shadow = clean.mean(0)
+                return
+
+    def _arrays_of_noise(self, collected: Sequence[ClientEvidence]) -> dict[str, NDArray[Any]]:
+        """What lies between clipped sums before and after noise, by client and query [S, Q, …]."""
+        size, blocks = _queries(collected), len(self._setup.blocks.names)
+        sampled = (*size, len(self._chosen))
+        noise = [one.noise_sum_squares for one in collected]
+        clean = [one.clean_sum_squares for one in collected]
+        return {
+            "divisor": _array([one.divisors for one in collected], size),
+            "noise_sum_squares": _array(noise, (*size, blocks)),
+            "noise_sample": _array([one.noise_sample for one in collected], sampled, np.float32),
+            "noise_silent": _array([one.silent for one in collected], size, np.int64),
+            "noise_largest": _array([one.largest for one in collected], size, np.float32),
+            "clean_sum_squares": _array(clean, (*size, blocks)),
+        }
+
+    def _shadows_after(self, squares: NDArray[np.float64], beta2: float) -> NDArray[np.float64]:
+        """The shadow after the queries of each client, [S, B], of block sums [S, Q, B]."""
+        means = squares / self._setup.blocks.sizes.cpu().numpy()
+        shadows = np.tile(self._shadow, (len(squares), 1))
+        for query in range(squares.shape[1]):
+            shadows = beta2 * shadows + (1.0 - beta2) * means[:, query]
+        return shadows
 
 
 @dataclass(frozen=True, kw_only=True)
 class MomentRecord:
-    """Block means of a rule's second moment after its last local step."""
+    """Block means of a rule's second moment after its last local step.
+
+    Attributes:
+        noisy: Of the moment that noised gradients left, [B].
+        corrected: Of the same with the noise's share taken off, [B].
+        subtracted: What was taken off.
+        steps: Steps that the moment has gone through.
+        floored: Coordinates that were raised to the floor, in each block.
+    """
 
     noisy: NDArray[np.float64]
     corrected: NDArray[np.float64]
@@ -48,6 +188,9 @@ class MomentRecord:
 class ClientEvidence:
     """Collects the queries of one client in one round.
 
+    Its oracle calls `batch`, `of_people` and `query`, its rule `second_moment`, and its worker
+    `finish` once no query follows.
+
     Attributes:
         blocks: The measuring partition.
         clipping_norm: C, the unit in which sampled noise is kept.
@@ -55,11 +198,22 @@ class ClientEvidence:
         exchange: What passes between the rule and its oracle.
         commitment: Binds the trainer to all of it, whether it is kept or not.
         squares: Where squared noise is added up coordinate by coordinate, [d]; None for nowhere.
+        gathering: Gathers the clipped sums of a short model; None where each is looked at at once.
+        batch_sizes: Records, or people, of each query's batch.
         norm_counts: How many norms each query has.
         raw_norms: Norms before clipping, of one query after another.
         clipped_norms: The same after clipping.
-        gathering: Gathers the clipped sums of a short model; None where each is looked at at once.
+        nonfinite: Gradients of each query that were not finite.
+        divisors: What each noisy sum is divided by.
+        noise_sum_squares: Block sums of squared noise, [B] a query.
+        noise_sample: Noise at the sampled coordinates over C, [m] a query.
+        silent: Coordinates of each query without noise.
+        largest: The largest noise of each query, over C.
+        clean_sum_squares: Block sums of squares of the clean mean gradient, [B] a query.
+        moment: The rule's second moment; None for rules without one.
+        inclusions: In how many batches each of the client's records, or people, was.
         upload_sha256: Of what was sent, 32 bytes; empty before.
+        rows: Rows of the data set in each batch; None where these are not known.
         seen: What a witness saw of its batches; empty without one.
         rows_used: In how many batches each of the client's records was, where people are drawn.
     """
@@ -125,7 +279,7 @@ class ClientEvidence:
 
     def norms(self) -> list[NDArray[np.float32]]:
         """Norms before clipping, [b] for each query."""
-        return np.split(_join(self.raw_norms), np.cumsum(self.norm_counts)[:-1])
+        return np.split(joined(self.raw_norms), np.cumsum(self.norm_counts)[:-1])
 
     def rows_digest(self, salt: bytes) -> bytes | None:
         """A keyed digest of all rows that were used; None where some are not known."""
@@ -145,9 +299,9 @@ class ClientEvidence:
             self.gathering.add(self, query)
             return
         clean = query.clean_sum[self.sample]
-        self.exchange.clean.append(_float32(clean))
+        self.exchange.clean.append(_single(clean))
         sampled = query.noisy_sum[self.sample].double() - clean
-        self.noise_sample.append(_float32(sampled / self.clipping_norm))
+        self.noise_sample.append(_single(sampled / self.clipping_norm))
         # The noise is what really lies between the two sums, whatever was drawn.
         seen, noise, clean = look_by_block(
             self.blocks, query.noisy_sum, query.clean_sum, self.squares
@@ -172,8 +326,8 @@ class ClientEvidence:
             self.norm_counts.extend(len(one) for one in raw)
             # One that float32 cannot hold is infinite there, as it was for the sum.
             with np.errstate(over="ignore"):
-                self.raw_norms.append(_float32(torch.cat(raw)))
-            self.clipped_norms.append(_float32(torch.cat(clipped)))
+                self.raw_norms.append(_single(torch.cat(raw)))
+            self.clipped_norms.append(_single(torch.cat(clipped)))
 
     def second_moment(self, look: Callable[[], Any]) -> None:
         """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
@@ -239,242 +393,41 @@ class Unobserved:
         """Ignore the second moment."""
 
 
-class EvidenceWriter:
-    """Writes one file a round, and carries the shadow of the second moment between rounds.
-
-    The shadow is the second moment that the same clean gradients would have left without noise.
-    The recursion is linear, so its block means follow from the block sums alone.
-
-    Args:
-        directory: The run's ``evidence/``.
-        blocks: The measuring partition.
-        beta2: Decay of the second moment, or None for rules without one.
-        aggregated: Whether the rule's second moment goes on from round to round.
-        clipping_norm: C.
-        queries: Queries of one participation.
-        rounds: T.
-        per_round: Clients of a round.
-        commitments: How participations are hashed, as the ledger's header says.
-        unit: What is protected, "record" or "person".
-    """
-
-    def __init__(
-        self,
-        directory: Path,
-        blocks: Blocks,
-        *,
-        beta2: float | None,
-        aggregated: bool,
-        clipping_norm: float,
-        queries: int,
-        rounds: int,
-        per_round: int,
-        commitments: str,
-        unit: str = "record",
-    ) -> None:
-        self._directory = directory
-        self._commitments = commitments
-        self._salt = read_salt(directory / "salt")
-        self._blocks = blocks
-        self._beta2 = beta2
-        self._aggregated = aggregated
-        self._clipping_norm = clipping_norm
-        # The queries of the whole run bound how much noise is sampled from each.
-        chosen = sampled_coordinates(blocks.parameters, queries * rounds * per_round)
-        self._sample = torch.from_numpy(chosen).to(blocks.sizes.device)
-        self._shadow = np.zeros(len(blocks.names))
-        self._coordinates = CoordinateSums.start(
-            directory, blocks.sizes.new_empty(blocks.parameters)
-        )
-        # Of one participation first, then added to the round's: so the sums are the same wherever
-        # a participation is computed.
-        self._squares = torch.zeros_like(self._coordinates.current)
-        self._gathering: Gathering | None = None
-        if is_short(blocks.parameters) and blocks.sizes.is_cpu:
-            gathered = ShortSums(blocks, chosen, self._squares)
-            self._gathering = Gathering(gathered, clipping_norm)
-        self.uploads = UploadRecorder(
-            directory, blocks, queries=queries, rounds=rounds, per_round=per_round, sample=chosen
-        )
-        self.servers: ServerRecorder | None = None
-        if not self.uploads.complete:
-            self.servers = ServerRecorder(
-                directory, blocks.parameters, rounds=rounds, per_round=per_round
-            )
-        write_layout(directory, blocks, beta2=beta2, sample=chosen, rounds=rounds, unit=unit)
-
-    def client(self) -> ClientEvidence:
-        """A collector for one client's round."""
-        exchange = self.uploads.exchange()
-        return ClientEvidence(
-            self._blocks,
-            self._clipping_norm,
-            self._sample,
-            exchange,
-            Commitment(self._salt, self._commitments),
-            self._squares,
-            self._gathering,
-        )
-
-    def take_squares(self) -> NDArray[np.float32]:
-        """Squared noise at each coordinate in the participation that is over, float32 [d].
-
-        For a client in a process of its own, whose squares another process adds up.
-        """
-        squares: NDArray[np.float32] = self._squares.cpu().numpy().copy()
-        self._squares.zero_()
-        return squares
-
-    def add_squares(self, squares: NDArray[np.float32] | None = None) -> None:
-        """Add a participation's squared noise to the running round's.
-
-        Args:
-            squares: What `take_squares` gave in the client's process; None for the participation
-                that is over in this process.
-        """
-        current = self._coordinates.current
-        if squares is None:
-            current.add_(self._squares)
-            self._squares.zero_()
-        else:
-            current.add_(torch.from_numpy(squares).to(current.device))
-
-    def witness(self) -> Witness:
-        """What notes a record of each batch of one client's part in a round."""
-        return Witness(self._salt)
-
-    def write_round(
-        self,
-        *,
-        index: int,
-        attempt: int,
-        clients: Sequence[int],
-        collected: Sequence[ClientEvidence],
-        noise_multiplier: float,
-    ) -> None:
-        """Write the evidence of one round, and the sha256 of its serialised uploads.
-
-        Args:
-            index: t.
-            attempt: How often it was begun.
-            clients: Who took part.
-            collected: What was noted of each.
-            noise_multiplier: The round's σ.
-        """
-        norms = [count for client in collected for count in client.norm_counts]
-        blocks, sampled = len(self._blocks.names), len(self._sample)
-        # A round without clients has no queries either, and its arrays still have their dimensions.
-        size = (len(collected), len(collected[0].batch_sizes) if collected else 0)
-        arrays: dict[str, NDArray[Any]] = {
-            "clients": np.asarray(clients, dtype=np.int64),
-            "attempt": np.asarray(attempt, dtype=np.int64),
-            "batch_size": _array([one.batch_sizes for one in collected], size, np.int64),
-            "record_offsets": np.cumsum([0, *norms], dtype=np.int64),
-            "raw_norms": _join([one for client in collected for one in client.raw_norms]),
-            "clipped_norms": _join([one for client in collected for one in client.clipped_norms]),
-            "inclusions": _counts([one.inclusions for one in collected]),
-            **_rows_used(collected),
-            "nonfinite": _array([one.nonfinite for one in collected], size, np.int64),
-            "divisor": _array([one.divisors for one in collected], size),
-            "noise_sum_squares": _array(
-                [one.noise_sum_squares for one in collected], (*size, blocks)
-            ),
-            "noise_sample": _array(
-                [one.noise_sample for one in collected], (*size, sampled), np.float32
-            ),
-            "noise_silent": _array([one.silent for one in collected], size, np.int64),
-            "noise_largest": _array([one.largest for one in collected], size, np.float32),
-            "clean_sum_squares": _array(
-                [one.clean_sum_squares for one in collected], (*size, blocks)
-            ),
-            "upload_sha256": commitment_rows([one.upload_sha256 for one in collected]),
-            "commitment": commitment_rows([one.commitment.digest() for one in collected]),
-            **digest_rows([one.rows_digest(self._salt) for one in collected]),
-            **seen_in(clients, [one.seen for one in collected]),
-        }
-        moments = [client.moment for client in collected if client.moment is not None]
-        if self._beta2 is not None and len(moments) == len(collected):
-            each = (len(moments), blocks)
-            squares = arrays["clean_sum_squares"]
-            shadows = self._follow(squares, self._beta2).reshape(each)
-            arrays |= {
-                "v_noisy": _array([moment.noisy for moment in moments], each),
-                "v_clean": shadows,
-                "v_corrected": _array([moment.corrected for moment in moments], each),
-                "subtracted": np.asarray([moment.subtracted for moment in moments], np.float64),
-                "tau": np.asarray([moment.steps for moment in moments], np.int64),
-                "floored": _array([moment.floored for moment in moments], each, np.int64),
-            }
-            if self._aggregated and moments:
-                self._shadow = shadows.mean(0)
-        write_arrays(self._directory / round_file(index), arrays)
-        self._coordinates.close_round((noise_multiplier * self._clipping_norm) ** 2)
-
-    def restore(self, completed_rounds: int) -> None:
-        """Continue after a resume: the shadow from the last completed round that had clients."""
-        self.uploads.forget_after(completed_rounds)
-        if self.servers is not None:
-            self.servers.forget_after(completed_rounds)
-        self._coordinates.restore(completed_rounds)
-        if not self._aggregated or self._beta2 is None:
-            return
-        for index in reversed(range(completed_rounds)):
-            path = self._directory / round_file(index)
-            clean = read_arrays(path).get("v_clean")
-            if clean is None or clean.shape[1:] != self._shadow.shape or clean.dtype.kind != "f":
-                raise ForeignFileError(f"{path}: has no second moments; put back what was there")
-            if len(clean):
-                self._shadow = clean.mean(0)
-                return
-
-    def _follow(self, squares: NDArray[np.float64], beta2: float) -> NDArray[np.float64]:
-        """The shadow after the queries of each client, [S, B], of block sums [S, Q, B]."""
-        means = squares / self._blocks.sizes.cpu().numpy()
-        shadows = np.tile(self._shadow, (len(squares), 1))
-        for query in range(squares.shape[1]):
-            shadows = beta2 * shadows + (1.0 - beta2) * means[:, query]
-        return shadows
+def _queries(collected: Sequence[ClientEvidence]) -> tuple[int, int]:
+    """How many clients there are, and queries of each; a round without clients has neither."""
+    return len(collected), len(collected[0].batch_sizes) if collected else 0
 
 
-def sampled_coordinates(size: int, queries: int) -> NDArray[np.int64]:
-    """Coordinates whose noise is kept: public and fixed, so that reuse of noise shows."""
-    count = min(size, max(8, min(256, _SAMPLED_NOISE_TOTAL // max(1, queries))))
-    return np.sort(np.random.default_rng(size).choice(size, count, replace=False))
-
-
-def write_layout(
-    directory: Path,
-    blocks: Blocks,
-    *,
-    beta2: float | None,
-    sample: NDArray[np.int64],
-    rounds: int,
-    unit: str,
-) -> None:
-    """Write what the arrays of the rounds' files mean."""
-    layout = {
-        "format": 1,
-        "unit": unit,
-        "parameters": blocks.parameters,
-        "blocks": {
-            "kind": blocks.kind,
-            "names": list(blocks.names),
-            "sizes": [int(size) for size in blocks.sizes.tolist()],
-            "runs": [
-                {"name": run.name, "stop": run.stop, "blocks": run.blocks.tolist()}
-                for run in blocks.runs
-            ],
-        },
-        "beta2": beta2,
-        "sample_coordinates": sample.tolist(),
-        "per_round_files": rounds,
+def _arrays_of_records(collected: Sequence[ClientEvidence]) -> dict[str, NDArray[Any]]:
+    """How many records each batch has, which ones, and the norms of their gradients."""
+    size = _queries(collected)
+    counts = [count for client in collected for count in client.norm_counts]
+    used = [one.rows_used for one in collected if one.rows_used is not None]
+    return {
+        "batch_size": _array([one.batch_sizes for one in collected], size, np.int64),
+        "record_offsets": np.cumsum([0, *counts], dtype=np.int64),
+        "raw_norms": joined([one for client in collected for one in client.raw_norms]),
+        "clipped_norms": joined([one for client in collected for one in client.clipped_norms]),
+        "inclusions": _counts([one.inclusions for one in collected]),
+        # Where people are drawn, of the records that stand for them too.
+        **({"rows_used": _counts(used)} if used else {}),
+        "nonfinite": _array([one.nonfinite for one in collected], size, np.int64),
     }
-    write_json(directory / "layout.json", layout, _PRIVATE)
 
 
-def round_file(index: int) -> str:
-    """Name of one round's file."""
-    return f"round-{index:05d}.npz"
+def _arrays_of_moments(
+    moments: Sequence[MomentRecord], shadows: NDArray[np.float64]
+) -> dict[str, NDArray[Any]]:
+    """The second moments with which the clients' rules ended, and their shadows, [S, B]."""
+    shape = shadows.shape
+    return {
+        "v_noisy": _array([moment.noisy for moment in moments], shape),
+        "v_clean": shadows,
+        "v_corrected": _array([moment.corrected for moment in moments], shape),
+        "subtracted": np.asarray([moment.subtracted for moment in moments], np.float64),
+        "tau": np.asarray([moment.steps for moment in moments], np.int64),
+        "floored": _array([moment.floored for moment in moments], shape, np.int64),
+    }
 
 
 def _array(
@@ -484,23 +437,18 @@ def _array(
     return np.asarray(rows, dtype=kind).reshape(shape)
 
 
-def _rows_used(collected: Sequence[ClientEvidence]) -> dict[str, NDArray[Any]]:
-    """How many batches each record was in, client after client; nothing where records are drawn."""
-    used = [one.rows_used for one in collected if one.rows_used is not None]
-    return {"rows_used": _counts(used)} if used else {}
-
-
 def _counts(parts: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
     """How many batches each record, or person, of the round's clients was in, one by one."""
     counts = np.concatenate([np.zeros(0, np.int64), *parts])
     return counts.astype(np.uint16 if counts.max(initial=0) < 2**16 else np.uint32)
 
 
-def _float32(values: Tensor) -> NDArray[np.float32]:
+def _single(values: Tensor) -> NDArray[np.float32]:
     # Two calls where the values are in this machine's memory, which they are for each query.
     array: NDArray[np.float32] = values.detach().numpy(force=True).astype(np.float32)
     return array
 
 
-def _join(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+def joined(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Norms of several queries, one after another; also of none."""
     return np.concatenate([np.zeros(0, np.float32), *parts])

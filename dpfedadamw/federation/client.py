@@ -16,6 +16,7 @@ from dpfedadamw.evidence.client_level import ClientLevelEvidence, UpdateRelease
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.evidence.records import Witness
+from dpfedadamw.evidence.round_files import EvidenceSetup
 from dpfedadamw.federation.messages import pack, pack_update, unpack_update
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
@@ -75,14 +76,19 @@ class ClientLevel(Unprotected):
         """The unit of a run whose directory is there, ready for its next round."""
         plan, blocks = setup.experiment.plan, setup.blocks
         sparse = plan.sparsification
-        evidence = ClientLevelEvidence(
-            setup.directory,
-            blocks,
+        evidence_setup = EvidenceSetup(
+            directory=setup.directory,
+            blocks=blocks,
+            unit=plan.unit.name,
             clipping_norm=plan.clipping_norm,
             rounds=plan.rounds,
+            per_round=1,
+            queries=0,
             released=sparse.released if sparse is not None else blocks.parameters,
+            beta2=None,
             commitments=setup.commitments,
         )
+        evidence = ClientLevelEvidence(evidence_setup)
         evidence.restore(setup.completed)
         return cls(evidence=evidence, randomness=setup.randomness)
 

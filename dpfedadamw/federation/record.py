@@ -18,8 +18,9 @@ from dpfedadamw.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import digest_of_all
-from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
+from dpfedadamw.evidence.record_level import ClientEvidence, RecordEvidence
 from dpfedadamw.evidence.records import Witness
+from dpfedadamw.evidence.round_files import EvidenceSetup
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
@@ -50,7 +51,7 @@ class RecordLevel(Unprotected):
         observer: Notes every noised gradient, in an audit run.
     """
 
-    evidence: EvidenceWriter
+    evidence: RecordEvidence
     observer: GradientObserver | None = None
 
     @classmethod
@@ -58,17 +59,20 @@ class RecordLevel(Unprotected):
         """The unit of a run whose directory is there, ready for its next round."""
         spec, plan = setup.experiment.spec, setup.experiment.plan
         moment = spec.algorithm.part(SecondMomentSpec)
-        evidence = EvidenceWriter(
-            setup.directory,
-            setup.blocks,
-            beta2=registry.measured_beta2(spec.algorithm),
-            aggregated=moment is not None and moment.aggregation != "none",
+        evidence_setup = EvidenceSetup(
+            directory=setup.directory,
+            blocks=setup.blocks,
+            unit=plan.unit.name,
             clipping_norm=plan.clipping_norm,
-            queries=plan.local_steps * plan.queries_per_step,
             rounds=plan.rounds,
             per_round=plan.clients_per_round,
+            queries=plan.local_steps * plan.queries_per_step,
+            released=setup.blocks.parameters,
+            beta2=registry.measured_beta2(spec.algorithm),
             commitments=setup.commitments,
-            unit=plan.unit.name,
+        )
+        evidence = RecordEvidence(
+            evidence_setup, aggregated=moment is not None and moment.aggregation != "none"
         )
         evidence.restore(setup.completed)
         return cls(evidence=evidence)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.evidence.commitments import SealedCommitment
-from dpfedadamw.evidence.record_level import ClientEvidence, MomentRecord
+from dpfedadamw.evidence.record_level import ClientEvidence, MomentRecord, joined
 from dpfedadamw.federation.participation import Answer, LocalResult
 from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.vectors.packing import packed, views
@@ -105,8 +105,8 @@ def _noted(evidence: ClientEvidence) -> Arrays:
     arrays |= {name: _stacked(getattr(evidence, name)) for name in _ROWS}
     arrays |= {f"exchange.{name}": _stacked(getattr(exchange, name)) for name in _EXCHANGED}
     arrays |= {
-        "raw_norms": _joined(evidence.raw_norms),
-        "clipped_norms": _joined(evidence.clipped_norms),
+        "raw_norms": joined(evidence.raw_norms),
+        "clipped_norms": joined(evidence.clipped_norms),
         "inclusions": evidence.inclusions,
         "participation": _bytes(evidence.commitment.digest()),
     }
@@ -162,7 +162,3 @@ def _tensors(content: NDArray[np.uint8], device: torch.device) -> dict[str, Tens
 
 def _stacked(rows: list[NDArray[Any]]) -> NDArray[Any]:
     return np.stack(rows) if rows else np.zeros((0, 0))
-
-
-def _joined(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-    return np.concatenate([np.zeros(0, np.float32), *parts])

@@ -30,7 +30,8 @@ from dpfedadamw.clipping.engines import choose
 from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange, extent, kept_coordinates
-from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled_coordinates
+from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
+from dpfedadamw.evidence.round_files import sampled_coordinates
 from dpfedadamw.federation.worker import RecordingOracle
 from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness

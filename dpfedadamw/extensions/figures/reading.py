@@ -19,7 +19,7 @@ from torch import nn
 from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.evidence.record_level import round_file
+from dpfedadamw.evidence.round_files import round_file
 from dpfedadamw.experiment import read_data
 from dpfedadamw.extensions.figures.errors import FigureError
 from dpfedadamw.reexecution.history import PastLedger

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import load, load_file
 
-from dpfedadamw.evidence.record_level import round_file
+from dpfedadamw.evidence.round_files import round_file
 from dpfedadamw.extensions.figures.errors import FigureError
 from dpfedadamw.extensions.figures.mechanism import hessian, loss_landscape
 from dpfedadamw.extensions.figures.registry import FIGURES, Settings

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from dpfedadamw.evidence.record_level import round_file
+from dpfedadamw.evidence.round_files import round_file
 from dpfedadamw.extensions.figures.errors import FigureError
 from dpfedadamw.extensions.figures.mechanism.moments import MomentsObserver
 from dpfedadamw.extensions.figures.registry import FIGURES, Measured, Settings
