@@ -7,8 +7,9 @@ Once the factors c_j are known, Î£_j c_j g_j is one weighted product a layer, Gá
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,6 @@ from dpfedadamw.clipping.low_rank import pair_of
 from dpfedadamw.clipping.people import Groups
 from dpfedadamw.clipping.sites import BookKeepingError, Pass, Site, sites_of, views_of
 from dpfedadamw.clipping.small_chain import SmallChain
-from dpfedadamw.clipping.structure import Structure
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     Clipping,
@@ -257,3 +257,38 @@ def _weighed(weights: Weights, kind: torch.dtype) -> tuple[Tensor, Tensor | None
     rows = None if weights.all_finite else weights.finite.nonzero().flatten()
     factors = weights.factors if rows is None else weights.factors[rows]
     return factors.to(kind), rows
+
+
+class Structure:
+    """A model's modules, parameters and buffers, by identity, and their modes.
+
+    To find where all parameters of a transformer are used, and that no layer mixes records, takes
+    as long as several of its layers compute. Between two batches nothing of it changes as a rule;
+    this says whether it did.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = tuple(model.modules())
+        # Held, so that nothing new can take the place of what is gone.
+        self._seen = tuple(self._look())
+
+    def unchanged(self) -> bool:
+        """Whether modules, parameters, what is trained, and modes are what they were."""
+        now = tuple(self._look())
+        return len(now) == len(self._seen) and all(map(operator.is_, now, self._seen))
+
+    def _look(self) -> Iterator[object]:
+        for module in self._modules:
+            own = vars(module)
+            yield from own["_modules"].values()
+            yield from own["_buffers"].values()
+            for parameter in own["_parameters"].values():
+                yield parameter
+                yield parameter is not None and parameter.requires_grad
+            yield own["training"]
+            yield own.get("track_running_stats")
+            yield "forward" in own
+            yield type(module).forward

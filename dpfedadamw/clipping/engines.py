@@ -7,16 +7,15 @@ engine answers changes the time that it takes, never the sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from dpfedadamw.clipping.bookkeeping import BookKeepingEngine
-from dpfedadamw.clipping.grad_sample import GradSampleEngine, GradSampleError
 from dpfedadamw.clipping.precision import EvenBatches
-from dpfedadamw.clipping.rehearsal import rehearse
+from dpfedadamw.clipping.rehearsal import GradSampleError, rehearse
 from dpfedadamw.clipping.sites import BookKeepingError
-from dpfedadamw.clipping.vmap import VmapEngine
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     ClippedSumEngine,
@@ -30,7 +29,7 @@ from dpfedadamw.privacy.clipped_sum import (
     trainable_parameters,
 )
 from dpfedadamw.privacy.plain_form import LoopEngine
-from dpfedadamw.vectors.precision import FLOAT32, PRECISIONS
+from dpfedadamw.vectors.precision import FLOAT32, PRECISIONS, computing_in, wide
 
 __all__ = [
     "ENGINES",
@@ -42,7 +41,26 @@ __all__ = [
     "flat_clip",
 ]
 
-ENGINES = ("auto", "book-keeping", "opacus", "vmap", "loop")
+_OPACUS, _VMAP = "opacus", "vmap"
+ENGINES = ("auto", "book-keeping", _OPACUS, _VMAP, "loop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerformanceOptions:
+    """What changes time, memory and rounding, and no privacy.
+
+    Whatever these are, the same records are drawn, each adds at most C to the sum, the noise on it
+    is the same, and so is the claim. Nothing that a claim rests on may be added here.
+
+    Attributes:
+        engine: Which clipped-sum engine is used; "auto" picks the fastest that fits the model.
+        physical_batch_size: Most records whose gradients are formed at once, at least 1.
+        precision: "float32" or "bfloat16": what layers multiply in.
+    """
+
+    engine: str = "auto"
+    physical_batch_size: int = 512
+    precision: str = FLOAT32
 
 
 def choose(
@@ -86,8 +104,8 @@ def choose(
     def make(loss: Loss) -> ClippedSumEngine:
         if engine == "loop":
             return LoopEngine(model, loss, clipping, precision)
-        if engine == "vmap":
-            return VmapEngine(model, loss, clipping, precision)
+        if engine == _VMAP:
+            return _vmap(model, loss, clipping, precision)
         return _Rehearsed(model, loss, clipping, precision, engine)
 
     if people and precision != FLOAT32:
@@ -145,7 +163,7 @@ class _Rehearsed:
         return self._summed(inputs, targets, sizes)
 
     def _summed(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int] | None) -> ClippedSum:
-        while isinstance(self._engine, BookKeepingEngine | GradSampleEngine) and len(targets):
+        while self._engine.name in _REHEARSED and len(targets):
             try:
                 if not self._tried:
                     refuse_mixing(self._model)
@@ -155,7 +173,7 @@ class _Rehearsed:
             except (BookKeepingError, GradSampleError) as error:
                 self._refused(self._engine.name, error)
                 self._engine = self._next()
-        if isinstance(self._engine, VmapEngine) and not self._tried and len(targets):
+        if self._engine.name == _VMAP and not self._tried and len(targets):
             self._tried = True
             self._engine = self._vmap_or_loop(inputs, targets)
         return summed(self._engine, inputs, targets, sizes)
@@ -169,12 +187,12 @@ class _Rehearsed:
                 return _REHEARSED[name](self._model, self._loss, self._clipping, self._precision)
             except (BookKeepingError, GradSampleError) as error:
                 self._refused(name, error)
-        return VmapEngine(self._model, self._loss, self._clipping, self._precision)
+        return _vmap(self._model, self._loss, self._clipping, self._precision)
 
     def _rehearse(self, name: str, inputs: Tensor, targets: Tensor, people: bool) -> None:
         def make(model: nn.Module, clipping: Clipping) -> ClippedSumEngine:
-            if name == GradSampleEngine.name:
-                return GradSampleEngine(model, self._loss, clipping)
+            if name == _OPACUS:
+                return _opacus(model, self._loss, clipping)
             pairs = self._precision == FLOAT32
             return BookKeepingEngine(model, self._loss, clipping, pairs=pairs)
 
@@ -204,8 +222,70 @@ class _Rehearsed:
         return self._engine
 
 
+# Book-keeping fits nearly every model; what computes the others is loaded where it does not.
+def _opacus(
+    model: nn.Module, loss: Loss, clipping: Clipping, precision: str = FLOAT32
+) -> ClippedSumEngine:
+    from dpfedadamw.clipping.grad_sample import GradSampleEngine
+
+    return GradSampleEngine(model, loss, clipping, precision)
+
+
+def _vmap(model: nn.Module, loss: Loss, clipping: Clipping, precision: str) -> ClippedSumEngine:
+    from dpfedadamw.clipping.vmap import VmapEngine
+
+    return VmapEngine(model, loss, clipping, precision)
+
+
 # Engines that are held to the loop before the first batch, the fastest first.
 _REHEARSED: Mapping[str, Callable[[nn.Module, Loss, Clipping, str], ClippedSumEngine]] = {
     BookKeepingEngine.name: BookKeepingEngine,
-    GradSampleEngine.name: GradSampleEngine,
+    _OPACUS: _opacus,
 }
+
+
+class PlainSum:
+    """Σ_j g_j by ordinary automatic differentiation, for runs without privacy.
+
+    It clips nothing and measures no record.
+
+    Attributes:
+        name: "plain".
+        layers: Empty: no layer needs a method of its own.
+    """
+
+    name = "plain"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        precision: str = FLOAT32,
+    ) -> None:
+        self._model = model
+        self._loss = loss
+        self._precision = precision
+        self.layers: Mapping[str, str] = {}
+
+    def explain(self) -> str:
+        """One line for the run's summary."""
+        return "plain: ordinary gradients, nothing is clipped"
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
+        """The sum of the gradients of a batch; norms are left empty."""
+        trainable = [p for p in self._model.parameters() if p.requires_grad]
+        none = torch.zeros(0, device=inputs.device)
+        if not len(targets):
+            total = torch.cat([torch.zeros_like(p).reshape(-1) for p in trainable])
+            return ClippedSum(total.detach(), none, none, 0)
+        with computing_in(self._precision, inputs.device):
+            outputs = self._model(inputs)
+        loss = self._loss(wide(outputs), targets).sum()
+        gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
+        total = torch.cat(
+            [
+                (torch.zeros_like(p) if g is None else g).reshape(-1)
+                for p, g in zip(trainable, gradients, strict=True)
+            ]
+        )
+        return ClippedSum(total.detach(), none, none, 0)

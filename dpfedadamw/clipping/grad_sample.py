@@ -16,12 +16,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from dpfedadamw.clipping.bookkeeping import Structure
 from dpfedadamw.clipping.people import means
-from dpfedadamw.clipping.structure import Structure
+from dpfedadamw.clipping.rehearsal import GradSampleError
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     Clipping,
-    ClippingError,
     Loss,
     cut,
     empty_sum,
@@ -33,10 +33,6 @@ from dpfedadamw.vectors.precision import FLOAT32
 
 # Entries of per-record gradients that are held at once: 256 MiB in float32.
 _CHUNK_ENTRIES = 2**26
-
-
-class GradSampleError(ClippingError):
-    """Opacus cannot give this model's per-record gradients; other engines may."""
 
 
 @dataclass(frozen=True)

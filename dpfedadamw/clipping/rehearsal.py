@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from dpfedadamw.clipping.grad_sample import GradSampleError
 from dpfedadamw.clipping.sites import BookKeepingError, views_of
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     ClippedSumEngine,
     Clipping,
+    ClippingError,
     Loss,
     summed,
     trainable_parameters,
@@ -33,6 +33,10 @@ from dpfedadamw.privacy.plain_form import LoopEngine
 _BATCH_SIZES = (3, 2)
 # Rounding in float32 stays far below; a record mistaken for another is of order one.
 _TOLERANCE = 2e-3
+
+
+class GradSampleError(ClippingError):
+    """Opacus cannot give this model's per-record gradients; other engines may."""
 
 
 def _unequal(norms: Tensor, _: float) -> Tensor:

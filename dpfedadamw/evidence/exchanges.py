@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.foreign import read_salt
@@ -297,3 +298,24 @@ def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _stack(rows: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+
+def frozen_digest(module: nn.Module) -> str | None:
+    """The digest of what a module computes with and nobody trains; None where all is trained.
+
+    Sha256 (hex) of names, types, shapes and numbers of frozen parameters and buffers. The ledger's
+    header names it, and so does the line of every round: a backbone that moved between two rounds
+    moved by something that nobody charged.
+
+    Published weights and buffers that no file holds are part of it. The numbers are read each time:
+    torch counts no changes that are made through ``data``.
+    """
+    whole, found = hashlib.sha256(), False
+    for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
+        if tensor.requires_grad:
+            continue
+        found = True
+        plain = tensor.detach().cpu().contiguous()
+        whole.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
+        whole.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return whole.hexdigest() if found else None

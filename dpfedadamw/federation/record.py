@@ -14,8 +14,7 @@ from torch import nn
 from dpfedadamw.algorithms import registry
 from dpfedadamw.algorithms.base import GradientOracle, Upload
 from dpfedadamw.algorithms.keys import SecondMomentSpec
-from dpfedadamw.clipping.engines import ClippedSumEngine, choose
-from dpfedadamw.clipping.performance import PerformanceOptions
+from dpfedadamw.clipping.engines import ClippedSumEngine, PerformanceOptions, choose
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, RecordEvidence

@@ -25,8 +25,7 @@ from dpfedadamw.algorithms.base import (
 )
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.evidence.exchanges import vector_digest
-from dpfedadamw.evidence.frozen import frozen_digest
+from dpfedadamw.evidence.exchanges import frozen_digest, vector_digest
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import Unprotected

@@ -17,9 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from dpfedadamw.algorithms import registry
 from dpfedadamw.algorithms.base import GradientOracle, Upload
-from dpfedadamw.clipping.engines import ClippedSumEngine
-from dpfedadamw.clipping.performance import PerformanceOptions
-from dpfedadamw.clipping.unclipped import PlainSum
+from dpfedadamw.clipping.engines import ClippedSumEngine, PerformanceOptions, PlainSum
 from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.evidence.records import Witness
 from dpfedadamw.experiment import Experiment

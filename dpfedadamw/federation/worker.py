@@ -21,8 +21,7 @@ from typing import Protocol
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import GradientOracle, LocalRule
-from dpfedadamw.clipping.engines import ClippedSumEngine
-from dpfedadamw.clipping.performance import PerformanceOptions
+from dpfedadamw.clipping.engines import ClippedSumEngine, PerformanceOptions
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpfedadamw.clipping.engines import ClippedSumEngine
-from dpfedadamw.clipping.performance import PerformanceOptions
+from dpfedadamw.clipping.engines import ClippedSumEngine, PerformanceOptions
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData

@@ -17,7 +17,7 @@ from dpfedadamw import __version__
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.evidence.commitments import BLAKE3
-from dpfedadamw.evidence.frozen import frozen_digest
+from dpfedadamw.evidence.exchanges import frozen_digest
 from dpfedadamw.evidence.records import are_told, contents_digest
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack

@@ -20,8 +20,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
-from dpfedadamw.clipping.engines import ClippedSumEngine
-from dpfedadamw.clipping.performance import PerformanceOptions
+from dpfedadamw.clipping.engines import ClippedSumEngine, PerformanceOptions
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.commitments import commitments_of
 from dpfedadamw.evidence.inputs import write_inputs, write_partition

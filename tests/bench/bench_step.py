@@ -26,8 +26,7 @@ from torch import Tensor, nn
 
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.rules.adamw import AdamW
-from dpfedadamw.clipping.engines import choose
-from dpfedadamw.clipping.performance import PerformanceOptions
+from dpfedadamw.clipping.engines import PerformanceOptions, choose
 from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange, extent, kept_coordinates
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved

@@ -16,8 +16,7 @@ import torch
 
 from dpfedadamw.algorithms.rules.adamw import AdamW
 from dpfedadamw.algorithms.server import Averaging
-from dpfedadamw.clipping.engines import choose
-from dpfedadamw.clipping.unclipped import PlainSum
+from dpfedadamw.clipping.engines import PlainSum, choose
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.federation.unprotected import Unprotected, record_loss

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from dpfedadamw.clipping import engines
 from dpfedadamw.clipping.bookkeeping import BookKeepingEngine
-from dpfedadamw.clipping.engines import ClippingError, choose
+from dpfedadamw.clipping.engines import ClippingError, PlainSum, choose
 from dpfedadamw.clipping.forms import Factored
 from dpfedadamw.clipping.products import LinearProducts
+from dpfedadamw.clipping.vmap import VmapEngine
 from dpfedadamw.models.networks.cnn import GroupNormCNN
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
 from dpfedadamw.models.networks.vit import VisionTransformer
@@ -480,7 +481,7 @@ class Drawing(Branching):
 @pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), Drawing()])
 def test_a_trial_of_vmap_draws_nothing_from_the_random_stream(model: nn.Module) -> None:
     engine = engines._Rehearsed(model, cross_entropy, Clipping(1.0), "float32", "auto")
-    engine._engine = engines.VmapEngine(model, cross_entropy, Clipping(1.0), "float32")
+    engine._engine = VmapEngine(model, cross_entropy, Clipping(1.0), "float32")
     before = torch.get_rng_state()
     chosen = engine._vmap_or_loop(torch.randn(3, 4, generator=torch.Generator()), torch.arange(3))
     assert torch.equal(torch.get_rng_state(), before)
@@ -502,3 +503,47 @@ def test_low_rank_pairs_are_one_place_in_float32_alone() -> None:
             nn.Linear(4, 3), cross_entropy, Clipping(1.0), precision, pairs=pairs
         )
         assert engine._pairs is expected
+
+
+class HalfUsed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+        self.unused = nn.Linear(4, 1)
+        self.frozen = nn.Linear(5, 1).requires_grad_(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(inputs)
+
+
+def test_a_plain_sum_is_that_of_all_records_and_a_parameter_that_is_not_used_has_zeros() -> None:
+    model, inputs, targets = HalfUsed(), torch.randn(6, 3), torch.arange(6) % 2
+    found = PlainSum(model, cross_entropy)(inputs, targets)
+    cross_entropy(model(inputs), targets).sum().backward()
+    weight, bias = model.head.weight.grad, model.head.bias.grad
+    assert weight is not None
+    assert bias is not None
+    expected = torch.cat([weight.flatten(), bias, torch.zeros(5)])
+    torch.testing.assert_close(found.total, expected)
+    assert not found.total.requires_grad
+
+
+def test_a_plain_sum_measures_nothing_of_any_record() -> None:
+    model = HalfUsed()
+    sums = [
+        PlainSum(model, cross_entropy)(torch.randn(count, 3), torch.zeros(count, dtype=torch.int64))
+        for count in (0, 4)
+    ]
+    for one in sums:
+        assert one.raw_norms.shape == one.clipped_norms.shape == (0,)
+        assert one.nonfinite == 0
+        assert len(one.total) == 3 * 2 + 2 + 4 + 1
+    assert not sums[0].total.any()
+    assert not sums[0].total.requires_grad
+    assert sums[1].total.any()
+
+
+def test_plain_sums_say_what_they_are() -> None:
+    plain = PlainSum(HalfUsed(), cross_entropy)
+    assert plain.explain() == "plain: ordinary gradients, nothing is clipped"
+    assert (plain.name, plain.layers) == ("plain", {})

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from dpfedadamw.clipping import grad_sample, rehearsal
 from dpfedadamw.clipping.engines import ClippingError, choose
-from dpfedadamw.clipping.grad_sample import GradSampleEngine, GradSampleError
+from dpfedadamw.clipping.grad_sample import GradSampleEngine
+from dpfedadamw.clipping.rehearsal import GradSampleError
 from dpfedadamw.models.networks.vit import VisionTransformer
 from dpfedadamw.privacy.clipped_sum import Clipping
 from dpfedadamw.privacy.plain_form import LoopEngine

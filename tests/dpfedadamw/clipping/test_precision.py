@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.clipping import precision
-from dpfedadamw.clipping.engines import ClippingError, choose
+from dpfedadamw.clipping.engines import ClippingError, PlainSum, choose
 from dpfedadamw.clipping.precision import EvenBatches
-from dpfedadamw.clipping.unclipped import PlainSum
 from dpfedadamw.models.cnn import SimpleCNNSpec
 from dpfedadamw.models.mlp import MLPSpec
 from dpfedadamw.models.registry import build

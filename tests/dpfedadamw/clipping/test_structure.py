@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dpfedadamw.clipping import bookkeeping
-from dpfedadamw.clipping.bookkeeping import BookKeepingEngine
-from dpfedadamw.clipping.structure import Structure
+from dpfedadamw.clipping.bookkeeping import BookKeepingEngine, Structure
 from dpfedadamw.privacy.clipped_sum import Clipping, ClippingError
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpfedadamw.evidence.frozen import frozen_digest
+from dpfedadamw.evidence.exchanges import frozen_digest
 
 
 @pytest.fixture

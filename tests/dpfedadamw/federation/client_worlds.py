@@ -15,7 +15,7 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.registry import build
-from dpfedadamw.clipping.unclipped import PlainSum
+from dpfedadamw.clipping.engines import PlainSum
 from dpfedadamw.evidence.client_level import UpdateRelease
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.participation import ClientData

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from dpfedadamw.clipping.performance import PerformanceOptions
+from dpfedadamw.clipping.engines import PerformanceOptions
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.sampling import FullBatch
 from dpfedadamw.run.computing import unit_of
