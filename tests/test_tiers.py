@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from tests.tiers import ROOT, lines, third_parties, tier, written_into
+import pytest
+
+from tests.tiers import ROOT, TIERS, lines, third_parties, tier, written_into
 
 PAGE = Path("docs/trusted-core.md")
 
@@ -27,3 +30,17 @@ def test_the_trusted_core_needs_no_package_but_these() -> None:
 def test_the_page_has_the_tables_as_they_are() -> None:
     page = (ROOT / PAGE).read_text("utf-8")
     assert page == written_into(page), f"run: python -m tests.tiers {PAGE}"
+
+
+def test_the_picture_of_the_tiers_has_their_sizes_within_five_per_cent() -> None:
+    picture = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("```")[1]
+    sizes = r"(trusted core|core|engine|auditor|reports|extensions) [─ ]+(\d+) files, ([\d,]+) lines"
+    shown = {
+        name: (int(files), int(size.replace(",", "")))
+        for name, files, size in re.findall(sizes, picture)
+    }
+    core = [path for name in ("engine", "auditor", "reports") for path in tier(name)]
+    tiers = {name: tier(name) for name in TIERS} | {"core": core}
+    assert shown.keys() == tiers.keys()
+    for name, paths in tiers.items():
+        assert shown[name] == pytest.approx((len(paths), lines(paths)), rel=0.05), name
