@@ -63,7 +63,7 @@ class TableRows:
         full.index_add_(0, self.records * self.rows + self.table_rows, self.gradients)
         return Kept({"weight": full.view(self.batch, -1)})
 
-    def apart(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
+    def split_short(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
         """No short gradients, and itself."""
         return {}, self
 

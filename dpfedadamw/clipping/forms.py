@@ -1,9 +1,13 @@
 """Forms in which a layer's per-record gradients are held between norm and weighted sum.
 
 A backward pass leaves one form a layer. Each can tell every record's squared norm and add up the
-records with given factors; they differ in what they keep. `Kept` has the gradients themselves,
-`Factored` only a layer's inputs and output gradients (book-keeping, Bu et al. 2023; ghost norms,
-Li et al. 2022). A third, for embedding tables, is in `embeddings`.
+records with given factors (`GradientForm`); they differ in what they keep. `Kept` has the gradients
+themselves, `Factored` only a layer's inputs and output gradients (book-keeping, Bu et al. 2023;
+ghost norms, Li et al. 2022); a third, for embedding tables, is in `embeddings`. For a layer whose
+weight's gradient is a product (`Bilinear`), `form_of_product` takes the cheapest.
+
+A norm is never too small: what rounding may take off is added, and a norm that a form's precision
+cannot tell is not finite, so that it is taken exactly (`GradientForm.exact_squared_norms`).
 """
 
 from __future__ import annotations
@@ -68,89 +72,40 @@ class GradientForm(Protocol):
         """The same gradients in full."""
         ...
 
-    def apart(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
+    def split_short(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
         """Its short gradients, [b, n] by parameter, and the form of the others; None for none.
 
-        Those of all layers are measured and added up at once (`short`).
+        Short gradients of all layers are measured and added up at once (`short`).
         """
         ...
 
 
-def squared_norms(gradients: Tensor) -> Tensor:
-    """Squared norm of each record's gradient [b, …], accumulated in float64, [b].
+def form_of_product(
+    layer: Bilinear, inputs: Tensor, outputs: Tensor, *, weight: bool, bias: bool
+) -> GradientForm:
+    """The cheapest form for a layer whose weight's gradient is a product.
 
-    Short runs of entries are added up in the tensor's own precision, where a square may overflow.
+    Gradients that are kept need one product, the plain one of every backward pass; a Gram form
+    costs extra, and more with T², but nothing of a gradient's size.
+
+    Args:
+        layer: How inputs and output gradients are multiplied.
+        inputs: A, records first.
+        outputs: G, records first.
+        weight: Whether the weight is trained.
+        bias: Whether there is a trained bias.
     """
-    flat = gradients.flatten(1)
-    if flat.dtype == torch.float64 or flat.shape[1] <= _SHORT_ENTRIES:
-        return flat.double().square().sum(1)
-    whole = flat.shape[1] // 1024 * 1024
-    runs = flat[:, :whole].reshape(len(flat), -1, 1024)
-    result: Tensor = torch.linalg.vector_norm(runs, dim=2).double().square().sum(1)
-    if whole < flat.shape[1]:
-        result += flat[:, whole:].double().square().sum(1)
-    return result
-
-
-def sum_of(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of tensors of one shape; at least one."""
-    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
-
-
-def select(values: Tensor, rows: Tensor | None) -> Tensor:
-    """The given records of values [b, …]; all of them, uncopied, for None."""
-    return values if rows is None else values[rows]
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Per-record gradients themselves.
-
-    Attributes:
-        gradients: By parameter, [b, …].
-        method: How the norms are found.
-    """
-
-    gradients: Mapping[str, Tensor]
-    method: str = "direct"
-
-    def squared_norms(self) -> Tensor:
-        """Squared norm of every record's gradient, float64 [b]."""
-        return sum_of([squared_norms(gradient) for gradient in self.gradients.values()])
-
-    def exact_squared_norms(self, rows: Tensor) -> Tensor:
-        """The same of a few records [n], in float64 throughout."""
-        return sum_of([exact_squared_norms(gradient[rows]) for gradient in self.gradients.values()])
-
-    def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
-        """Write Σ_j c_j g_j: see `GradientForm`."""
-        for name, gradient in self.gradients.items():
-            chosen = select(gradient, rows).flatten(1)
-            torch.mm(factors[None], chosen, out=out[name][None])
-
-    def kept(self) -> Kept:
-        """Itself."""
-        return self
-
-    def apart(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
-        """Its short gradients and the form of the others: see `GradientForm`."""
-        flat = {name: gradient.flatten(1) for name, gradient in self.gradients.items()}
-        short = {name: one for name, one in flat.items() if one.shape[1] <= _SHORT_ENTRIES}
-        if len(short) == len(flat):
-            return short, None
-        if not short:
-            return short, self
-        rest = {name: one for name, one in self.gradients.items() if name not in short}
-        return short, Kept(rest, self.method)
-
-    def plus(self, other: Kept) -> Kept:
-        """The sum with the gradients of another use of the same parameters."""
-        names = {**self.gradients, **other.gradients}
-        both = {
-            name: self.gradients[name].flatten(1) + other.gradients[name].flatten(1)
-            for name in names
-        }
-        return Kept(both, self.method)
+    bias_gradients = layer.bias(wide(outputs)) if bias else None
+    if not weight:
+        assert bias_gradients is not None
+        return Kept({"bias": bias_gradients})
+    costs = layer.costs(inputs, outputs)
+    method = "gram" if costs.gram < costs.product else "direct, not kept"
+    factored = Factored(layer, inputs, outputs, bias_gradients, method)
+    fits = len(inputs) * costs.entries <= KEPT_ENTRIES
+    if fits and costs.gram > min(_COST_OF_KEEPING * costs.entries, costs.product):
+        return factored.kept()
+    return factored
 
 
 @dataclass(frozen=True)
@@ -205,6 +160,57 @@ class Bilinear(Protocol):
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Per-record gradients themselves.
+
+    Attributes:
+        gradients: By parameter, [b, …].
+        method: How the norms are found.
+    """
+
+    gradients: Mapping[str, Tensor]
+    method: str = "direct"
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of every record's gradient, float64 [b]."""
+        return sum_of([squared_norms(gradient) for gradient in self.gradients.values()])
+
+    def exact_squared_norms(self, rows: Tensor) -> Tensor:
+        """The same of a few records [n], in float64 throughout."""
+        return sum_of([exact_squared_norms(gradient[rows]) for gradient in self.gradients.values()])
+
+    def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
+        """Write Σ_j c_j g_j: see `GradientForm`."""
+        for name, gradient in self.gradients.items():
+            chosen = select(gradient, rows).flatten(1)
+            torch.mm(factors[None], chosen, out=out[name][None])
+
+    def kept(self) -> Kept:
+        """Itself."""
+        return self
+
+    def split_short(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
+        """Its short gradients and the form of the others: see `GradientForm`."""
+        flat = {name: gradient.flatten(1) for name, gradient in self.gradients.items()}
+        short = {name: one for name, one in flat.items() if one.shape[1] <= _SHORT_ENTRIES}
+        if len(short) == len(flat):
+            return short, None
+        if not short:
+            return short, self
+        rest = {name: one for name, one in self.gradients.items() if name not in short}
+        return short, Kept(rest, self.method)
+
+    def plus(self, other: Kept) -> Kept:
+        """The sum with the gradients of another use of the same parameters."""
+        names = {**self.gradients, **other.gradients}
+        both = {
+            name: self.gradients[name].flatten(1) + other.gradients[name].flatten(1)
+            for name in names
+        }
+        return Kept(both, self.method)
+
+
+@dataclass(frozen=True)
 class Factored:
     """A layer's inputs and output gradients, from which its weight's gradients follow.
 
@@ -226,15 +232,13 @@ class Factored:
     def squared_norms(self) -> Tensor:
         """Squared norm of every record's gradient, float64 [b]."""
         costs = self.layer.costs(self.inputs, self.outputs)
-        gram = self.method == "gram"
-        measure = self._gram if gram else self._direct
-        chunk = max(1, _CHUNK_ENTRIES // (2 * costs.places**2 if gram else costs.entries))
-        parts = [
-            measure(
-                wide(self.inputs[start : start + chunk]), wide(self.outputs[start : start + chunk])
-            )
-            for start in range(0, len(self.inputs), chunk)
-        ]
+        if self.method == "gram":
+            measure, entries = self._norms_by_grams, 2 * costs.places**2
+        else:
+            measure, entries = self._norms_of_products, costs.entries
+        chunk = max(1, _CHUNK_ENTRIES // entries)
+        inputs, outputs = torch.split(self.inputs, chunk), torch.split(self.outputs, chunk)
+        parts = [measure(wide(a), wide(g)) for a, g in zip(inputs, outputs, strict=True)]
         result = torch.cat(parts)
         return result if self.bias is None else result + squared_norms(self.bias)
 
@@ -249,27 +253,33 @@ class Factored:
         result = torch.cat(parts)
         return result if self.bias is None else result + exact_squared_norms(self.bias[rows])
 
-    def _direct(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def _norms_of_products(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         return squared_norms(self.layer.products(inputs, outputs))
 
-    def _gram(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        sums: list[Tensor] = []
-        norms: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for of_inputs, of_outputs in self.layer.grams(inputs, outputs):
-            sums.append(_both_halves(of_inputs * of_outputs))
-            for values, of_both in zip(norms, (of_inputs, of_outputs), strict=True):
-                values.append(of_both.diagonal(dim1=-2, dim2=-1))
-        input_norms, output_norms = (torch.cat(values, -1).double() for values in norms)
-        product = sum_of(sums)
+    def _norms_by_grams(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """‖Σ_t g_t ⊗ a_t‖² = Σ_{s,t} ⟨a_s, a_t⟩⟨g_s, g_t⟩ (Li et al. 2022), from above."""
+        products: list[Tensor] = []
+        of_inputs: list[Tensor] = []
+        of_outputs: list[Tensor] = []
+        for input_gram, output_gram in self.layer.grams(inputs, outputs):
+            products.append(_both_halves(input_gram * output_gram))
+            # ‖a_t‖² and ‖g_t‖² stand on the diagonals.
+            of_inputs.append(input_gram.diagonal(dim1=-2, dim2=-1))
+            of_outputs.append(output_gram.diagonal(dim1=-2, dim2=-1))
+        result = sum_of(products)
+        input_norms, output_norms = (
+            torch.cat(parts, -1).double() for parts in (of_inputs, of_outputs)
+        )
         # The sum over s and t can cancel to far less than its terms, and then their rounding could
         # hide a gradient longer than C. What rounding may hide is added: a norm is overestimated
-        # by a little, never underestimated.
+        # by a little, never underestimated. By Cauchy and Schwarz the magnitudes of all terms add
+        # up to (Σ_t ‖a_t‖‖g_t‖)² at most.
         if input_norms.shape[-1] > 1:
             both = input_norms.clamp(min=0) * output_norms.clamp(min=0)
-            hidden = both.sqrt().sum((1, 2)).square()
-            product += GRAM_ROUNDING * torch.finfo(inputs.dtype).eps * hidden
+            magnitudes = both.sqrt().sum((1, 2)).square()
+            result += GRAM_ROUNDING * torch.finfo(inputs.dtype).eps * magnitudes
         largest = torch.maximum(input_norms.sum((1, 2)), output_norms.sum((1, 2)))
-        return torch.where(largest < _TRUSTED_TRACE, product.clamp(min=0), torch.nan)
+        return torch.where(largest < _TRUSTED_TRACE, result.clamp(min=0), torch.nan)
 
     def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
         """Write Σ_j c_j g_j: see `GradientForm`."""
@@ -285,11 +295,37 @@ class Factored:
             gradients["bias"] = self.bias
         return Kept(gradients)
 
-    def apart(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
+    def split_short(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
         """Its bias's gradients, where they are short, and the form of the weight's."""
         if self.bias is None or self.bias.shape[1] > _SHORT_ENTRIES:
             return {}, self
         return {"bias": self.bias}, replace(self, bias=None)
+
+
+def squared_norms(gradients: Tensor) -> Tensor:
+    """Squared norm of each record's gradient [b, …], accumulated in float64, [b].
+
+    Short runs of entries are added up in the tensor's own precision, where a square may overflow.
+    """
+    flat = gradients.flatten(1)
+    if flat.dtype == torch.float64 or flat.shape[1] <= _SHORT_ENTRIES:
+        return flat.double().square().sum(1)
+    whole = flat.shape[1] // 1024 * 1024
+    runs = flat[:, :whole].reshape(len(flat), -1, 1024)
+    result: Tensor = torch.linalg.vector_norm(runs, dim=2).double().square().sum(1)
+    if whole < flat.shape[1]:
+        result += flat[:, whole:].double().square().sum(1)
+    return result
+
+
+def sum_of(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors of one shape; at least one."""
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
+
+
+def select(values: Tensor, rows: Tensor | None) -> Tensor:
+    """The given records of values [b, …]; all of them, uncopied, for None."""
+    return values if rows is None else values[rows]
 
 
 def _both_halves(products: Tensor) -> Tensor:
@@ -300,33 +336,3 @@ def _both_halves(products: Tensor) -> Tensor:
         return whole
     # Pairs within the run are there in both orders, the others in one.
     return 2.0 * whole - products[..., :run].sum((1, 2, 3), dtype=torch.float64)
-
-
-def form_of_product(
-    layer: Bilinear, inputs: Tensor, outputs: Tensor, *, weight: bool, bias: bool
-) -> GradientForm:
-    """The cheapest form for a layer whose weight's gradient is a product.
-
-    Gradients that are kept need one product, the plain one of every backward pass; a Gram form
-    costs extra, and more with T², but nothing of a gradient's size.
-
-    Args:
-        layer: How inputs and output gradients are multiplied.
-        inputs: A, records first.
-        outputs: G, records first.
-        weight: Whether the weight is trained.
-        bias: Whether there is a trained bias.
-    """
-    bias_gradients = layer.bias(wide(outputs)) if bias else None
-    if not weight:
-        assert bias_gradients is not None
-        return Kept({"bias": bias_gradients})
-    costs = layer.costs(inputs, outputs)
-    small = len(inputs) * costs.entries <= KEPT_ENTRIES
-    if small and costs.gram > min(_COST_OF_KEEPING * costs.entries, costs.product):
-        gradients = {"weight": layer.products(wide(inputs), wide(outputs))}
-        if bias_gradients is not None:
-            gradients["bias"] = bias_gradients
-        return Kept(gradients)
-    method = "gram" if costs.gram < costs.product else "direct, not kept"
-    return Factored(layer, inputs, outputs, bias_gradients, method)

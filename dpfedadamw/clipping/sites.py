@@ -1,8 +1,16 @@
 """Where a model's trainable parameters are used, and how each place hands over its gradients.
 
-Book-keeping replaces the forward of every layer that it knows. A small layer that it does not know
-runs under vmap with one copy of its parameters a record; a parameter that a larger module uses
-itself (a class token, a position embedding) is swapped for such copies.
+`sites_of` finds the places, each trainable parameter in exactly one of them:
+
+- "layer": a layer that book-keeping knows (`layers`), whose forward is replaced.
+- "pair": a low-rank pair with the layer that it adapts (`low_rank`), likewise.
+- "vmap": a module that it does not know, which runs under vmap with one copy of its parameters a
+  record (`_UnderVmap`).
+- "copies": a parameter that a larger module uses itself (a class token, a position embedding),
+  swapped for one copy a record.
+
+`Pass.watching` replaces forwards and parameters for one forward and backward pass, and puts them
+back. A `Record` holds what came of one place: its per-record gradients and their norms.
 """
 
 from __future__ import annotations
@@ -79,7 +87,8 @@ def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
     """
     sites: list[Site] = []
     owners: dict[Tensor, str] = {}
-    whole: tuple[str, ...] = ()
+    # Modules that are one place with all that is inside them.
+    covered: tuple[str, ...] = ()
     for name, module in model.named_modules():
         prefix = f"{name}." if name else ""
         own = {
@@ -91,29 +100,36 @@ def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
             other = owners.setdefault(module._parameters[key], full)
             if other != full:
                 raise BookKeepingError(f"{other!r} and {full!r} are one parameter")
-        is_whole = isinstance(module, _WHOLE)
-        pair = low_rank.pair_of(module) if pairs else None
-        if not (own or is_whole or pair) or (whole and name.startswith(whole)):
+        if covered and name.startswith(covered):
             continue
-        if "forward" in vars(module):
+        found = _sites_of_module(name, module, own, low_rank.pair_of(module) if pairs else None)
+        if found and "forward" in vars(module):
             raise BookKeepingError(f"the forward of {name or 'the model'!r} has been replaced")
-        if pair is not None:
-            inside = {f"{part}.weight": f"{prefix}{part}.weight" for part in pair.names}
-            sites.append(Site(name, module, inside, "pair", pair=pair))
-            whole += (prefix,)
-            continue
-        forward = _known_forward(module)
-        if forward is not None:
-            sites.append(Site(name, module, own, "layer", forward))
-            continue
-        inside = {key: prefix + key for key, p in module.named_parameters() if p.requires_grad}
-        alone = own.keys() == inside.keys() and not getattr(module, "accepts_copies", False)
-        if is_whole or alone:
-            sites.append(Site(name, module, inside, "vmap"))
-            whole += (prefix,)
-        else:
-            sites += [Site(full, module, {"weight": full}, "copies") for full in own.values()]
+        sites += found
+        if any(site.kind in ("pair", "vmap") for site in found):
+            covered += (prefix,)
     return tuple(sites)
+
+
+def _sites_of_module(
+    name: str, module: nn.Module, own: Mapping[str, str], pair: LowRankPair | None
+) -> list[Site]:
+    """The places of a module's own trainable parameters, or of all inside it as one."""
+    prefix = f"{name}." if name else ""
+    is_whole = isinstance(module, _WHOLE)
+    if not (own or is_whole or pair):
+        return []
+    if pair is not None:
+        inside = {f"{part}.weight": f"{prefix}{part}.weight" for part in pair.names}
+        return [Site(name, module, inside, "pair", pair=pair)]
+    forward = _known_forward(module)
+    if forward is not None:
+        return [Site(name, module, own, "layer", forward)]
+    inside = {key: prefix + key for key, p in module.named_parameters() if p.requires_grad}
+    alone = own.keys() == inside.keys() and not getattr(module, "accepts_copies", False)
+    if is_whole or alone:
+        return [Site(name, module, inside, "vmap")]
+    return [Site(full, module, {"weight": full}, "copies") for full in own.values()]
 
 
 def _known_forward(module: nn.Module) -> LayerForward | None:
@@ -133,72 +149,6 @@ def _known_elsewhere() -> tuple[tuple[type[nn.Module], LayerForward], ...]:
     """Layers of libraries that a model may come from; where it does, its library is loaded."""
     library = sys.modules.get("transformers.pytorch_utils")
     return () if library is None else ((library.Conv1D, layer_functions.transposed_linear),)
-
-
-@dataclass
-class Record:
-    """What the uses of one site in one pass have left behind.
-
-    Attributes:
-        site: The site.
-        short: Where its short gradients go, beside those of all other sites.
-        key: Which of its parameters, where each has a record of its own; empty for all of them.
-        uses: Number of uses in the forward pass.
-        form: Its other per-record gradients, once a backward pass has come by; None for none.
-        squared_norms: Their squared norms, float64 [b].
-        method: How the norms were found.
-        people: Whose each record is, where people take the place of records.
-    """
-
-    site: Site
-    short: ShortGradients
-    key: str = ""
-    uses: int = 0
-    form: GradientForm | None = None
-    squared_norms: Tensor | None = None
-    method: str = "no gradient"
-    people: Groups | None = None
-
-    def receive(self, form: GradientForm) -> None:
-        """Take the gradients of one use."""
-        if self.people is not None:
-            form = self.people.of(form)
-        if self.uses == 1:
-            # While its inputs and output gradients are still in the processor's cache.
-            self._measure(form)
-            return
-        # The norm of a sum over uses is not a sum of norms: gradients are added up in full.
-        kept = form.kept()
-        self.form = kept if self.form is None else self.form.kept().plus(kept)
-
-    def finish(self) -> Tensor | None:
-        """Squared norms of what is not short over all uses, float64 [b]; None for nothing."""
-        if self.form is not None and self.squared_norms is None:
-            self._measure(self.form)
-        return self.squared_norms
-
-    def _measure(self, form: GradientForm) -> None:
-        self.method = self.site.kind if self.site.kind in ("vmap", "copies") else form.method
-        short, self.form = form.apart()
-        for name, gradients in short.items():
-            self.short.add(self._full(name), gradients)
-        if self.form is not None:
-            self.squared_norms = self.form.squared_norms()
-
-    def _full(self, name: str) -> str:
-        return self.site.parameters[self.key or name]
-
-    def targets(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The views into the total that its form writes to, out of all by full name."""
-        if self.key:
-            return {"weight": views[self.site.parameters[self.key]]}
-        return {key: views[full] for key, full in self.site.parameters.items()}
-
-    def receiver(self) -> Receiver:
-        """Where a use of the site hands over its gradients."""
-        self.uses += 1
-        keys = self.site.parameters
-        return Receiver(self.key != "" or "weight" in keys, "bias" in keys, self.receive)
 
 
 @dataclass
@@ -229,19 +179,10 @@ class Pass:
             for site in sites:
                 if site.kind == "copies":
                     self._swap_parameter(site, undo)
-                elif site.kind == "vmap":
-                    self._swap_forward(site, self._under_vmap(site), undo)
-                elif site.kind == "pair":
-                    self._swap_forward(site, self._pair(site), undo)
-                else:
-                    self._swap_forward(site, self._layer(site), undo)
+                    continue
+                vars(site.module)["forward"] = self._forward_of(site)
+                undo.callback(vars(site.module).pop, "forward")
             yield
-
-    def _swap_forward(
-        self, site: Site, forward: Callable[..., Any], undo: contextlib.ExitStack
-    ) -> None:
-        vars(site.module)["forward"] = forward
-        undo.callback(vars(site.module).pop, "forward")
 
     def _swap_parameter(self, site: Site, undo: contextlib.ExitStack) -> None:
         key = site.name.rpartition(".")[2]
@@ -255,32 +196,43 @@ class Pass:
         self.records.append(record)
         return record
 
-    def _layer(self, site: Site) -> Callable[[Tensor], Tensor]:
-        record, layer = self._new(site), site.forward
-        assert layer is not None
+    def _forward_of(self, site: Site) -> Callable[..., Any]:
+        """The forward that stands for the module's own."""
+        if site.kind == "vmap":
+            return _UnderVmap(site, {key: self._new(site, key) for key in site.parameters}, self)
+        if site.pair is not None:
+            return self._forward_of_pair(site, site.pair)
+        assert site.forward is not None
+        return self._forward_of_layer(site, site.forward)
+
+    def _forward_of_layer(self, site: Site, layer: LayerForward) -> Callable[[Tensor], Tensor]:
+        record = self._new(site)
 
         def forward(input: Tensor) -> Tensor:
             if len(input) == 1 and isinstance(site.module, nn.Embedding):
                 # Places that all records share, as 0, 1, 2, … for positions.
                 input = input.expand(self.batch, *input.shape[1:])
-            self._check_records(site, input)
+            self.check_records(site, input)
             return layer(site.module, input, record.receiver())
 
         return forward
 
-    def _pair(self, site: Site) -> Callable[[Tensor], Tensor]:
-        pair = site.pair
-        assert pair is not None
+    def _forward_of_pair(self, site: Site, pair: LowRankPair) -> Callable[[Tensor], Tensor]:
         *down, up = (self._new(site, key) for key in site.parameters)
 
         def forward(input: Tensor) -> Tensor:
-            self._check_records(site, input)
+            self.check_records(site, input)
             of_down = down[0].receiver() if down else None
             return low_rank.low_rank(pair, input, of_down, up.receiver())
 
         return forward
 
-    def _check_records(self, site: Site, inputs: Tensor) -> None:
+    def check_records(self, site: Site, inputs: Tensor) -> None:
+        """Refuse inputs whose first dimension is not the records'.
+
+        Raises:
+            BookKeepingError: If it is not.
+        """
         layer = site.kind in ("layer", "pair") and not isinstance(site.module, nn.Embedding)
         if inputs.dim() < (2 if layer else 1) or len(inputs) != self.batch:
             raise BookKeepingError(
@@ -288,50 +240,126 @@ class Pass:
                 f"dimension is not the {self.batch} records'"
             )
 
-    def _under_vmap(self, site: Site) -> Callable[..., Any]:
-        module = site.module
-        original = type(module).forward
-        records = {key: self._new(site, key) for key in site.parameters}
-        parameters = dict(module.named_parameters())
-        inside = False
 
-        def forward(*arguments: Any, **options: Any) -> Any:
-            nonlocal inside
-            if inside:
-                return original(module, *arguments, **options)
-            if any(isinstance(value, Tensor) for value in options.values()):
-                raise BookKeepingError(f"layer {site.name!r} takes tensors by name")
-            tensors = [value for value in arguments if isinstance(value, Tensor)]
-            for value in tensors:
-                self._check_records(site, value)
-            values = {
-                key: layer_functions.copies(parameters[key][None], self.batch, record.receiver())
-                for key, record in records.items()
-            }
-            rest: list[Any] = []
+@dataclass
+class Record:
+    """What the uses of one site in one pass have left behind.
 
-            def one(values: dict[str, Tensor], tensors: list[Tensor]) -> list[Tensor]:
-                given = iter(tensors)
-                filled = tuple(
-                    next(given)[None] if isinstance(value, Tensor) else value for value in arguments
-                )
-                outputs, structure = pytree.tree_flatten(
-                    functional_call(module, values, filled, options)
-                )
-                rest[:] = [structure, *(None if isinstance(o, Tensor) else (o,) for o in outputs)]
-                return [output[0] for output in outputs if isinstance(output, Tensor)]
+    Attributes:
+        site: The site.
+        short: Where its short gradients go, with those of all other sites.
+        key: Which of its parameters, where each has a record of its own; empty for all of them.
+        uses: Number of uses in the forward pass.
+        form: Its other per-record gradients, once a backward pass has come by; None for none.
+        squared_norms: Their squared norms, float64 [b].
+        method: How the norms were found.
+        people: Whose each record is, where people take the place of records.
+    """
 
-            inside = True
-            try:
-                found = iter(vmap(one, randomness="different")(values, tensors))
-            finally:
-                inside = False
-            structure, *others = rest
-            return pytree.tree_unflatten(
-                [next(found) if other is None else other[0] for other in others], structure
+    site: Site
+    short: ShortGradients
+    key: str = ""
+    uses: int = 0
+    form: GradientForm | None = None
+    squared_norms: Tensor | None = None
+    method: str = "no gradient"
+    people: Groups | None = None
+
+    def receiver(self) -> Receiver:
+        """Where a use of the site hands over its gradients."""
+        self.uses += 1
+        keys = self.site.parameters
+        return Receiver(self.key != "" or "weight" in keys, "bias" in keys, self.receive)
+
+    def receive(self, form: GradientForm) -> None:
+        """Take the gradients of one use."""
+        if self.people is not None:
+            form = self.people.of(form)
+        if self.uses == 1:
+            # While its inputs and output gradients are still in the processor's cache.
+            self._measure(form)
+            return
+        # The norm of a sum over uses is not a sum of norms: gradients are added up in full.
+        kept = form.kept()
+        self.form = kept if self.form is None else self.form.kept().plus(kept)
+
+    def finish(self) -> Tensor | None:
+        """Squared norms of what is not short over all uses, float64 [b]; None for nothing."""
+        if self.form is not None and self.squared_norms is None:
+            self._measure(self.form)
+        return self.squared_norms
+
+    def targets(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The views into the total that its form writes to, out of all by full name."""
+        if self.key:
+            return {"weight": views[self.site.parameters[self.key]]}
+        return {key: views[full] for key, full in self.site.parameters.items()}
+
+    def _measure(self, form: GradientForm) -> None:
+        self.method = self.site.kind if self.site.kind in ("vmap", "copies") else form.method
+        short, self.form = form.split_short()
+        for name, gradients in short.items():
+            self.short.add(self.site.parameters[self.key or name], gradients)
+        if self.form is not None:
+            self.squared_norms = self.form.squared_norms()
+
+
+class _UnderVmap:
+    """The forward of a module that runs one record at a time, with its own copy of the parameters.
+
+    vmap maps tensors alone. What else the module returns is the same for each record: it is noted
+    while a record runs, and put back among the tensors that come out.
+
+    Args:
+        site: Where it is.
+        records: Takes the gradients of each parameter.
+        watch: The pass.
+    """
+
+    def __init__(self, site: Site, records: Mapping[str, Record], watch: Pass) -> None:
+        self._site, self._records, self._watch = site, records, watch
+        self._parameters = dict(site.module.named_parameters())
+        self._running = False
+        # How the outputs nest, and each in its place: (output,) of what is no tensor, else None.
+        self._structure: Any = None
+        self._others: list[tuple[Any] | None] = []
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        module = self._site.module
+        if self._running:
+            # vmap calls the module, whose forward this is.
+            return type(module).forward(module, *arguments, **options)
+        if any(isinstance(value, Tensor) for value in options.values()):
+            raise BookKeepingError(f"layer {self._site.name!r} takes tensors by name")
+        tensors = [value for value in arguments if isinstance(value, Tensor)]
+        for value in tensors:
+            self._watch.check_records(self._site, value)
+        batch, own = self._watch.batch, self._parameters
+        values = {
+            key: layer_functions.copies(own[key][None], batch, record.receiver())
+            for key, record in self._records.items()
+        }
+
+        def one(values: dict[str, Tensor], tensors: list[Tensor]) -> list[Tensor]:
+            given = iter(tensors)
+            filled = tuple(
+                next(given)[None] if isinstance(value, Tensor) else value for value in arguments
             )
+            return self._noted(functional_call(module, values, filled, options))
 
-        return forward
+        self._running = True
+        try:
+            found = iter(vmap(one, randomness="different")(values, tensors))
+        finally:
+            self._running = False
+        outputs = [next(found) if other is None else other[0] for other in self._others]
+        return pytree.tree_unflatten(outputs, self._structure)
+
+    def _noted(self, found: Any) -> list[Tensor]:
+        """One record's output tensors, without the dimension of the records."""
+        outputs, self._structure = pytree.tree_flatten(found)
+        self._others = [None if isinstance(one, Tensor) else (one,) for one in outputs]
+        return [one[0] for one in outputs if isinstance(one, Tensor)]
 
 
 def views_of(total: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ def test_a_record_s_lookups_of_a_row_are_added_before_its_norm_is_taken(padding)
     assert form.exact_squared_norms(chosen).tolist() == expected[chosen].tolist()
     assert form.kept().gradients["weight"].tolist() == whole.flatten(1).tolist()
     assert (form.batch, form.rows, form.method) == (3, 4, "rows")
-    short, rest = form.apart()
+    short, rest = form.split_short()
     assert (short, rest) == ({}, form)
 
 

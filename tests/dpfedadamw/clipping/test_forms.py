@@ -176,20 +176,20 @@ def test_squares_of_short_gradients_cannot_overflow_and_those_of_long_ones_show_
     assert float(exact_squared_norms(long)) == pytest.approx(4097e60)
 
 
-def test_short_gradients_are_measured_apart() -> None:
+def test_short_gradients_are_measured_split_short() -> None:
     kept = Kept({"weight": drawn(2, 4097), "bias": drawn(2, 4096)})
-    short, rest = kept.apart()
+    short, rest = kept.split_short()
     assert list(short) == ["bias"]
     assert isinstance(rest, Kept)
     assert list(rest.gradients) == ["weight"]
-    assert Kept({"weight": drawn(2, 5, 3)}).apart()[1] is None
+    assert Kept({"weight": drawn(2, 5, 3)}).split_short()[1] is None
     long = Kept({"weight": drawn(2, 5000)})
-    assert long.apart() == ({}, long)
+    assert long.split_short() == ({}, long)
     inputs, outputs = drawn(2, 1, 3), drawn(2, 1, 4097)
     whole = Factored(LinearProducts(), inputs, outputs, outputs.sum(1), "gram")
-    assert whole.apart() == ({}, whole)
+    assert whole.split_short() == ({}, whole)
     fewer = Factored(LinearProducts(), inputs, outputs, drawn(2, 4096), "gram")
-    short, rest = fewer.apart()
+    short, rest = fewer.split_short()
     assert list(short) == ["bias"]
     assert isinstance(rest, Factored)
     assert rest.bias is None

@@ -177,14 +177,14 @@ def test_nothing_of_a_call_outlives_it_even_without_garbage_collection(
     engine(inputs, targets)
     seen: list[weakref.ref[Tensor]] = []
     for form in (gradient_forms.Kept, gradient_forms.Factored):
-        original = form.apart
+        original = form.split_short
 
         def watched(self: object, original: Callable[..., object] = original) -> object:
             values = vars(self).get("gradients", {"A": vars(self).get("inputs")})
             seen.extend(weakref.ref(value) for value in values.values())
             return original(self)
 
-        monkeypatch.setattr(form, "apart", watched)
+        monkeypatch.setattr(form, "split_short", watched)
     written_out = chain.weighted_sum
 
     def watched_chain(used: list[Any], *rest: Any) -> None:
