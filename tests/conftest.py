@@ -14,7 +14,7 @@ import torch
 
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from tests.audit.alone import is_for_the_auditor_alone
-from tests.runs import PICTURE
+from tests.runs import PAGE, PICTURE
 
 # Names stand in the order in which modules register themselves, which is that of a command only if
 # no test imports one of the modules first.
@@ -107,23 +107,39 @@ def _nothing_computed_again_unasked():
         yield
 
 
-# Modules outside `tests/reports` that look at a report's pictures.
-_PICTURES_MATTER = {"test_quickstart.py", "test_report.py"}
+# Folders and files of tests that look at what a report's pages show.
+_PAGES_MATTER = (
+    "reports/content/",
+    "reports/render/",
+    "reports/figures/",
+    "reports/extensions/",
+    "dpfedadamw/cli/test_report.py",
+    "dpfedadamw/filing/test_report_leaks.py",
+    "dpfedadamw/run/test_quickstart.py",
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _one_picture_for_all(request):
-    """Reports that a test only needs to be there have one small drawing in place of each figure.
+def _short_pages(request):
+    """Reports that a test only needs to be there have one page, and a drawing for each figure.
 
-    Figures take half the time of a small run. `tests/reports` draws them all.
+    Pages and figures take two thirds of the time of a small run.
     """
     from reports.content import parts
+    from reports.render import pdf
 
-    if "reports" in request.path.parts or request.path.name in _PICTURES_MATTER:
+    if request.path.relative_to(Path(__file__).parent).as_posix().startswith(_PAGES_MATTER):
         yield
         return
+    compiled = pdf._compile
+
+    def short(folder, moment):
+        (folder / "report.typ").write_text(PAGE, "utf-8")
+        return compiled(folder, moment)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "draw", lambda *_: PICTURE)
+        patch.setattr(pdf, "_compile", short)
         yield
 
 

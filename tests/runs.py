@@ -23,6 +23,25 @@ from dpfedadamw.spec import Spec
 
 # A drawing that stands for a report's.
 PICTURE = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" width="9" height="9"/>'
+# A page that stands for a report's; the report's data lie in it as in every report.
+PAGE = """
+#let page-data = json("page.json")
+#let (year, month, day, hour, minute, second) = page-data.moment
+#set document(
+  title: page-data.label + ": " + page-data.title,
+  author: "dpfedadamw",
+  date: datetime(
+    year: year, month: month, day: day, hour: hour, minute: minute, second: second,
+  ),
+  description: page-data.description,
+  keywords: page-data.keywords,
+)
+#set text(lang: "en", font: "DejaVu Sans")
+#for (name, kind, about, relation) in page-data.files {
+  pdf.attach(name, relationship: relation, mime-type: kind, description: about)
+}
+#page-data.title
+"""
 SMALL = """
 version: 1
 name: small

@@ -28,8 +28,9 @@ from tests.mutation.warm import NOT_HERE, Asked, Request, Warm
 
 SCOPE: Final = (
     "dpfedadamw/privacy",
-    "dpfedadamw/run",
+    "dpfedadamw/vectors",
     "dpfedadamw/storage",
+    "dpfedadamw/run",
     "audit/checks",
     "reports/signatures",
 )
