@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.canaries.engine import MAGNITUDE, Canaries, CanaryOrder, draw_canary_clients
-from dpfedadamw.canaries.evidence import CanaryEvidence
-from dpfedadamw.canaries.setup import CanarySetup, RunParts, trainable
+from dpfedadamw.canaries.setup import CanaryEvidence, CanarySetup, trainable
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.unprotected import RunParts
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.updates import ClippedUpdate, spread
 from dpfedadamw.units.plan import RunPlan

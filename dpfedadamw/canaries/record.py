@@ -27,11 +27,11 @@ from dpfedadamw.canaries.crafted import (
     with_records,
 )
 from dpfedadamw.canaries.engine import Canaries, CanaryEngine, CanaryOrder, draw_canaries
-from dpfedadamw.canaries.evidence import CanaryEvidence
-from dpfedadamw.canaries.setup import CanarySetup, RunParts, trainable
+from dpfedadamw.canaries.setup import CanaryEvidence, CanarySetup, trainable
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.record import RecordLevel
+from dpfedadamw.federation.unprotected import RunParts
 from dpfedadamw.models.networks.dropout import drops
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.privacy.noise.randomness import Stream

@@ -6,7 +6,7 @@ plan; plan and claim of each are in `units`, its canaries in `canaries`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,13 +22,36 @@ from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.evidence.records import Witness
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack, view
-from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
+from dpfedadamw.federation.participation import (
+    Answer,
+    ClientData,
+    LocalResult,
+    Participation,
+    Round,
+)
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.spot_check import SpotCheck
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import Blocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """The parts of a run in which an audit run plants its canaries.
+
+    Attributes:
+        unit: What the run protects.
+        engine: Computes clipped sums.
+        clients: Every client's records.
+        finish: Writes the evidence of the canaries, once the model holds the final parameters.
+    """
+
+    unit: Unprotected
+    engine: ClippedSumEngine
+    clients: Sequence[ClientData]
+    finish: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 
 from dpfedadamw import __version__
 from dpfedadamw.algorithms.base import ServerState
-from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.evidence.commitments import BLAKE3
 from dpfedadamw.evidence.exchanges import frozen_digest
 from dpfedadamw.evidence.records import are_told, contents_digest
@@ -33,6 +32,9 @@ from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import write_json
 from dpfedadamw.storage.foreign import read_mapping, read_salt
 from dpfedadamw.units.registry import unit_named
+
+if TYPE_CHECKING:
+    from dpfedadamw.canaries.engine import CanaryOrder
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
 NO_PRIVACY = "no differential privacy"

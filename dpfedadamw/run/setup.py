@@ -6,20 +6,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dpfedadamw import measures
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
-from dpfedadamw.canaries.engine import CanaryOrder
-from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
 from dpfedadamw.clipping.engines import ClippedSumEngine, PerformanceOptions
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.commitments import commitments_of
@@ -29,14 +28,14 @@ from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import Federation, has_diverged
-from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.federation.unprotected import RunParts, UnitSetup
 from dpfedadamw.federation.worker import ClientRunner, Worker
 from dpfedadamw.privacy.noise.randomness import (
     RandomSource,
     ReleaseRandomness,
     ReproducibleRandomness,
 )
-from dpfedadamw.run import budget, checkpoints
+from dpfedadamw.run import checkpoints
 from dpfedadamw.run.computing import divided, engine_of, performance_of, unit_of, workers_of
 from dpfedadamw.run.environment import write_environment
 from dpfedadamw.run.header import (
@@ -71,6 +70,11 @@ from dpfedadamw.storage.disk import PRIVATE_MODE, PUBLIC_MODE, write_atomically
 from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.vectors.flat import FlatParameters
+
+if TYPE_CHECKING:
+    from dpfedadamw.canaries.engine import CanaryOrder
+    from dpfedadamw.canaries.setup import CanarySetup
+    from dpfedadamw.run.budget import Reservation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +155,7 @@ def _checked(experiment: Experiment, engine: str, options: StartOptions) -> _Par
     drawn = None
     if options.canaries is not None:
         drawn = _drawn_canaries(experiment, options.canaries, randomness)
-        experiment = renamed(experiment)
+        experiment = drawn.renamed(experiment)
     if options.escrow is not None:
         _with_a_key(randomness).write_escrow(options.escrow)
     flat = FlatParameters(experiment.model)
@@ -173,6 +177,16 @@ def _checked(experiment: Experiment, engine: str, options: StartOptions) -> _Par
     )
 
 
+def _spending(experiment: Experiment) -> contextlib.AbstractContextManager[Reservation | None]:
+    """What reserves the most that a new run can cost; None where its spec names no budget."""
+    if experiment.spec.budget.file is None:
+        return contextlib.nullcontext()
+    # The data base of budgets is loaded for runs that have one.
+    from dpfedadamw.run import budget
+
+    return budget.reserving(experiment)
+
+
 def _written(parts: _Parts, parent: Path, options: StartOptions) -> tuple[RunDirectory, RunLock]:
     """Make a new run's directory with its first files, which appears once all of them are there."""
     experiment, challenged, trial = parts.experiment, options.challenged, options.trial
@@ -180,7 +194,7 @@ def _written(parts: _Parts, parent: Path, options: StartOptions) -> tuple[RunDir
     text = specs.dump(experiment.spec).encode()
     # The budget is asked while the hidden folder is held, so that nobody takes the run for dead.
     with (
-        budget.reserving(experiment) as spending,
+        _spending(experiment) as spending,
         starting(
             experiment.spec.name,
             parent,
@@ -200,7 +214,7 @@ def _written(parts: _Parts, parent: Path, options: StartOptions) -> tuple[RunDir
             write_atomically(hidden.path / name, content, PUBLIC_MODE, hidden.disk)
         # Metrics of the user's own are tried out before anything is spent.
         evaluation = evaluated_model(experiment, bool(experiment.spec.evaluation.metrics))
-        reserved = spending.reserve(appeared(hidden))
+        reserved = None if spending is None else spending.reserve(appeared(hidden))
         first = header(
             experiment,
             hidden,
@@ -325,7 +339,10 @@ def _resumed(
     randomness: RandomSource | None = challenged_key(journal.header, escrow)
     if randomness is None:
         randomness = _new_randomness(experiment, journal, escrow)
-    budget.reserve_resumed(experiment, run, journal.ledger.entries, found.completed)
+    if experiment.spec.budget.file is not None or "budget" in journal.header:
+        from dpfedadamw.run import budget
+
+        budget.reserve_resumed(experiment, run, journal.ledger.entries, found.completed)
     journal.ledger.append("resume", {"round": found.completed, "commitment": randomness.commitment})
     point_latest(run)
     parts = _Parts(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.algorithms.base import ServerState, released
-from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.clipping.engines import ClippedSumEngine
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment
@@ -26,7 +25,7 @@ from dpfedadamw.federation.rounds import (
 from dpfedadamw.models.registry import own_code
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.profiling import part
-from dpfedadamw.run import budget, checkpoints
+from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.computing import (
     determinism,
@@ -47,6 +46,7 @@ from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.vectors.flat import FlatParameters
 
 if TYPE_CHECKING:
+    from dpfedadamw.canaries.engine import CanaryOrder
     from dpfedadamw.federation.probes import StepProbe
     from dpfedadamw.federation.update_probe import UpdateProbe
 
@@ -229,8 +229,11 @@ def close_claim(training: Training) -> dict[str, Any]:
             plan, with_people(plan, plan.unit.realised_claim(plan, entries), entries), entries
         ),
         **divergence(training.state, training.completed),
-        **budget.settle(training.experiment, entries),
     }
+    if "budget" in entries[0]:
+        from dpfedadamw.run import budget
+
+        fields |= budget.settle(training.experiment, entries)
     training.journal.close(fields)
     return fields
 
