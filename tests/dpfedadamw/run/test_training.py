@@ -403,7 +403,7 @@ def test_the_outcome_is_the_last_evaluation_the_claim_and_how_sums_were_computed
     last = heard["rounds"][-1][1]
     assert outcome.run is training.run
     assert (outcome.accuracy, outcome.loss) == (last.accuracy, last.loss)
-    assert outcome.measures == last.measures
+    assert outcome.measures == {f"test_{name}": one for name, one in last.measures.items()}
     line = lines_of(training.run.ledger)[-1]
     assert line["kind"] == "claim"
     assert outcome.claim.items() <= line.items()
