@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from dpfedadamw.accounting.calibration import largest_count
 from dpfedadamw.accounting.registry import leading
-from dpfedadamw.accounting.search import largest_count
 from dpfedadamw.accounting.worst_case import SpendingBound
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition, Compositions

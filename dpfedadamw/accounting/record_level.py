@@ -19,7 +19,7 @@ from dpfedadamw.accounting.selection import (
     claim_of_selection,
     epsilon_of_all_trials,
 )
-from dpfedadamw.accounting.several_clients import in_words_of_people, together
+from dpfedadamw.accounting.several import in_words_of_people, together
 from dpfedadamw.accounting.views import (
     DERIVED_RATE,
     NOT_TUNED,

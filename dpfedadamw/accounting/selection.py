@@ -24,8 +24,7 @@ from typing import Any
 
 from scipy.optimize import brentq
 
-from dpfedadamw.accounting.divergences import ORDERS, improved_epsilon
-from dpfedadamw.accounting.rdp import divergence
+from dpfedadamw.accounting.rdp import ORDERS, divergence, improved_epsilon
 from dpfedadamw.accounting.registry import as_claimed, leading
 from dpfedadamw.privacy.composition import Composition, check_delta
 

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dpfedadamw.accounting.search import largest_count
+from dpfedadamw.accounting.calibration import largest_count
 from dpfedadamw.budget import database
 from dpfedadamw.budget.charges import Cost, Entries, charged, composed, epsilon_of
 from dpfedadamw.budget.database import (

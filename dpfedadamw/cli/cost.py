@@ -105,7 +105,7 @@ def _counts(given: str | None) -> list[int]:
     """The numbers of records that an option lists."""
     if given is None:
         return []
-    from dpfedadamw.accounting.several_records import MOST_RECORDS
+    from dpfedadamw.accounting.several import MOST_RECORDS
 
     words = [word.strip() for word in given.split(",")]
     whole = all(re.fullmatch("[0-9]{1,6}", word) for word in words)

@@ -13,7 +13,6 @@ from safetensors.torch import load
 from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.updates import largest_coordinates
 from dpfedadamw.profiling import part
 from dpfedadamw.vectors.packing import packed, views
 
@@ -78,6 +77,9 @@ def pack_update(update: Tensor, kept: int | None) -> bytes:
     pair = update.element_size() + position.itemsize
     if kept is None or kept * pair >= len(update) * update.element_size():
         return pack(update, {})
+    # What clips whole updates is loaded where clients are protected.
+    from dpfedadamw.privacy.updates import largest_coordinates
+
     chosen = largest_coordinates(update, kept)
     return pack(update[chosen], {_COORDINATES: chosen.to(position)})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.oracle import Inputs
 from dpfedadamw.privacy.sampling import People
-from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.units.plan import RunPlan
+
+if TYPE_CHECKING:
+    from dpfedadamw.privacy.updates import ClippedUpdate
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 
 from dpfedadamw import spec as specs
 from dpfedadamw.accounting import calibration
-from dpfedadamw.accounting.search import round_up, solve_number
-from dpfedadamw.accounting.several_records import epsilon_of_records
+from dpfedadamw.accounting.calibration import round_up, solve_number
+from dpfedadamw.accounting.several import epsilon_of_records
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import divide, foresee
 from dpfedadamw.privacy.sampling import PoissonSampling
@@ -141,7 +141,7 @@ def compare_person(spec: Spec, target_epsilon: float) -> tuple[Way, Way]:
 
     Both look at as many records in a step on average. Sampling records, it is the person with most
     records who is kept to the target, by the mixture over how many of them are drawn
-    (`accounting.several_records`).
+    (`accounting.several`).
 
     Args:
         spec: A spec that protects people by Poisson sampling.

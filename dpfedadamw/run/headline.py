@@ -11,8 +11,7 @@ from dpfedadamw.accounting.dp_accounting_check import Composed, checked
 from dpfedadamw.accounting.epsilon_limit import rounds_that_fit
 from dpfedadamw.accounting.record_level import spends_from_ledger
 from dpfedadamw.accounting.registry import claimed, leading
-from dpfedadamw.accounting.several_clients import together
-from dpfedadamw.accounting.several_records import epsilon_of_records
+from dpfedadamw.accounting.several import epsilon_of_records, together
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition, covers
 from dpfedadamw.units.plan import RunPlan

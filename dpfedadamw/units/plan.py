@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from dpfedadamw.accounting.calibration import PlannedRun
 from dpfedadamw.accounting.epsilon_limit import Watch, repeated
 from dpfedadamw.accounting.selection import Trials
-from dpfedadamw.accounting.several_clients import PEOPLE_DERIVED_RATE, PEOPLE_STATED_RATE
+from dpfedadamw.accounting.several import PEOPLE_DERIVED_RATE, PEOPLE_STATED_RATE
 from dpfedadamw.accounting.views import DERIVED_RATE, STATED_RATE
 from dpfedadamw.accounting.worst_case import Adaptation, SpendingBound
 from dpfedadamw.errors import PrivacyError
