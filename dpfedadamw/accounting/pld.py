@@ -2,8 +2,13 @@
 
 Each step's loss is put on a grid so that it is never understated (`poisson`, `fixed_size`) and
 composed by repeated squaring (`losses`; Koskela et al. 2020, Doroshenko et al. 2022), for the
-directions add and remove. What is here is the choice of the grids, and the mixture over hidden
-participation. A run of 10^6 rounds of 10^5 steps costs little more than one of a hundred.
+directions add and remove. A run of 10^6 rounds of 10^5 steps costs little more than one of a
+hundred.
+
+The public functions ask for ε, δ or the whole profile of a composition, or of rounds that each
+happen with a probability. All go through `_composed`: like steps are told from unlike ones
+(`_Steps`), a grid is chosen that suits ε, δ and the time that it takes (`_interval`), and steps,
+rounds and kinds of rounds are added up on it. Whatever is approximated makes ε larger.
 """
 
 from __future__ import annotations
@@ -118,16 +123,43 @@ def mixture_epsilon_pld(
     return _composed(tuple(kinds), participation, delta).epsilon(delta)
 
 
+# What a round costs, and how many such rounds there are.
+_Kinds = tuple[tuple[Composition, int], ...]
+
+
 @lru_cache(maxsize=1024)
 def _epsilon_pld(parts: tuple[Composition, ...], delta: float) -> float:
     return _composed(_once(parts), 1.0, delta).epsilon(delta)
 
 
 def _once(parts: tuple[Composition, ...]) -> _Kinds:
+    """Compositions that are known to happen, each as one round."""
     return tuple((part, 1) for part in parts)
 
 
-_Kinds = tuple[tuple[Composition, int], ...]
+def _composed(kinds: _Kinds, participation: float, delta: float) -> LossPair:
+    """The losses of rounds that each happen with a probability, on a grid that suits a δ."""
+    parts = [_steps_of(part, rounds) for part, rounds in kinds]
+    if participation == 1.0:
+        parts = _one_gaussian(parts)
+    interval = _interval(parts, participation, delta)
+    tail = _TAIL / (4.0 * len(parts))
+    composed = []
+    for part in parts:
+        # A step's grid is finer; it doubles while steps are added up, and then while rounds are.
+        halvings = _halvings(part, interval)
+        of_rounds = min(halvings, coarsenings_of(part.rounds))
+        one = part.losses(interval / 2.0**halvings)
+        one = one.repeated(part.each, halvings - of_rounds, tail / part.rounds)
+        if participation < 1.0:
+            one = one.happening(participation)
+        composed.append(one.repeated(part.rounds, of_rounds, tail))
+    while len(composed) > 1:
+        # Pairs of about the same size, so that no long transform meets a short one.
+        pairs = zip(composed[::2], composed[1::2], strict=False)
+        left = composed[-1:] if len(composed) % 2 else []
+        composed = [one.composed_with(other, tail) for one, other in pairs] + left
+    return composed[0]
 
 
 @dataclass(frozen=True)
@@ -155,10 +187,10 @@ class _Steps:
 
     def losses(self, interval: float) -> LossPair:
         """The losses of one step."""
-        return _step_losses(self.sigma, self.rate, self.fixed_size, interval, self.roughly)
+        return _step_losses(self.sigma, self.rate, self.fixed_size, interval, self.coarse)
 
     @property
-    def roughly(self) -> LossPair:
+    def coarse(self) -> LossPair:
         """The same on a coarse grid, of some thousand cells."""
         interval = 2.0 ** math.floor(math.log2(self.spread / 1024.0))
         return _step_losses(self.sigma, self.rate, self.fixed_size, interval, None)
@@ -189,36 +221,12 @@ def _one_gaussian(parts: Sequence[_Steps]) -> list[_Steps]:
 
 @lru_cache(maxsize=64)
 def _step_losses(
-    sigma: float, rate: float, fixed_size: bool, interval: float, rough: LossPair | None
+    sigma: float, rate: float, fixed_size: bool, interval: float, coarse: LossPair | None
 ) -> LossPair:
-    known = rough if rough is not None and rough.remove.interval >= interval else None
+    known = coarse if coarse is not None and coarse.remove.interval >= interval else None
     if fixed_size:
         return fixed_size_losses(sigma, rate, interval, known)
     return poisson_losses(sigma, rate, interval, known)
-
-
-def _composed(kinds: _Kinds, participation: float, delta: float) -> LossPair:
-    """The losses of rounds that each happen with a probability, on a grid that suits a δ."""
-    parts = [_steps_of(part, rounds) for part, rounds in kinds]
-    if participation == 1.0:
-        parts = _one_gaussian(parts)
-    interval = _interval(parts, participation, delta)
-    tail = _TAIL / (4.0 * len(parts))
-    composed = []
-    for part in parts:
-        halvings = _halvings(part, interval)
-        between = min(halvings, coarsenings_of(part.rounds))
-        one = part.losses(interval / 2.0**halvings)
-        one = one.repeated(part.each, halvings - between, tail / part.rounds)
-        if participation < 1.0:
-            one = one.happening(participation)
-        composed.append(one.repeated(part.rounds, between, tail))
-    while len(composed) > 1:
-        # Pairs of about the same size, so that no long transform meets a short one.
-        pairs = zip(composed[::2], composed[1::2], strict=False)
-        left = composed[-1:] if len(composed) % 2 else []
-        composed = [one.composed_with(other, tail) for one, other in pairs] + left
-    return composed[0]
 
 
 def _interval(parts: Sequence[_Steps], participation: float, delta: float) -> float:
@@ -269,24 +277,24 @@ def _finest(part: _Steps) -> float:
 def _moments(
     parts: Sequence[_Steps], participation: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bounds on log E[exp(±t·loss)] of the composition; of the larger direction."""
-    rest = math.log1p(-participation) if participation < 1.0 else -math.inf
-    totals = []
-    for part in parts:
-        pair = part.roughly
-        both = (
-            np.maximum(pair.remove.rising, pair.add.rising),
-            np.maximum(pair.remove.falling, pair.add.falling),
-        )
-        with np.errstate(over="ignore", invalid="ignore"):
-            totals.append(
-                [
-                    part.rounds * np.logaddexp(rest, math.log(participation) + part.each * moments)
-                    for moments in both
-                ]
-            )
-    rising, falling = (sum(column) for column in zip(*totals, strict=True))
-    return np.asarray(rising), np.asarray(falling)
+    """Bounds on log E[exp(t·loss)] and log E[exp(-t·loss)] of the composition, at each tilt t.
+
+    Of the larger direction. A round happens with probability l, so that its moment is
+    1 - l + l·m^n for n steps of moment m.
+    """
+    absent = math.log1p(-participation) if participation < 1.0 else -math.inf
+    present = math.log(participation)
+
+    def of_rounds(part: _Steps, of_a_step: NDArray[np.float64]) -> NDArray[np.float64]:
+        return part.rounds * np.logaddexp(absent, present + part.each * of_a_step)
+
+    rising, falling = np.zeros(len(TILTS)), np.zeros(len(TILTS))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in parts:
+            pair = part.coarse
+            rising += of_rounds(part, np.maximum(pair.remove.rising, pair.add.rising))
+            falling += of_rounds(part, np.maximum(pair.remove.falling, pair.add.falling))
+    return rising, falling
 
 
 ACCOUNTANTS.register(

@@ -275,7 +275,7 @@ def test_the_grid_of_a_step_follows_from_how_far_its_losses_spread(noise, rate) 
     # With a fixed size the losses of both neighbours are each other's, with the other sign.
     assert fixed.spread == 2.0 * greatest
     for part in (plain, fixed):
-        coarse = part.roughly.remove.interval
+        coarse = part.coarse.remove.interval
         assert part.spread / 2048 < coarse <= part.spread / 1024
         assert math.log2(coarse) == round(math.log2(coarse))
         assert pld._finest(part) == part.spread / 2**18
@@ -350,7 +350,7 @@ def test_moments_of_a_gaussian_are_their_closed_form() -> None:
 
 def test_moments_are_those_of_rounds_that_happen_with_a_probability() -> None:
     part = _Steps(2.0, 0.3, False, 4, 5)
-    pair = part.roughly
+    pair = part.coarse
     one = np.maximum(pair.remove.rising, pair.add.rising)
     other = np.maximum(pair.remove.falling, pair.add.falling)
     assert not np.array_equal(one, pair.remove.rising) or not np.array_equal(
