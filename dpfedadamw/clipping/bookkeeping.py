@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.clipping import chain
-from dpfedadamw.clipping.chain import Chain
+from dpfedadamw.clipping.chain import Chain, SmallChain
 from dpfedadamw.clipping.forms import sum_of
 from dpfedadamw.clipping.low_rank import pair_of
 from dpfedadamw.clipping.people import Groups
 from dpfedadamw.clipping.sites import BookKeepingError, Pass, Site, sites_of, views_of
-from dpfedadamw.clipping.small_chain import SmallChain
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     Clipping,

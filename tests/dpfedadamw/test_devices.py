@@ -15,8 +15,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpfedadamw.clipping.chain import SmallChain
 from dpfedadamw.clipping.engines import choose
-from dpfedadamw.clipping.small_chain import SmallChain
 from dpfedadamw.experiment import prepare
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.models.networks.cnn import GroupNormCNN

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpfedadamw.clipping.bookkeeping import BookKeepingEngine
-from dpfedadamw.clipping.chain import Chain
-from dpfedadamw.clipping.small_chain import SmallChain
+from dpfedadamw.clipping.chain import Chain, SmallChain
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.privacy.clipped_sum import Clipping, flat_clip, flat_factors
