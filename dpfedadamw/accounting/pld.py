@@ -1,7 +1,7 @@
 """Privacy loss distributions: the tight accountant, which carries every claim.
 
-Each step's loss is put on a grid so that it is never understated (`poisson`, `fixed_size`) and
-composed by repeated squaring (`losses`; Koskela et al. 2020, Doroshenko et al. 2022), for the
+Each step's loss is put on a grid so that it is never understated (`step_losses`) and composed
+by repeated squaring (`losses`; Koskela et al. 2020, Doroshenko et al. 2022), for the
 directions add and remove. A run of 10^6 rounds of 10^5 steps costs little more than one of a
 hundred.
 
@@ -21,10 +21,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.accounting.fixed_size import fixed_size_losses
 from dpfedadamw.accounting.losses import TILTS, LossPair, coarsenings_of
-from dpfedadamw.accounting.poisson import poisson_losses, poisson_range
 from dpfedadamw.accounting.registry import ACCOUNTANTS, Accountant, Leading
+from dpfedadamw.accounting.step_losses import fixed_size_losses, poisson_losses, poisson_range
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import (
     SAMPLINGS,

@@ -20,7 +20,7 @@ from dpfedadamw.accounting.losses import (
     on_grid,
 )
 from dpfedadamw.accounting.pld import _composed, epsilon_pld, mixture_epsilon_pld
-from dpfedadamw.accounting.poisson import poisson_losses
+from dpfedadamw.accounting.step_losses import poisson_losses
 from dpfedadamw.privacy.composition import Composition
 
 WIDTH = 2.0**-10

@@ -21,9 +21,9 @@ from dpfedadamw.accounting.pld import (
     mixture_epsilon_pld,
     privacy_profile,
 )
-from dpfedadamw.accounting.poisson import poisson_range
 from dpfedadamw.accounting.rdp import epsilon_rdp
 from dpfedadamw.accounting.registry import ACCOUNTANTS
+from dpfedadamw.accounting.step_losses import poisson_range
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
 

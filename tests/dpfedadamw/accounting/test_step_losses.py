@@ -1,4 +1,4 @@
-"""Fixed-size batches: the profile bounds real data, composes, and three accountants agree."""
+"""Losses of a step: of fixed-size batches, as three accountants have them, and of Poisson ones."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import itertools
 import math
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from scipy import stats
+from scipy.stats import norm
 
 from audit.accounting.budget import Steps, ThirdParty, budget
-from dpfedadamw.accounting.fixed_size import fixed_size_losses, fixed_size_profile
 from dpfedadamw.accounting.pld import epsilon_pld, mixture_epsilon_pld
 from dpfedadamw.accounting.rdp import epsilon_rdp
+from dpfedadamw.accounting.step_losses import (
+    fixed_size_losses,
+    fixed_size_profile,
+    poisson_losses,
+    poisson_range,
+)
 from dpfedadamw.privacy.composition import Composition
 
 DELTA = 1e-5
@@ -180,3 +187,32 @@ def test_what_lies_above_the_grid_is_an_infinite_loss_of_the_profile_at_its_end(
     at_its_end, before = fixed_size_profile(noise, rate, np.array([top, top - 2.0**-3]))
     assert losses.infinite == at_its_end < before
     assert losses.masses.sum() + losses.infinite == pytest.approx(1.0, abs=1e-12)
+
+
+# P(Z > reach) = 1e-27 for a standard normal Z.
+REACH = -norm.ppf(1e-27)
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0, 7.0])
+@pytest.mark.parametrize("rate", [1e-3, 0.2, 1.0])
+def test_the_range_is_that_of_outputs_up_to_the_reach_of_either_law(noise, rate):
+    """The loss at x is log(1 - q + q·exp((2x - 1)/2σ²)); x is N(0, σ²) or N(1, σ²)."""
+    with mpmath.workdps(40):
+
+        def loss(output):
+            weight = rate * mpmath.exp((2 * mpmath.mpf(output) - 1) / (2 * noise**2))
+            return float(mpmath.log(1 - mpmath.mpf(rate) + weight))
+
+        expected = loss(-REACH * noise), loss(1 + REACH * noise)
+    assert poisson_range(noise, rate) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("noise", "rate"), [(1.0, 0.2), (0.7, 1.0), (4.0, 0.01)])
+def test_what_lies_beyond_the_range_is_an_infinite_loss(noise, rate):
+    pair = poisson_losses(noise, rate, 2.0**-8)
+    for losses in (pair.remove, pair.add):
+        assert 0.0 <= losses.infinite < 3e-27
+        assert losses.masses.sum() + losses.infinite == pytest.approx(1.0, abs=1e-12)
+    least, greatest = poisson_range(noise, rate)
+    cells = (math.ceil(greatest * 256) - math.floor(least * 256)) + 1
+    assert abs(len(pair.remove.masses) - cells) <= 1
