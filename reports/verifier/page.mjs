@@ -2,55 +2,90 @@
 // ----------------------------------------------------------------------------------------- the page
 
 const WORDS = {
-  "ALL HOLD": ["good", "Signed by the keys you gave, and unchanged since"],
-  "INTACT, SIGNER UNKNOWN": ["open", "Unchanged since it was signed, but by whom is not known"],
-  "NOT VALID": ["bad", "This is not what was signed"],
+  "ALL HOLD": ["good", said`Signed by the keys you gave, and unchanged since`],
+  "INTACT, SIGNER UNKNOWN": ["open", said`Unchanged since it was signed, but by whom is not known`],
+  "NOT VALID": ["bad", said`This is not what was signed`],
 };
 const CLAIMS = {
-  AGREES: ["good", "The privacy loss follows from the ledger"],
-  CONTRADICTED: ["bad", "The files contradict the privacy claim"],
-  NONE: ["open", "No differential privacy is claimed"],
-  "NOT SEEN": ["open", "The privacy loss was not recomputed"],
+  AGREES: ["good", said`The privacy loss follows from the ledger.`],
+  CONTRADICTED: ["bad", said`The files contradict the privacy claim.`],
+  NONE: ["open", said`No differential privacy is claimed.`],
+  "NOT SEEN": ["open", said`The privacy loss was not recomputed.`],
 };
 const TOWARDS = {
-  server: "the server, as it happened", server_worst_case: "the server, for a client in every round",
-  third_party: "someone who sees only models",
+  server: said`the server, as it happened`, server_worst_case: said`the server, for a client in every round`,
+  third_party: said`someone who sees only models`,
 };
 const NEXT = {
   "ALL HOLD": "",
-  "INTACT, SIGNER UNKNOWN": "Ask trainer and auditor for their public keys and give them above: anybody can have made the keys in this folder.",
-  "NOT VALID": "Do not rely on it. Ask the person who gave it to you for the folder as it was signed.",
+  "INTACT, SIGNER UNKNOWN": said`Ask trainer and auditor for their public keys and give them above: anybody can have made the keys in this folder.`,
+  "NOT VALID": said`Do not rely on it. Ask the person who gave it to you for the folder as it was signed.`,
 };
+const STATES = { fails: said`Does not hold`, holds: said`Holds`, unseen: said`Not looked at here` };
 
-const element = (tag, text = "", of = "") => Object.assign(document.createElement(tag), { textContent: text, className: of });
+// Decimal point and mark of thousands.
+const WRITING = { en: [".", ","], de: [",", "."], fr: [",", "\u202f"] };
+let language = navigator.languages.map((one) => one.toLowerCase().split("-")[0]).find((one) => Object.hasOwn(WRITING, one)) ?? "en";
+
+/** A sentence in the chosen language. TEXTS is texts.json: each by its English, with {1}, {2}, … for its values. */
+function spoken(sentence) {
+  if (!(sentence instanceof Said)) return sentence;
+  const { parts, values } = sentence, key = parts.reduce((text, part, i) => `${text}{${i}}${part}`);
+  if (/^-?\d[\d.,e+-]*$/.test(key)) return key.replace(/[.,]/g, (mark) => WRITING[language][mark === "." ? 0 : 1]);
+  return (TEXTS[key]?.[language] ?? key).replace(/\{(\d)\}/g, (_, place) => spoken(values[place - 1]));
+}
+
 const at = (id) => document.getElementById(id);
-const given = {};
-let dropped = null;
+const element = (tag, text = "", of = "") => Object.assign(document.createElement(tag), { textContent: spoken(text), className: of });
+const given = {}, standing = new Map();
+let dropped = null, drawn = () => {};
+
+/** Say something at an element; said again when another language is chosen. */
+function tell(node, sentence) {
+  standing.set(node, sentence);
+  node.textContent = spoken(sentence);
+}
+
+/** Put something into the result; made again when another language is chosen. */
+function draw(make) {
+  drawn = () => at("result").replaceChildren(make());
+  drawn();
+}
+
+function speak(chosen) {
+  language = chosen;
+  document.documentElement.lang = at("language").value = language;
+  standing.forEach((sentence, node) => tell(node, sentence));
+  drawn();
+}
 
 function table(head, rows) {
   const found = element("table"), [top, body] = [found.createTHead(), found.createTBody()];
   const line = top.insertRow();
   head.forEach((text) => line.append(Object.assign(element("th", text), { scope: "col" })));
-  rows.forEach((cells) => cells.forEach((text) => body.rows[body.rows.length - 1].insertCell().append(text), body.insertRow()));
+  rows.forEach((cells) => cells.forEach((text) => body.rows[body.rows.length - 1].insertCell().append(spoken(text)), body.insertRow()));
   return found;
 }
 
 function show(result) {
-  const [tone, headline] = WORDS[result.outcome], [colour, claim] = CLAIMS[result.claim];
-  const out = element("div"), verdict = element("section", "", "verdict");
-  verdict.append(element("h2", headline, tone), element("p", result.outcome === "NOT VALID" ? NEXT[result.outcome] : `${claim}. ${NEXT[result.outcome]}`, result.outcome === "NOT VALID" ? "" : colour));
-  const level = result.level ? `, level ${result.level} of 4: ${LEVELS[result.level].join(". ")}` : "";
-  verdict.append(element("p", `Run ${result.run ?? "unknown"}. The auditor’s own verdict is ${result.verdict ?? "not known"}${level}`));
+  const [tone, headline] = WORDS[result.outcome], [colour, claim] = CLAIMS[result.claim], broken = result.outcome === "NOT VALID";
+  const out = element("div"), verdict = element("section", "", "verdict"), next = NEXT[result.outcome];
+  verdict.append(element("h2", headline, tone), element("p", broken ? next : `${spoken(claim)} ${spoken(next)}`, broken ? "" : colour));
+  const run = result.run ?? said`unknown`, word = VERDICTS.get(result.verdict) ?? result.verdict ?? said`not known`, [name, meaning] = LEVELS[result.level] ?? [];
+  verdict.append(element("p", name ? said`Run ${run}. The auditor’s own verdict is ${word}, level ${result.level} of 4 (${name}). ${meaning}` : said`Run ${run}. The auditor’s own verdict is ${word}.`));
   out.append(verdict);
-  if (result.statement && result.outcome !== "NOT VALID") verdict.append(element("blockquote", result.statement));
-  if (result.views.length && result.outcome !== "NOT VALID") {
-    const told = (epsilon) => (Number.isFinite(epsilon) && epsilon !== null ? printed(epsilon) : "none holds");
-    const rows = result.views.map((view) => [TOWARDS[view.key] ?? view.key, told(view.claimed), told(view.costs), String(view.delta)]);
+  if (result.statement && !broken) {
+    // What was signed is quoted, in the language that it was signed in.
+    verdict.append(element("p", said`The claim as it was signed:`), Object.assign(element("blockquote", result.statement), { lang: "en" }));
+  }
+  if (result.views.length && !broken) {
+    const told = (epsilon) => (Number.isFinite(epsilon) && epsilon !== null ? figure(printed(epsilon)) : said`none holds`);
+    const rows = result.views.map((view) => [TOWARDS[view.key] ?? view.key, told(view.claimed), told(view.costs), figure(String(view.delta))]);
     const section = element("section");
-    section.append(element("h3", "Privacy loss"), table(["against", "ε claimed", "ε recomputed here", "δ"], rows));
+    section.append(element("h3", said`Privacy loss`), table([said`against`, said`ε claimed`, said`ε recomputed here`, "δ"], rows));
     out.append(section);
   }
-  for (const [state, title] of [["fails", "Does not hold"], ["holds", "Holds"], ["unseen", "Not looked at here"]]) {
+  for (const [state, title] of Object.entries(STATES)) {
     const lines = result.lines.filter((line) => line.state === state);
     if (!lines.length) continue;
     const section = element("section", "", state), list = element("ul");
@@ -59,20 +94,21 @@ function show(result) {
       if (state === "holds" && why) item.append(element("code", why));
       list.append(item);
     });
-    section.append(element("h3", `${title} (${lines.length})`), list);
+    section.append(element("h3", said`${title} (${lines.length})`), list);
     out.append(section);
   }
-  at("result").replaceChildren(out);
-  at("result").focus();
+  return out;
 }
 
 async function judge() {
   if (!dropped) return;
-  at("result").replaceChildren(element("p", "Reading …"));
+  draw(() => element("p", said`Reading …`));
   try {
-    show(await verify(dropped, given));
+    const result = await verify(dropped, given);
+    draw(() => show(result));
+    at("result").focus();
   } catch (error) {
-    at("result").replaceChildren(element("p", `The folder cannot be read: ${error.message}`, "bad"));
+    draw(() => element("p", said`The folder cannot be read: ${error.message}`, "bad"));
   }
 }
 
@@ -80,7 +116,7 @@ const asFile = (file) => ({ size: file.size, slice: async (start, end) => new Ui
 
 function folderOf(pairs) {
   const files = new Map(), refused = [];
-  for (const [name, file] of pairs) PLAIN_NAME.test(name) ? files.set(name, asFile(file)) : refused.push({ name, why: "has a name with unusual characters" });
+  for (const [name, file] of pairs) PLAIN_NAME.test(name) ? files.set(name, asFile(file)) : refused.push({ name, why: said`has a name with unusual characters` });
   return new Folder(files, refused);
 }
 
@@ -97,6 +133,9 @@ async function entriesOf(directory, prefix = "") {
 }
 
 function start() {
+  for (const node of document.querySelectorAll("[data-said]")) standing.set(node, new Said([node.textContent.trim().replace(/\s+/g, " ")], []));
+  speak(language);
+  at("language").addEventListener("change", ({ target }) => speak(target.value));
   at("folder").addEventListener("change", async ({ target }) => {
     dropped = folderOf([...target.files].map((file) => [file.webkitRelativePath.split("/").slice(1).join("/"), file]));
     await judge();
@@ -108,7 +147,7 @@ function start() {
     event.preventDefault();
     zone.classList.remove("over");
     const entry = event.dataTransfer.items[0]?.webkitGetAsEntry();
-    if (!entry?.isDirectory) return at("result").replaceChildren(element("p", "Drop the run’s folder, not a file of it.", "bad"));
+    if (!entry?.isDirectory) return draw(() => element("p", said`Drop the run’s folder, not a file of it.`, "bad"));
     dropped = folderOf(await entriesOf(entry));
     await judge();
   });
@@ -116,10 +155,10 @@ function start() {
     at(role).addEventListener("change", async ({ target }) => {
       try {
         given[role] = await target.files[0].text();
-        at(`${role}-is`).textContent = (await readKey(given[role])).fingerprint;
+        tell(at(`${role}-is`), (await readKey(given[role])).fingerprint);
       } catch (error) {
         delete given[role];
-        at(`${role}-is`).textContent = `This file ${error instanceof Refused ? error.message : "cannot be read"}.`;
+        tell(at(`${role}-is`), said`This file ${error instanceof Refused ? error.said : said`cannot be read`}.`);
       }
       await judge();
     });

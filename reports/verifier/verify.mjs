@@ -14,14 +14,35 @@ const bytesOf = (text) => new TextEncoder().encode(text);
 const hex = (bytes) => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
 const PIECE = 1 << 22;
 
-/** What a file of the run is not: the message names what would be right. */
-class Refused extends Error {}
-const refuse = (text) => {
-  throw new Refused(text);
+/** A sentence that keeps what it was made of, so that the page can say it in other languages; as text it is English. */
+class Said {
+  constructor(parts, values) {
+    Object.assign(this, { parts, values });
+  }
+  toString() {
+    return this.parts.map((part, i) => part + (this.values[i] ?? "")).join("");
+  }
+  toJSON() {
+    return this.toString();
+  }
+}
+const said = (parts, ...values) => new Said(parts, values.map((value) => (value instanceof Said ? value : typeof value === "object" ? JSON.stringify(value) : String(value))));
+/** A number as it is printed, not a name: languages write its point and commas in their own way. */
+const figure = (text) => new Said([text], []);
+
+/** What a file of the run is not: the sentence names what would be right. */
+class Refused extends Error {
+  constructor(sentence) {
+    super(sentence);
+    this.said = sentence;
+  }
+}
+const refuse = (sentence) => {
+  throw new Refused(sentence);
 };
 
 function base64(text, where) {
-  if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(text) || !text) refuse(`${where} is not base64`);
+  if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(text) || !text) refuse(said`${where} is not base64`);
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
@@ -116,10 +137,10 @@ export class Folder {
   has = (name) => this.files.has(name);
 
   async read(name, most = 1 << 28) {
-    const file = this.files.get(name) ?? refuse("is missing");
-    if (file.size > most) refuse(`is larger than the accepted ${most} bytes`);
+    const file = this.files.get(name) ?? refuse(said`is missing`);
+    if (file.size > most) refuse(said`is larger than the accepted ${most} bytes`);
     const found = await file.slice(0, file.size);
-    if (found.length !== file.size) refuse("changed while it was read");
+    if (found.length !== file.size) refuse(said`changed while it was read`);
     return found;
   }
 
@@ -127,13 +148,13 @@ export class Folder {
     try {
       return UTF8.decode(await this.read(name, most));
     } catch (error) {
-      throw error instanceof TypeError ? new Refused("is not UTF-8 text") : error;
+      throw error instanceof TypeError ? new Refused(said`is not UTF-8 text`) : error;
     }
   }
 
   async sha256(name) {
     if (!this.digests.has(name)) {
-      const file = this.files.get(name) ?? refuse("is missing"), sum = new Sha256();
+      const file = this.files.get(name) ?? refuse(said`is missing`), sum = new Sha256();
       for (let at = 0; at < file.size; at += PIECE) sum.update(await file.slice(at, Math.min(file.size, at + PIECE)));
       this.digests.set(name, hex(sum.digest()));
     }
@@ -149,7 +170,7 @@ const CANONICAL = new WeakMap(); // Of each parsed object and list: its members 
 /** Strict JSON: no key twice, no number that is not finite, 32 levels at most. */
 export function parseJson(text) {
   let at = 0;
-  const fail = (what = "is not valid JSON") => refuse(what);
+  const fail = (what = said`is not valid JSON`) => refuse(what);
   const space = () => {
     while (" \t\n\r".includes(text[at]) && at < text.length) at++;
   };
@@ -160,7 +181,7 @@ export function parseJson(text) {
     const found = end.exec(text) ?? fail();
     at = end.lastIndex;
     const value = JSON.parse(found[0]);
-    return value.isWellFormed?.() === false ? fail("has text that is no Unicode") : value;
+    return value.isWellFormed?.() === false ? fail(said`has text that is no Unicode`) : value;
   };
   const number = () => {
     const form = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
@@ -168,13 +189,13 @@ export function parseJson(text) {
     const found = form.exec(text) ?? fail();
     at = form.lastIndex;
     const value = Number(found[0]), whole = !found[1] && !found[2];
-    if (!Number.isFinite(value)) fail("has a number that is not finite");
-    if (whole && found[0].length > 20) fail("has an integer of more than 20 digits");
+    if (!Number.isFinite(value)) fail(said`has a number that is not finite`);
+    if (whole && found[0].length > 20) fail(said`has an integer of more than 20 digits`);
     return [value, whole ? String(BigInt(found[0])) : spelled(value)];
   };
   // Each value comes with its canonical spelling.
   const value = (depth) => {
-    if (depth > DEEPEST) fail(`is nested deeper than ${DEEPEST} levels`);
+    if (depth > DEEPEST) fail(said`is nested deeper than ${DEEPEST} levels`);
     space();
     const mark = text[at];
     if (mark === '"') {
@@ -194,7 +215,7 @@ export function parseJson(text) {
         if (mark === "{") {
           space();
           key = text[at] === '"' ? string() : fail();
-          if (key in object) fail(`has the key ${JSON.stringify(key.slice(0, 60))} twice`);
+          if (key in object) fail(said`has the key ${JSON.stringify(key.slice(0, 60))} twice`);
           space();
           expect(":");
         }
@@ -243,11 +264,11 @@ export function parseSpec(text) {
   const root = Object.create(null), open = [root];
   text.split("\n").forEach((line, index) => {
     if (!line.trim() || line.trimStart().startsWith("#")) return;
-    const found = /^((?: {2})*)("(?:[^"\\]|\\.)*"|[^\s:"][^:"]*):(?: (.*))?$/.exec(line) ?? refuse(`line ${index + 1} is in no form of a spec`);
+    const found = /^((?: {2})*)("(?:[^"\\]|\\.)*"|[^\s:"][^:"]*):(?: (.*))?$/.exec(line) ?? refuse(said`line ${index + 1} is in no form of a spec`);
     const depth = found[1].length / 2, key = found[2].startsWith('"') ? flow(found[2]) : found[2];
-    if (depth >= open.length) refuse(`line ${index + 1} is indented too far`);
+    if (depth >= open.length) refuse(said`line ${index + 1} is indented too far`);
     open.length = depth + 1;
-    if (key in open[depth]) refuse(`has the key ${key} twice`);
+    if (key in open[depth]) refuse(said`has the key ${key} twice`);
     if (found[3] === undefined) open.push((open[depth][key] = Object.create(null)));
     else open[depth][key] = flow(found[3]);
   });
@@ -257,7 +278,7 @@ export function parseSpec(text) {
 /** A value in one line of YAML: null, booleans, numbers, text, [lists] and {mappings}. */
 function flow(text) {
   let at = 0;
-  const fail = () => refuse(`${JSON.stringify(text.slice(0, 40))} is no value of a spec`);
+  const fail = () => refuse(said`${JSON.stringify(text.slice(0, 40))} is no value of a spec`);
   const space = () => {
     while (text[at] === " ") at++;
   };
@@ -317,14 +338,14 @@ const HALF_ORDER = 0x7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5617e3
 
 /** A public key: PEM of an uncompressed P-256 SubjectPublicKeyInfo, with its fingerprint. */
 export async function readKey(pem) {
-  const found = /^\s*-----BEGIN PUBLIC KEY-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END PUBLIC KEY-----\s*$/.exec(pem) ?? refuse("is no PEM of a public key");
-  const der = base64(found[1].replace(/\s/g, ""), "the key");
+  const found = /^\s*-----BEGIN PUBLIC KEY-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END PUBLIC KEY-----\s*$/.exec(pem) ?? refuse(said`is no PEM of a public key`);
+  const der = base64(found[1].replace(/\s/g, ""), said`the key`);
   const fingerprint = `SHA256:${toBase64(new Sha256().update(der).digest()).replace(/=+$/, "")}`;
   try {
     const key = await crypto.subtle.importKey("spki", der, { name: "ECDSA", namedCurve: "P-256" }, false, ["verify"]);
     return { key, fingerprint };
   } catch {
-    return refuse("is no key of ECDSA on P-256");
+    return refuse(said`is no key of ECDSA on P-256`);
   }
 }
 
@@ -332,23 +353,23 @@ export async function readKey(pem) {
 function parseSignature(der) {
   const numbers = [];
   let at = 2;
-  if (der[0] !== 0x30 || der[1] !== der.length - 2) refuse("its signature is no DER");
+  if (der[0] !== 0x30 || der[1] !== der.length - 2) refuse(said`its signature is no DER`);
   while (at < der.length) {
     const size = der[at + 1], content = der.subarray(at + 2, at + 2 + size);
     const minimal = size > 0 && size < 34 && content.length === size && content[0] < 128 && !(size > 1 && content[0] === 0 && content[1] < 128);
-    if (der[at] !== 2 || !minimal) refuse("its signature is no DER");
+    if (der[at] !== 2 || !minimal) refuse(said`its signature is no DER`);
     numbers.push(BigInt(`0x${hex(content)}`));
     at += 2 + size;
   }
-  return numbers.length === 2 ? numbers : refuse("its signature is no DER");
+  return numbers.length === 2 ? numbers : refuse(said`its signature is no DER`);
 }
 
 /** Read an envelope, check its signature by `key`, and return its statement. */
 async function openEnvelope(text, { role, types }, key) {
   const document = parseJson(text);
-  const signed = document?.signatures?.[0], payload = base64(String(document?.payload), "payload"), signature = base64(String(signed?.sig), "sig");
+  const signed = document?.signatures?.[0], payload = base64(String(document?.payload), said`its payload`), signature = base64(String(signed?.sig), said`its signature`);
   const layout = `{\n"payloadType": "${PAYLOAD_TYPE}",\n"payload": "${toBase64(payload)}",\n"signatures": [{\n"keyid": ${JSON.stringify(signed?.keyid)},\n"sig": "${toBase64(signature)}"\n}]\n}\n`;
-  if (layout !== text) refuse("is not laid out as envelopes are; it was changed");
+  if (layout !== text) refuse(said`is not laid out as envelopes are; it was changed`);
   const [r, s] = parseSignature(signature);
   const raw = Uint8Array.from((r.toString(16).padStart(64, "0") + s.toString(16).padStart(64, "0")).match(/../g), (pair) => parseInt(pair, 16));
   const head = bytesOf(`DSSEv1 ${PAYLOAD_TYPE.length} ${PAYLOAD_TYPE} ${payload.length} `);
@@ -356,28 +377,28 @@ async function openEnvelope(text, { role, types }, key) {
   content.set(head);
   content.set(payload, head.length);
   const holds = await crypto.subtle.verify({ name: "ECDSA", hash: "SHA-256" }, key.key, raw, content);
-  if (!holds) refuse(`the signature is not by the key ${key.fingerprint}, or the content was changed`);
+  if (!holds) refuse(said`the signature is not by the key ${key.fingerprint}, or the content was changed`);
   let statement;
   try {
     statement = parseJson(UTF8.decode(payload));
   } catch {
-    refuse("its payload is no JSON");
+    refuse(said`its payload is no JSON`);
   }
-  if (statement._type !== "https://in-toto.io/Statement/v1" || !types.includes(statement.predicateType)) refuse(`is not of the type ${types[0]}`);
+  if (statement._type !== "https://in-toto.io/Statement/v1" || !types.includes(statement.predicateType)) refuse(said`is not of the type ${types[0]}`);
   const numbered = !/\/(training|run)\/v1$/.test(statement.predicateType);
-  if (numbered && s > HALF_ORDER) refuse("the signature was rewritten; only its form with the lower s is accepted");
-  if (signed.keyid !== key.fingerprint) refuse("its keyid names another key than the one that signed");
+  if (numbered && s > HALF_ORDER) refuse(said`the signature was rewritten; only its form with the lower s is accepted`);
+  if (signed.keyid !== key.fingerprint) refuse(said`its keyid names another key than the one that signed`);
   const predicate = statement.predicate ?? {};
-  if (predicate.role !== role) refuse(`was not signed in the role of the ${role}`);
-  if (numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse("has no sequence number");
+  if (predicate.role !== role) refuse(role === "trainer" ? said`was not signed in the role of the trainer` : said`was not signed in the role of the auditor`);
+  if (numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse(said`has no sequence number`);
   const subjects = new Map();
   for (const entry of statement.subject ?? []) {
     const [kind, digest, ...more] = Object.entries(entry.digest ?? {}).flat();
-    if (typeof entry.name !== "string" || more.length || !["sha256", "hmacSha256"].includes(kind) || !/^[0-9a-f]{64}$/.test(digest)) refuse("a subject lacks a name or one known digest");
-    if (subjects.has(entry.name)) refuse(`names ${entry.name} twice`);
+    if (typeof entry.name !== "string" || more.length || !["sha256", "hmacSha256"].includes(kind) || !/^[0-9a-f]{64}$/.test(digest)) refuse(said`a subject lacks a name or one known digest`);
+    if (subjects.has(entry.name)) refuse(said`names ${entry.name} twice`);
     subjects.set(entry.name, [kind, digest]);
   }
-  return subjects.size ? { subjects, predicate, numbered } : refuse("covers no file");
+  return subjects.size ? { subjects, predicate, numbered } : refuse(said`covers no file`);
 }
 
 // ---------------------------------------------------------------------------------------- ledger
@@ -391,6 +412,7 @@ const isList = (value, of) => Array.isArray(value) && value.every((each) => of(e
 const sampled = ({ unit }) => unit === "record" || unit === "person";
 const near = (a, b, share = 1e-9) => Math.abs(a - b) <= share * Math.max(Math.abs(a), Math.abs(b));
 
+const KINDS = ["header", "spend", "round", "resume", "claim"];
 /** What each kind of line must have, for each unit. */
 const FIELDS = {
   header: {
@@ -412,76 +434,77 @@ const FIELDS = {
 /** Read a ledger: chain, canonical form, order of lines, and what each line must have. */
 export function readLedger(text) {
   const faults = [], entries = [];
-  if (!text.endsWith("\n")) faults.push("does not end with a complete line");
+  if (!text.endsWith("\n")) faults.push(said`does not end with a complete line`);
   let previous = "0".repeat(64), header = null;
   const lines = text.split("\n");
   if (lines.at(-1) === "") lines.pop();
   for (const [index, line] of lines.entries()) {
-    const where = `line ${index + 1}`;
+    const where = said`line ${index + 1}`;
     try {
-      if (line.length > 1 << 20) refuse("is longer than a MiB");
+      if (line.length > 1 << 20) refuse(said`is longer than a MiB`);
       const entry = parseJson(line);
-      if (entry === null || typeof entry !== "object" || Array.isArray(entry)) refuse("is no JSON object");
-      if (entry.previous !== previous) faults.push(`${where} does not name the digest of the line before: broken chain`);
-      if (entry.digest !== sha256(bytesOf(canonical(entry, "digest")))) faults.push(`${where} does not match its own digest: it was changed`);
-      else if (canonical(entry) !== line) faults.push(`${where} is not in canonical form`);
+      if (entry === null || typeof entry !== "object" || Array.isArray(entry)) refuse(said`is no JSON object`);
+      if (entry.previous !== previous) faults.push(said`${where} does not name the digest of the line before: broken chain`);
+      if (entry.digest !== sha256(bytesOf(canonical(entry, "digest")))) faults.push(said`${where} does not match its own digest: it was changed`);
+      else if (canonical(entry) !== line) faults.push(said`${where} is not in canonical form`);
       header ??= entry.kind === "header" ? entry : null;
-      const needed = { ...(FIELDS[entry.kind] ?? refuse("is of an unknown kind")), ...(entry.kind === "spend" ? FIELDS[entry.unit === "client" ? "spend of a client" : "spend of a record"] : {}) };
-      for (const [name, fits] of Object.entries(needed)) if (!fits(entry[name], header)) refuse(`${entry.kind}: ${name} is missing or out of range`);
+      if (!KINDS.includes(entry.kind)) refuse(said`is of an unknown kind`);
+      const needed = { ...FIELDS[entry.kind], ...(entry.kind === "spend" ? FIELDS[entry.unit === "client" ? "spend of a client" : "spend of a record"] : {}) };
+      for (const [name, fits] of Object.entries(needed)) if (!fits(entry[name], header)) refuse(said`${entry.kind}: ${name} is missing or out of range`);
       entries.push({ ...entry, line: index + 1 });
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      faults.push(`${where} ${error.message}`);
+      faults.push(said`${where} ${error.said}`);
     }
     previous = sha256(bytesOf(line));
   }
   const of = (kind) => entries.filter((entry) => entry.kind === kind);
   const ledger = { faults, entries, header, spends: of("spend"), rounds: of("round"), resumes: of("resume"), claim: of("claim").at(-1) ?? null };
-  if (!header) refuse("has no header that can be read");
-  if (!ledger.claim) refuse("has no claim that can be read; the run did not finish");
+  if (!header) refuse(said`has no header that can be read`);
+  if (!ledger.claim) refuse(said`has no claim that can be read; the run did not finish`);
   faults.push(...orderFaults(ledger));
   return ledger;
 }
 
 function orderFaults({ entries, header, spends }) {
   const faults = [], kinds = entries.map((entry) => entry.kind);
-  if (kinds[0] !== "header" || kinds.lastIndexOf("header") !== 0) faults.push("the header is not the one first line");
-  if (kinds.indexOf("claim") !== kinds.length - 1) faults.push("the claim is not the one last line");
-  if (header.records.length !== header.clients || header.clients_per_round > header.clients) faults.push("the header's clients and records do not fit");
+  if (kinds[0] !== "header" || kinds.lastIndexOf("header") !== 0) faults.push(said`the header is not the one first line`);
+  if (kinds.indexOf("claim") !== kinds.length - 1) faults.push(said`the claim is not the one last line`);
+  if (header.records.length !== header.clients || header.clients_per_round > header.clients) faults.push(said`the header's clients and records do not fit`);
   const recorded = header.producer != null;
   let next = 0;
   const charges = Map.groupBy?.(spends, (spend) => spend.round) ?? spends.reduce((map, spend) => map.set(spend.round, [...(map.get(spend.round) ?? []), spend]), new Map());
   const running = new Map(), before = new Map(), ended = new Map();
   for (const entry of entries) {
-    const where = `line ${entry.line}`;
+    const where = said`line ${entry.line}`;
     if (entry.kind === "resume") {
-      if (entry.round !== next && entry.round !== next - 1) faults.push(`${where} goes on at round ${entry.round}, ${next} was next`);
+      if (entry.round !== next && entry.round !== next - 1) faults.push(said`${where} goes on at round ${entry.round}, ${next} was next`);
       next = entry.round;
       for (const [round, attempt] of running) before.set(round, attempt);
       running.clear();
     } else if (entry.kind === "round") {
       const { clients, dropped = [] } = entry, asked = [...clients, ...dropped];
-      if (entry.round !== next) faults.push(`${where}: round ${entry.round} ends where ${next} should`);
+      if (entry.round !== next) faults.push(said`${where}: round ${entry.round} ends where ${next} should`);
       next = entry.round + 1;
       ended.set(entry.round, entry.line);
-      if (new Set(asked).size !== asked.length || clients.length !== entry.steps.length || clients.length !== entry.queries.length) faults.push(`${where}: clients, steps and queries do not have one entry a client`);
-      if (asked.some((client) => client >= header.clients)) faults.push(`${where} names a client that does not exist`);
-      if (header.client_sampling === "fixed-size" && !recorded && sampled(header) && asked.length !== header.clients_per_round) faults.push(`${where} does not have ${header.clients_per_round} clients`);
+      if (new Set(asked).size !== asked.length || clients.length !== entry.steps.length || clients.length !== entry.queries.length) faults.push(said`${where}: clients, steps and queries do not have one entry a client`);
+      if (asked.some((client) => client >= header.clients)) faults.push(said`${where} names a client that does not exist`);
+      if (header.client_sampling === "fixed-size" && !recorded && sampled(header) && asked.length !== header.clients_per_round) faults.push(said`${where} does not have ${header.clients_per_round} clients`);
       const charged = (charges.get(entry.round) ?? []).filter((spend) => spend.line < entry.line);
       if (header.unit === "none" ? charged.length : asked.length || header.unit === "client") {
         const last = Math.max(0, ...charged.map((spend) => spend.attempt)), paid = charged.filter((spend) => spend.attempt === last).flatMap((spend) => spend.clients ?? [spend.client]);
-        if (header.unit === "none") faults.push(`${where} was charged although the run claims no privacy`);
-        else if (paid.length !== new Set(paid).size || paid.length !== asked.length || asked.some((client) => !paid.includes(client))) faults.push(`${where}: the clients charged are not the clients that took part`);
+        if (header.unit === "none") faults.push(said`${where} was charged although the run claims no privacy`);
+        else if (paid.length !== new Set(paid).size || paid.length !== asked.length || asked.some((client) => !paid.includes(client))) faults.push(said`${where}: the clients charged are not the clients that took part`);
       }
-      if (before.has(entry.round) && !running.has(entry.round) && (asked.length || header.unit === "client")) faults.push(`${where}: round ${entry.round} was cut off, and was not charged again`);
+      if (before.has(entry.round) && !running.has(entry.round) && (asked.length || header.unit === "client")) faults.push(said`${where}: round ${entry.round} was cut off, and was not charged again`);
       for (const [i, client] of clients.entries()) {
         const paid = charged.filter((spend) => spend.client === client).at(-1);
-        if (sampled(header) && paid && (entry.queries[i] > paid.steps * paid.queries_per_step || entry.steps[i] > paid.steps)) faults.push(`${where}: client ${client} made more queries than were charged`);
+        if (sampled(header) && paid && (entry.queries[i] > paid.steps * paid.queries_per_step || entry.steps[i] > paid.steps)) faults.push(said`${where}: client ${client} made more queries than were charged`);
       }
     } else if (entry.kind === "spend") {
-      if (ended.has(entry.round) && !before.size) faults.push(`${where} is charged after its round had ended`);
-      if (entry.attempt <= (before.get(entry.round) ?? 0) || entry.attempt > 1 + (before.get(entry.round) ?? 0)) faults.push(`${where} is charged to attempt ${entry.attempt}, which no cut explains`);
-      if ((entry.unit === "client") !== (header.unit === "client") && !recorded) faults.push(`${where} charges another unit than the header's`);
+      if (ended.has(entry.round) && !before.size) faults.push(said`${where} is charged after its round had ended`);
+      if (entry.attempt <= (before.get(entry.round) ?? 0) || entry.attempt > 1 + (before.get(entry.round) ?? 0)) faults.push(said`${where} is charged to attempt ${entry.attempt}, which no cut explains`);
+      if ((entry.unit === "client") !== (header.unit === "client") && !recorded) faults.push(said`${where} charges another unit than the header's`);
       running.set(entry.round, entry.attempt);
     }
   }
@@ -725,7 +748,7 @@ function epsilonOf({ masses, size, infinite }, first, high, width, charge, delta
 /** Whether a claim lies below what is recomputed, which is an upper bound: closer by it on a finer grid. */
 const below = (claimed, costs) => [1, 4, 16].every((finer) => claimed < costs(finer) * (1 - 1e-3) - 1e-6);
 const above = (claimed, costs) => claimed > costs * 1.05 + 0.01;
-const shown = (value) => (value === null || value === undefined ? "no finite ε" : Number(value).toPrecision(4));
+const shown = (value) => (value === null || value === undefined ? said`no finite ε` : figure(Number(value).toPrecision(4)));
 
 /** Join equal kinds of queries; those of several lines become one with their number of steps. */
 function merged(history) {
@@ -746,7 +769,7 @@ export function costOf({ sampling, noise_multiplier, queries_per_step = 1, expec
     return { rate, sigma: sigma / 2, steps, fixed: rate < 1 };
   }
   if (sampling === "shuffled") return { rate: 1, sigma: sigma / 2, steps: Math.ceil(steps / Math.ceil(records / expected_batch_size)) };
-  return refuse(`the sampler ${sampling} has no accounting here`);
+  return refuse(said`the sampler ${sampling} has no accounting here`);
 }
 
 /** Privacy losses that a ledger's charges amount to, by the claim's views, each with what is claimed. */
@@ -798,39 +821,40 @@ function viewsOf({ header, spends, claim }) {
 /** Spec against header against charges: each pair of numbers that must be one number. */
 function promiseFaults(spec, { header, spends, claim }) {
   const faults = [], privacy = spec.privacy ?? {}, sampling = privacy.sampling ?? {};
-  const same = (what, a, b) => (typeof a === "number" && typeof b === "number" ? near(a, b) : a === b) || faults.push(`${what}: ${a} here, ${b} there`);
+  const plain = (value) => (typeof value === "number" ? figure(String(value)) : value);
+  const same = (what, a, b) => (typeof a === "number" && typeof b === "number" ? near(a, b) : a === b) || faults.push(said`${what}: ${plain(a)} here, ${plain(b)} there`);
   if (header.producer != null) return faults;
-  same("privacy.unit of spec and header", privacy.unit, header.unit);
-  if (header.unit === "none") return claim?.view_headline === "none" ? faults : [...faults, "a run without privacy claims some"];
-  for (const name of ["clipping_norm", "noise_multiplier", "delta", "adjacency"]) same(`privacy.${name} of spec and header`, privacy[name], header[name]);
-  same("federation.rounds of spec and header", spec.federation?.rounds, header.rounds);
-  same("federation.clients_per_round of spec and header", spec.federation?.clients_per_round, header.clients_per_round);
-  same("δ of header and claim", header.delta, claim?.delta);
+  same(said`privacy.unit of spec and header`, privacy.unit, header.unit);
+  if (header.unit === "none") return claim?.view_headline === "none" ? faults : [...faults, said`a run without privacy claims some`];
+  for (const name of ["clipping_norm", "noise_multiplier", "delta", "adjacency"]) same(said`privacy.${name} of spec and header`, privacy[name], header[name]);
+  same(said`federation.rounds of spec and header`, spec.federation?.rounds, header.rounds);
+  same(said`federation.clients_per_round of spec and header`, spec.federation?.clients_per_round, header.clients_per_round);
+  same(said`δ of header and claim`, header.delta, claim?.delta);
   if (header.unit === "person") {
-    same("records_per_person of spec and header", privacy.records_per_person, header.records_per_person);
-    same("clients_per_person of spec and header", spec.federation?.clients_per_person, header.clients_per_person);
+    same(said`records_per_person of spec and header`, privacy.records_per_person, header.records_per_person);
+    same(said`clients_per_person of spec and header`, spec.federation?.clients_per_person, header.clients_per_person);
   }
   if (sampled(header)) {
     const batch = sampling.expected_batch_size ?? sampling.batch_size, kinds = { poisson: "poisson", fixed: "fixed-size", shuffled: "shuffled" };
-    same("batch size of spec and header", batch, header.expected_batch_size);
-    same("sampling of spec and header", kinds[sampling.kind], header.sampling);
-    if ((header.sampling === "poisson" ? "add-remove" : "replace-one") !== header.adjacency) faults.push(`${header.sampling} batches have no accounting under ${header.adjacency}`);
+    same(said`batch size of spec and header`, batch, header.expected_batch_size);
+    same(said`sampling of spec and header`, kinds[sampling.kind], header.sampling);
+    if ((header.sampling === "poisson" ? "add-remove" : "replace-one") !== header.adjacency) faults.push(said`${header.sampling} batches have no accounting under ${header.adjacency}`);
     const worst = Math.max(...header.records);
-    if (header.delta * worst >= 1) faults.push(`δ is not below 1/${worst}, the records of a client`);
+    if (header.delta * worst >= 1) faults.push(said`δ is not below 1/${worst}, the records of a client`);
   }
   for (const spend of spends) {
-    const where = `line ${spend.line}`;
-    for (const name of ["clipping_norm", ...(sampled(header) ? ["sampling"] : []), ...(header.adaptation ? [] : ["noise_multiplier"])]) if (typeof spend[name] === "number" ? !near(spend[name], header[name]) : spend[name] !== header[name]) faults.push(`${where}: ${name} differs from the header's`);
+    const where = said`line ${spend.line}`;
+    for (const name of ["clipping_norm", ...(sampled(header) ? ["sampling"] : []), ...(header.adaptation ? [] : ["noise_multiplier"])]) if (typeof spend[name] === "number" ? !near(spend[name], header[name]) : spend[name] !== header[name]) faults.push(said`${where}: ${name} differs from the header's`);
     if (header.unit === "client") {
-      if (spend.sampling !== header.client_sampling || !near(spend.sampling_rate, header.clients_per_round / header.clients)) faults.push(`${where}: clients are not drawn as the header says`);
-      if (spend.noise_added_by !== header.noise_added_by || spend.expected_clients !== header.clients_per_round) faults.push(`${where}: noise or divisor are not the header's`);
+      if (spend.sampling !== header.client_sampling || !near(spend.sampling_rate, header.clients_per_round / header.clients)) faults.push(said`${where}: clients are not drawn as the header says`);
+      if (spend.noise_added_by !== header.noise_added_by || spend.expected_clients !== header.clients_per_round) faults.push(said`${where}: noise or divisor are not the header's`);
       continue;
     }
-    if (spend.records !== header.records[spend.client]) faults.push(`${where}: records of client ${spend.client} differ from the header's`);
-    if (!near(spend.expected_batch_size, header.expected_batch_size)) faults.push(`${where}: expected_batch_size differs from the header's`);
-    if (!header.adaptation && spend.steps !== header.local_steps) faults.push(`${where}: steps differ from local_steps`);
+    if (spend.records !== header.records[spend.client]) faults.push(said`${where}: records of client ${spend.client} differ from the header's`);
+    if (!near(spend.expected_batch_size, header.expected_batch_size)) faults.push(said`${where}: expected_batch_size differs from the header's`);
+    if (!header.adaptation && spend.steps !== header.local_steps) faults.push(said`${where}: steps differ from local_steps`);
     const due = header.sampling === "shuffled" ? 1 : (header.sampling_rate ?? header.expected_batch_size / spend.records);
-    if (!near(due, spend.sampling_rate)) faults.push(`${where}: sampling_rate is not the ${shown(due)} of its sampler`);
+    if (!near(due, spend.sampling_rate)) faults.push(said`${where}: sampling_rate is not the ${shown(due)} of its sampler`);
   }
   return faults;
 }
@@ -849,17 +873,17 @@ export function printed(epsilon) {
 
 /** What an attestation says of the run, held against the ledger's claim. */
 function attestedFaults({ predicate }, { header, claim }) {
-  const faults = [], said = predicate.claims ?? {};
-  if (predicate.run !== header.run) faults.push(`speaks of another run than the ledger, ${header.run}`);
-  if (said.unit !== header.unit) faults.push("claims another unit than the ledger");
-  if (header.unit === "none") return said.views?.length ? [...faults, "claims privacy, and the ledger does not"] : faults;
-  for (const name of ["adjacency", "randomness"]) if (said[name] !== header[name]) faults.push(`claims another ${name} than the ledger`);
-  for (const view of said.views ?? []) {
+  const faults = [], stated = predicate.claims ?? {};
+  if (predicate.run !== header.run) faults.push(said`speaks of another run than the ledger, ${header.run}`);
+  if (stated.unit !== header.unit) faults.push(said`claims another unit than the ledger`);
+  if (header.unit === "none") return stated.views?.length ? [...faults, said`claims privacy, and the ledger does not`] : faults;
+  for (const name of ["adjacency", "randomness"]) if (stated[name] !== header[name]) faults.push(said`claims another ${name} than the ledger`);
+  for (const view of stated.views ?? []) {
     const source = claim?.[header.producer != null ? "server" : view.key], due = source?.epsilon?.[source.accountant ?? Object.keys(source.epsilon ?? {})[0]] ?? null;
-    if (view.epsilon !== due || (view.delta ?? null) !== (claim?.delta ?? null)) faults.push(`claims another ε or δ against ${view.towards} than the ledger`);
+    if (view.epsilon !== due || (view.delta ?? null) !== (claim?.delta ?? null)) faults.push(said`claims another ε or δ against ${VIEWS.get(view.key) ?? view.key} than the ledger`);
   }
-  const leading = said.views?.find((view) => view.key === "third_party") ?? said.views?.[0];
-  if (leading && leading.epsilon !== null && !said.statement?.includes(`(ε = ${printed(leading.epsilon)}, δ = `)) faults.push("its sentence has another ε than its numbers");
+  const leading = stated.views?.find((view) => view.key === "third_party") ?? stated.views?.[0];
+  if (leading && leading.epsilon !== null && !stated.statement?.includes(`(ε = ${printed(leading.epsilon)}, δ = `)) faults.push(said`its sentence has another ε than its numbers`);
   return faults;
 }
 
@@ -870,19 +894,19 @@ export function readArrays(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length), found = new Map();
   let end = bytes.length - 22;
   while (end >= 0 && view.getUint32(end, true) !== 0x06054b50) end--;
-  if (end < 0) refuse("is no ZIP archive");
+  if (end < 0) refuse(said`is no ZIP archive`);
   let at = view.getUint32(end + 16, true);
   for (let left = view.getUint16(end + 10, true); left > 0; left--) {
-    if (at + 46 > bytes.length || view.getUint32(at, true) !== 0x02014b50) refuse("is a damaged ZIP archive");
+    if (at + 46 > bytes.length || view.getUint32(at, true) !== 0x02014b50) refuse(said`is a damaged ZIP archive`);
     const [names, extra, comment] = [28, 30, 32].map((offset) => view.getUint16(at + offset, true));
     const name = UTF8.decode(bytes.subarray(at + 46, at + 46 + names)), size = view.getUint32(at + 20, true), local = view.getUint32(at + 42, true);
-    if (view.getUint16(at + 10, true) !== 0 || size !== view.getUint32(at + 24, true)) refuse(`${name} is compressed; evidence is not`);
+    if (view.getUint16(at + 10, true) !== 0 || size !== view.getUint32(at + 24, true)) refuse(said`${name} is compressed; evidence is not`);
     const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
-    if (start + size > bytes.length || found.has(name)) refuse("is a damaged ZIP archive");
+    if (start + size > bytes.length || found.has(name)) refuse(said`is a damaged ZIP archive`);
     found.set(name.replace(/\.npy$/, ""), bytes.subarray(start, start + size));
     at += 46 + names + extra + comment;
   }
-  return { names: [...found.keys()], get: (name) => parseArray(found.get(name) ?? refuse(`lacks ${name}`)) };
+  return { names: [...found.keys()], get: (name) => parseArray(found.get(name) ?? refuse(said`lacks ${name}`)) };
 }
 
 const TYPES = { "<f4": Float32Array, "<f8": Float64Array, "<i8": BigInt64Array, "<i4": Int32Array, "|u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array };
@@ -890,9 +914,9 @@ const TYPES = { "<f4": Float32Array, "<f8": Float64Array, "<i8": BigInt64Array, 
 function parseArray(bytes) {
   const wide = bytes[6] > 1, size = wide ? new DataView(bytes.buffer, bytes.byteOffset).getUint32(8, true) : bytes[8] + 256 * bytes[9];
   const start = (wide ? 12 : 10) + size, head = UTF8.decode(bytes.subarray(wide ? 12 : 10, start));
-  const type = TYPES[/'descr': '([^']+)'/.exec(head)?.[1]] ?? refuse("has an array of another type than numbers"), shape = /'shape': \(([\d, ]*)\)/.exec(head)?.[1].split(",").map((part) => part.trim()).filter(Boolean).map(Number);
-  const count = (shape ?? refuse("has an array without a shape")).reduce((product, side) => product * side, 1);
-  if (count * type.BYTES_PER_ELEMENT !== bytes.length - start) refuse("has an array of another size than its shape");
+  const type = TYPES[/'descr': '([^']+)'/.exec(head)?.[1]] ?? refuse(said`has an array of another type than numbers`), shape = /'shape': \(([\d, ]*)\)/.exec(head)?.[1].split(",").map((part) => part.trim()).filter(Boolean).map(Number);
+  const count = (shape ?? refuse(said`has an array without a shape`)).reduce((product, side) => product * side, 1);
+  if (count * type.BYTES_PER_ELEMENT !== bytes.length - start) refuse(said`has an array of another size than its shape`);
   const values = new type(bytes.slice(start).buffer, 0, count);
   return { shape, values: type === BigInt64Array ? Float64Array.from(values, Number) : values };
 }
@@ -901,6 +925,7 @@ function parseArray(bytes) {
 const offBy = (squares, n) => (Math.cbrt(squares / n) - (1 - 2 / (9 * n))) / Math.sqrt(2 / (9 * n));
 // A correct run raises each of the tests below with this chance at most, and there are ten.
 const ALARM = 1e-7;
+const AMONG = { clients: said`clients`, steps: said`steps`, rounds: said`rounds` };
 
 /**
  * Noise and batch sizes of all rounds, held against the ledger: the noise's variance over all answers, in each block and
@@ -914,7 +939,7 @@ async function evidenceFaults(folder, { header, rounds, spends }) {
   try {
     sizesOfBlocks = parseJson(await folder.text("evidence/layout.json")).blocks.sizes;
   } catch {
-    faults.push("evidence/layout.json cannot be read");
+    faults.push(said`evidence/layout.json cannot be read`);
   }
   for (const name of names) {
     try {
@@ -922,7 +947,7 @@ async function evidenceFaults(folder, { header, rounds, spends }) {
       if (!rounds.some((round) => round.round === index)) continue;
       const arrays = readArrays(await folder.read(name)), [squares, sample, sizes] = ["noise_sum_squares", "noise_sample", "batch_size"].map(arrays.get), clients = arrays.get("clients").values;
       const [people, steps, parts] = squares.shape, width = sample.shape.at(-1), round = new Float64Array(width);
-      if (parts !== sizesOfBlocks.length) refuse("has other blocks than evidence/layout.json");
+      if (parts !== sizesOfBlocks.length) refuse(said`has other blocks than evidence/layout.json`);
       for (let row = 0; row < people * steps; row++) {
         let sum = 0;
         for (let part = 0; part < parts; part++) {
@@ -956,25 +981,25 @@ async function evidenceFaults(folder, { header, rounds, spends }) {
       });
     } catch (error) {
       if (!(error instanceof Refused || error instanceof TypeError)) throw error;
-      faults.push(`${name} ${error instanceof Refused ? error.message : "has arrays of another shape"}`);
+      faults.push(said`${name}: ${error instanceof Refused ? error.said : said`has arrays of another shape`}`);
     }
   }
   const count = answers.length, d = header.parameters, freedom = d * count;
   if (!count || faults.length) return { faults, queries: count };
   const total = answers.reduce((sum, one) => sum + one, 0), z = offBy(total, freedom), each = quantile(ALARM / 2 / count), part = quantile(ALARM / 2 / blocks.length);
-  if (Math.abs(z) > far) faults.push(`the noise has ${(total / freedom).toFixed(4)} of the variance that the ledger states (${z.toFixed(1)} standard errors off)`);
+  if (Math.abs(z) > far) faults.push(said`the noise has ${figure((total / freedom).toFixed(4))} of the variance that the ledger states (${figure(z.toFixed(1))} standard errors off)`);
   const wrong = blocks.filter((sum, i) => Math.abs(offBy(sum, sizesOfBlocks[i] * count)) > part).length, single = answers.filter((sum) => !sum || Math.abs(offBy(sum, d)) > each).length;
-  if (wrong && blocks.length > 1) faults.push(`in ${wrong} of ${blocks.length} blocks the noise has another variance`);
-  if (single) faults.push(`${single} of ${count} answers have noise of another variance`);
+  if (wrong && blocks.length > 1) faults.push(said`in ${wrong} of ${blocks.length} blocks the noise has another variance`);
+  if (single) faults.push(said`${single} of ${count} answers have noise of another variance`);
   const tail = 2 * freedom * ndtr(-largest);
-  if (tail < ALARM || tail > -Math.log(ALARM)) faults.push(`the largest of ${freedom} parts of the noise is ${largest.toFixed(2)} σ, as normal numbers do not have it`);
+  if (tail < ALARM || tail > -Math.log(ALARM)) faults.push(said`the largest of ${freedom} parts of the noise is ${figure(largest.toFixed(2))} σ, as normal numbers do not have it`);
   const distance = kolmogorov(values);
-  if (distance > Math.sqrt(Math.log(2 / ALARM) / 2 / values.length)) faults.push("the sampled noise does not have the shape of normal numbers");
-  if (repeats) faults.push(`${repeats} answers repeat the noise of another`);
+  if (distance > Math.sqrt(Math.log(2 / ALARM) / 2 / values.length)) faults.push(said`the sampled noise does not have the shape of normal numbers`);
+  if (repeats) faults.push(said`${repeats} answers repeat the noise of another`);
   if (sumOfRounds?.rounds > 1) sumOfRounds.total.forEach((value) => sums.rounds.push(value / Math.sqrt(sumOfRounds.rounds)));
-  for (const [name, found] of Object.entries(sums)) if (found.length && Math.abs(offBy(sumOf(found.length, (i) => found[i] ** 2), found.length)) > far) faults.push(`noise is correlated between ${name}`);
+  for (const [name, found] of Object.entries(sums)) if (found.length && Math.abs(offBy(sumOf(found.length, (i) => found[i] ** 2), found.length)) > far) faults.push(said`noise is correlated between ${AMONG[name]}`);
   const batches = variance ? excess / Math.sqrt(variance) : 0;
-  if (Math.abs(batches) > far) faults.push(`batches are ${batches.toFixed(1)} standard errors from the sizes that their rate gives`);
+  if (Math.abs(batches) > far) faults.push(said`batches are ${figure(batches.toFixed(1))} standard errors from the sizes that their rate gives`);
   return { faults, queries: count, ratio: total / freedom };
 }
 
@@ -998,10 +1023,12 @@ function kolmogorov(values) {
 // ---------------------------------------------------------------------------------- the judgement
 
 const LEVELS = {
-  1: ["consistent", "Nothing in the files contradicts the claim. Evidence that the trainer forged consistently would pass."],
-  2: ["re-executed", "The auditor computed participations again that were drawn after training. A trainer who chose the noise could still lie."],
-  3: ["challenged", "Neither side could choose the noise, and the holder of another key computed participations again."],
+  1: [said`consistent`, said`Nothing in the files contradicts the claim. Evidence that the trainer forged consistently would pass.`],
+  2: [said`re-executed`, said`The auditor computed participations again that were drawn after training. A trainer who chose the noise could still lie.`],
+  3: [said`challenged`, said`Neither side could choose the noise, and the holder of another key computed participations again.`],
 };
+const VERDICTS = new Map([["PASS", said`PASS`], ["FAIL", said`FAIL`], ["NOT VERIFIED", said`NOT VERIFIED`], ["NO CLAIM", said`NO CLAIM`]]);
+const VIEWS = new Map([["server", said`server`], ["server_worst_case", said`server worst case`], ["third_party", said`third party`]]);
 
 /**
  * Judge a run directory, or the public files of one.
@@ -1014,20 +1041,20 @@ const LEVELS = {
  */
 export async function verify(folder, pinned = {}) {
   const lines = [], say = (state, what, file = "", why = "") => lines.push({ state, what, file, why });
-  const fails = (file, why) => say("fails", `${file}: ${why}`, file, why);
+  const fails = (file, why) => say("fails", said`${file}: ${why}`, file, why);
   const attempt = async (file, work) => {
     try {
       return await work();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      fails(file, error.message);
+      fails(file, error.said);
       return null;
     }
   };
   const result = { outcome: "NOT VALID", claim: "NOT SEEN", code: 1, run: null, verdict: null, level: null, signers: {}, views: [], lines };
   for (const { name, why } of folder.refused) fails(name, why);
   if (!Object.keys(ENVELOPES).some(folder.has)) {
-    fails("attestation.json", "is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json");
+    fails("attestation.json", said`is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json`);
     return result;
   }
   const isPublic = folder.has("attestation-public.json") && !["attestation.json", "training.attestation.json", "ledger.jsonl", "audit.json"].some(folder.has) && ![...folder.files.keys()].some((name) => name.startsWith("evidence/"));
@@ -1038,7 +1065,7 @@ export async function verify(folder, pinned = {}) {
   for (const role of ["trainer", "auditor"]) {
     const embedded = await attempt(`${role}.pub`, async () => readKey(await folder.text(`${role}.pub`, 16384)));
     const given = pinned[role] ? await readKey(pinned[role]) : null;
-    if (given && embedded && given.fingerprint !== embedded.fingerprint) fails(`${role}.pub`, `is ${embedded.fingerprint}, not the key you gave, ${given.fingerprint} (replaced keys are not followed here)`);
+    if (given && embedded && given.fingerprint !== embedded.fingerprint) fails(`${role}.pub`, said`is ${embedded.fingerprint}, not the key you gave, ${given.fingerprint} (replaced keys are not followed here)`);
     if (!given) unknown.push(role);
     keys[role] = given ?? embedded;
   }
@@ -1051,7 +1078,8 @@ export async function verify(folder, pinned = {}) {
     if (!found) continue;
     statements[name] = found;
     result.signers[kind.role] = key.fingerprint;
-    say("holds", `${name}: signed by the ${kind.role}, number ${found.predicate.sequence ?? "none"} of this run`, name, key.fingerprint);
+    const number = found.predicate.sequence ?? said`none`;
+    say("holds", kind.role === "trainer" ? said`${name}: signed by the trainer, number ${number} of this run` : said`${name}: signed by the auditor, number ${number} of this run`, name, key.fingerprint);
   }
   await checkFiles(folder, statements, isPublic, say, fails);
 
@@ -1066,9 +1094,9 @@ export async function verify(folder, pinned = {}) {
     if (ledger) await checkClaim(folder, ledger, statements, result, say, fails, attempt);
   }
   await checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt);
-  say("unseen", "Whether trainer and auditor are two people, and whether a key was revoked or replaced: ask the signers.");
-  say("unseen", "The signature inside each PDF, timestamps, challenges and lists of replaced keys: dpfedadamw verify reads them; here only their digests are checked.");
-  if (isPublic) say("unseen", "Ledger and evidence are not public: that verdict and claim follow from them is the auditor’s word.");
+  say("unseen", said`Whether trainer and auditor are two people, and whether a key was revoked or replaced: ask the signers.`);
+  say("unseen", said`The signature inside each PDF, timestamps, challenges and lists of replaced keys: dpfedadamw verify reads them; here only their digests are checked.`);
+  if (isPublic) say("unseen", said`Ledger and evidence are not public: that verdict and claim follow from them is the auditor’s word.`);
 
   const broken = lines.some((line) => line.state === "fails" && line.kind !== "claim");
   result.outcome = broken || !last ? "NOT VALID" : unknown.length ? "INTACT, SIGNER UNKNOWN" : "ALL HOLD";
@@ -1081,31 +1109,31 @@ export async function verify(folder, pinned = {}) {
 async function checkFiles(folder, statements, isPublic, say, fails) {
   const lastName = isPublic ? "attestation-public.json" : "attestation.json", present = [...folder.files.keys()];
   const unfinished = present.filter((name) => name.startsWith(".unfinished/"));
-  if (unfinished.some((name) => name !== ".unfinished/lock")) fails(".unfinished", "a write to this run was cut off or is going on");
-  if (present.some((name) => name.startsWith("checkpoint/") || name === "checkpoint")) fails("checkpoint", "is not signed; a finished run has none");
+  if (unfinished.some((name) => name !== ".unfinished/lock")) fails(".unfinished", said`a write to this run was cut off or is going on`);
+  if (present.some((name) => name.startsWith("checkpoint/") || name === "checkpoint")) fails("checkpoint", said`is not signed; a finished run has none`);
   let checked = 0;
   for (const [envelope, { subjects }] of Object.entries(statements)) {
     for (const [name, [kind, digest]] of subjects) {
       if (kind !== "sha256") {
-        if (name !== "evidence") fails(name, `${envelope} gives only a salted digest`);
-      } else if (!folder.has(name)) fails(name, `is missing, though ${envelope} covers it`);
-      else if ((await folder.sha256(name)) !== digest) fails(name, `was changed since ${envelope} was signed`);
+        if (name !== "evidence") fails(name, said`${envelope} gives only a salted digest`);
+      } else if (!folder.has(name)) fails(name, said`is missing, though ${envelope} covers it`);
+      else if ((await folder.sha256(name)) !== digest) fails(name, said`was changed since ${envelope} was signed`);
       else checked++;
     }
     const needed = { "training.attestation.json": TRAINED, "attestation-public.json": PUBLISHED, "attestation.json": JUDGED }[envelope];
-    for (const name of needed) if (!subjects.has(name)) fails(name, `is not covered by ${envelope}`);
+    for (const name of needed) if (!subjects.has(name)) fails(name, said`is not covered by ${envelope}`);
   }
   const last = statements[lastName];
   if (last) {
     const itself = [lastName, `${lastName}.tsr`];
-    for (const name of present) if (!last.subjects.has(name) && !itself.includes(name) && !/^(evidence|checkpoint|\.unfinished)(\/|$)/.test(name)) fails(name, `is not covered by ${lastName}`);
-    say("holds", `${checked} digests of files compared with what was signed`);
+    for (const name of present) if (!last.subjects.has(name) && !itself.includes(name) && !/^(evidence|checkpoint|\.unfinished)(\/|$)/.test(name)) fails(name, said`is not covered by ${lastName}`);
+    say("holds", said`${checked} digests of files compared with what was signed`);
   }
   if (isPublic) return;
   const evidence = present.filter((name) => name.startsWith("evidence/") && name !== "evidence/salt").sort();
-  if (!present.some((name) => name.startsWith("evidence/"))) return say("unseen", "The evidence is not in this folder, so that its signed digest was not compared.", "evidence");
+  if (!present.some((name) => name.startsWith("evidence/"))) return say("unseen", said`The evidence is not in this folder, so that its signed digest was not compared.`, "evidence");
   const salt = folder.has("evidence/salt") ? await folder.read("evidence/salt", 4096) : new Uint8Array();
-  if (salt.length !== 32) return fails("evidence/salt", "32 bytes are needed");
+  if (salt.length !== 32) return fails("evidence/salt", said`32 bytes are needed`);
   const lines = [];
   for (const name of evidence) lines.push([`${await folder.sha256(name)}  ${name.slice("evidence/".length)}\n`, name]);
   lines.sort(([a], [b]) => (a < b ? -1 : 1));
@@ -1114,8 +1142,8 @@ async function checkFiles(folder, statements, isPublic, say, fails) {
     const { subjects, numbered } = statements[envelope], withFindings = envelope === "attestation.json" && numbered;
     const text = lines.filter(([, name]) => withFindings || name !== "evidence/findings.json").map(([line]) => line).join("");
     const [kind, digest] = subjects.get("evidence") ?? [];
-    if (kind !== "hmacSha256" || digest !== hmac(salt, bytesOf(text))) fails("evidence", `was changed since ${envelope} was signed, or its salt was`);
-    else say("holds", `evidence/: ${evidence.length} files have the salted digest that ${envelope} names`, "evidence");
+    if (kind !== "hmacSha256" || digest !== hmac(salt, bytesOf(text))) fails("evidence", said`was changed since ${envelope} was signed, or its salt was`);
+    else say("holds", said`evidence/: ${evidence.length} files have the salted digest that ${envelope} names`, "evidence");
   }
 }
 
@@ -1128,77 +1156,77 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
     result.claim = "CONTRADICTED";
   };
   const text = await attempt("spec.yaml", () => folder.text("spec.yaml", 1 << 17));
-  if (text !== null && (await folder.sha256("spec.yaml")) !== header.spec_sha256) fails("spec.yaml", "is not the spec whose SHA-256 the ledger’s header names");
+  if (text !== null && (await folder.sha256("spec.yaml")) !== header.spec_sha256) fails("spec.yaml", said`is not the spec whose SHA-256 the ledger’s header names`);
   const spec = text === null ? null : await attempt("spec.yaml", async () => parseSpec(text));
   for (const [name, statement] of Object.entries(statements)) for (const fault of attestedFaults(statement, ledger)) fails(name, fault);
   result.claim = header.unit === "none" ? "NONE" : "AGREES";
-  const faults = [...ledger.faults.map((fault) => `ledger.jsonl: ${fault}`), ...(spec ? promiseFaults(spec, ledger) : [])];
+  const faults = [...ledger.faults.map((fault) => said`${"ledger.jsonl"}: ${fault}`), ...(spec ? promiseFaults(spec, ledger) : [])];
   faults.slice(0, 20).forEach(contradict);
-  if (!faults.length) say("holds", `ledger.jsonl: ${ledger.entries.length} lines, each with the digest of the one before; rounds are charged before they end, in order; spec, header and every charge agree on noise, clipping, sampling, δ and adjacency`, "ledger.jsonl");
+  if (!faults.length) say("holds", said`ledger.jsonl: ${ledger.entries.length} lines, each with the digest of the one before; rounds are charged before they end, in order; spec, header and every charge agree on noise, clipping, sampling, δ and adjacency`, "ledger.jsonl");
   if (header.unit === "none") return;
   if (header.adaptation || claim.tuning) {
     result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
-    return say("unseen", `ε was not recomputed: ${header.adaptation ? "noise or steps follow a rule" : "the run is the best of several trials"}, which this verifier does not account for.`);
+    return say("unseen", header.adaptation ? said`ε was not recomputed: noise or steps follow a rule, which this verifier does not account for.` : said`ε was not recomputed: the run is the best of several trials, which this verifier does not account for.`);
   }
   const views = await attempt("ledger.jsonl", async () => viewsOf(ledger));
   for (const view of views ?? []) {
-    const towards = view.key.replaceAll("_", " ");
+    const towards = VIEWS.get(view.key);
     const costs = view.costs?.(1) ?? null;
     result.views.push({ ...view, costs, delta: claim.delta });
-    if (costs === null ? view.claimed !== null : view.claimed === null || !Number.isFinite(view.claimed) || below(view.claimed, view.costs)) contradict(`ε (${towards}) is claimed ${shown(view.claimed)} and costs ${shown(costs)}`);
-    else if (costs !== null && header.producer == null && above(view.claimed, costs)) contradict(`ε (${towards}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(costs)}`);
-    else say("holds", `ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(costs)}`, "ledger.jsonl");
+    if (costs === null ? view.claimed !== null : view.claimed === null || !Number.isFinite(view.claimed) || below(view.claimed, view.costs)) contradict(said`ε (${towards}) is claimed ${shown(view.claimed)} and costs ${shown(costs)}`);
+    else if (costs !== null && header.producer == null && above(view.claimed, costs)) contradict(said`ε (${towards}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(costs)}`);
+    else say("holds", said`ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(costs)}`, "ledger.jsonl");
   }
-  if (!folder.has("evidence/salt")) return say("unseen", "Noise and batches: the evidence is not in this folder.");
-  if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", "Noise and batches of this kind of run: dpfedadamw audit reads them.");
+  if (!folder.has("evidence/salt")) return say("unseen", said`Noise and batches: the evidence is not in this folder.`);
+  if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", said`Noise and batches of this kind of run: dpfedadamw audit reads them.`);
   const evidence = await evidenceFaults(folder, ledger);
   evidence.faults.forEach(contradict);
-  if (!evidence.faults.length) say("holds", `the noise of ${evidence.queries} answers has ${evidence.ratio?.toFixed(3)} of the variance that the ledger states, and batches have their sizes`, "evidence");
-  say("unseen", "Clipping, the algebra of uploads and the data: dpfedadamw audit and its re-execution read them.");
+  if (!evidence.faults.length) say("holds", said`the noise of ${evidence.queries} answers has ${figure(evidence.ratio?.toFixed(3))} of the variance that the ledger states, and batches have their sizes`, "evidence");
+  say("unseen", said`Clipping, the algebra of uploads and the data: dpfedadamw audit and its re-execution read them.`);
 }
 
 async function checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt) {
   const audit = isPublic ? null : await attempt("audit.json", async () => parseJson(await folder.text("audit.json")));
   if (audit) {
     const auditFaults = [];
-    if (audit.run !== ledger?.header?.run) auditFaults.push("is about another run than the ledger");
-    for (const [name, digest] of Object.entries(audit.inputs ?? {})) if (folder.has(name) && (await folder.sha256(name)) !== digest) auditFaults.push(`judged another ${name}`);
+    if (audit.run !== ledger?.header?.run) auditFaults.push(said`is about another run than the ledger`);
+    for (const [name, digest] of Object.entries(audit.inputs ?? {})) if (folder.has(name) && (await folder.sha256(name)) !== digest) auditFaults.push(said`judged another ${name}`);
     const verdicts = (audit.checks ?? []).map((check) => check.verdict), failed = verdicts.includes("FAIL");
-    if (audit.verdict === "PASS" && failed) auditFaults.push("says PASS, and one of its checks FAIL");
-    for (const name of ["attestation.json", "attestation-public.json"]) if (statements[name] && statements[name].predicate.verdict !== audit.verdict) fails(name, "states another verdict than audit.json");
+    if (audit.verdict === "PASS" && failed) auditFaults.push(said`says PASS, and one of its checks FAIL`);
+    for (const name of ["attestation.json", "attestation-public.json"]) if (statements[name] && statements[name].predicate.verdict !== audit.verdict) fails(name, said`states another verdict than audit.json`);
     auditFaults.forEach((why) => fails("audit.json", why));
-    if (!auditFaults.length) say("holds", `audit.json: ${verdicts.filter((one) => one === "PASS").length} checks passed, verdict ${audit.verdict}`, "audit.json");
+    if (!auditFaults.length) say("holds", said`audit.json: ${verdicts.filter((one) => one === "PASS").length} checks passed, verdict ${VERDICTS.get(audit.verdict) ?? audit.verdict}`, "audit.json");
   }
   const verdict = audit?.verdict ?? result.verdict, model = folder.has("model.safetensors") ? await folder.sha256("model.safetensors") : null;
   for (const stem of isPublic ? ["report-public"] : ["report", "report-public"]) {
     if (stem !== "report" && !isPublic && !folder.has(`${stem}.json`)) continue;
     const faults = [], report = await attempt(`${stem}.json`, async () => parseJson(await folder.text(`${stem}.json`)));
     if (!report) continue;
-    if (report.identity?.run !== result.run) faults.push(`is about another run than ${result.run}`);
-    if (report.verdict?.value !== verdict) faults.push(`states another verdict than the audit’s, ${verdict}`);
-    for (const { file, sha256: digest } of report.identity?.hashes ?? []) if ((folder.has(file) && (await folder.sha256(file)) !== digest) || (file === "model.safetensors" && digest !== model)) faults.push(`was made with another ${file}`);
+    if (report.identity?.run !== result.run) faults.push(said`is about another run than ${result.run}`);
+    if (report.verdict?.value !== verdict) faults.push(said`states another verdict than the audit’s, ${VERDICTS.get(verdict) ?? verdict}`);
+    for (const { file, sha256: digest } of report.identity?.hashes ?? []) if ((folder.has(file) && (await folder.sha256(file)) !== digest) || (file === "model.safetensors" && digest !== model)) faults.push(said`was made with another ${file}`);
     const { guarantee = {} } = report, claims = Object.values(statements)[0]?.predicate.claims, header = ledger?.header;
     const key = header?.producer != null ? "server" : guarantee.view, view = ledger?.claim?.[key], due = ledger ? (view?.epsilon?.[view.accountant ?? Object.keys(view.epsilon ?? {})[0]] ?? null) : (claims?.views?.find((one) => one.key === guarantee.view)?.epsilon ?? null);
-    if (guarantee.view !== "none" && guarantee.epsilon !== due && !ledger?.claim?.tuning) faults.push("states another guarantee than was signed");
-    if (guarantee.unit !== (header?.unit ?? claims?.unit)) faults.push("states another unit than was signed");
+    if (guarantee.view !== "none" && guarantee.epsilon !== due && !ledger?.claim?.tuning) faults.push(said`states another guarantee than was signed`);
+    if (guarantee.unit !== (header?.unit ?? claims?.unit)) faults.push(said`states another unit than was signed`);
     faults.forEach((why) => fails(`${stem}.json`, why));
     for (const suffix of ["pdf", "html"]) {
       const name = `${stem}.${suffix}`;
       if (!folder.has(name)) continue;
       const text = new TextDecoder("latin1").decode(await folder.read(name));
-      if (!text.includes(`run ${result.run}`)) fails(name, `is about another run than ${result.run}`);
-      else if (!text.includes(`model sha256:${model}`)) fails(name, "is about another model than model.safetensors");
+      if (!text.includes(`run ${result.run}`)) fails(name, said`is about another run than ${result.run}`);
+      else if (!text.includes(`model sha256:${model}`)) fails(name, said`is about another model than model.safetensors`);
     }
-    if (!faults.length) say("holds", `${stem}.json: the same run, model, verdict and guarantee`, `${stem}.json`);
+    if (!faults.length) say("holds", said`${stem}.json: the same run, model, verdict and guarantee`, `${stem}.json`);
   }
 }
 
 /** The level that signatures support: 4 needs a time-stamping authority, which is not read here. */
 function levelOf(statement, ledger, keys) {
-  const said = statement?.predicate.reexecution;
+  const again = statement?.predicate.reexecution;
   if (statement?.predicate.verdict !== "PASS") return null;
-  if (said?.agrees !== true) return 1;
-  const bound = ledger ? ledger.header?.public_coin != null : said.public_coin === true;
+  if (again?.agrees !== true) return 1;
+  const bound = ledger ? ledger.header?.public_coin != null : again.public_coin === true;
   return bound && keys.trainer?.fingerprint !== keys.auditor?.fingerprint ? 3 : 2;
 }
 
@@ -1229,9 +1257,9 @@ export async function folderAt(root) {
   const walk = async (folder, prefix, depth) => {
     for (const entry of await readdir(folder, { withFileTypes: true })) {
       const name = prefix + entry.name, full = join(folder, entry.name);
-      if (entry.isDirectory()) depth < 8 ? await walk(full, `${name}/`, depth + 1) : refused.push({ name, why: "lies too deep" });
-      else if (!entry.isFile()) refused.push({ name, why: entry.isSymbolicLink() ? "is a link; a run holds regular files only" : "is no regular file" });
-      else if (!PLAIN_NAME.test(name)) refused.push({ name, why: "has a name with unusual characters" });
+      if (entry.isDirectory()) depth < 8 ? await walk(full, `${name}/`, depth + 1) : refused.push({ name, why: said`lies too deep` });
+      else if (!entry.isFile()) refused.push({ name, why: entry.isSymbolicLink() ? said`is a link; a run holds regular files only` : said`is no regular file` });
+      else if (!PLAIN_NAME.test(name)) refused.push({ name, why: said`has a name with unusual characters` });
       else files.set(name, { size: (await lstat(full)).size, slice: slice(full) });
     }
   };

@@ -492,6 +492,11 @@ _FORGERIES: dict[str, tuple[str, Edit, str]] = {
         "a client took part and was not charged",
     ),
     "rounds-swapped": ("record", _ledger(_rounds_swapped), "rounds in another order"),
+    "unknown-kind": (
+        "record",
+        _ledger(lambda lines: lines.insert(1, {"kind": "constructor"})),
+        "a line of a kind that there is not",
+    ),
     "second-header": (
         "record",
         _ledger(lambda lines: lines.insert(1, dict(lines[0]))),

@@ -10,7 +10,11 @@ const refused = (work) => {
     return { refused: error.message };
   }
 };
+// What lines are made of: the English of each sentence and of those in its fields, or what is no sentence.
+const keys = (told) => (told.parts ? [told.parts.reduce((text, part, i) => `${text}{${i}}${part}`), ...told.values.flatMap((value) => (value.parts ? keys(value) : []))] : [`bare: ${told}`]);
+const said = async (path) => (await verify(await folderAt(path))).lines.flatMap(({ state, what, why }) => [what, ...(state === "fails" ? [why] : [])].flatMap(keys));
 const WHAT = {
+  sentences: async (paths) => [...new Set((await Promise.all(paths.map(said))).flat())],
   folders: async (paths) => Object.fromEntries(await Promise.all(paths.map(async (path) => [path, await verify(await folderAt(path))]))),
   epsilons: (cases) => cases.map(({ history, delta }) => [epsilonByLosses(history, delta), epsilonByRenyi(history, delta)[0]]),
   canonical: (texts) => texts.map((text) => refused(() => canonical(parseJson(text)))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,7 +21,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.spec import yamltext
 from reports import formatting
 from reports.signatures.verification import verify
-from reports.verifier import PAGE, page
+from reports.verifier import PAGE, page, texts
 from tests.conformance import BROKEN, UNKNOWN, Case, write
 
 NODE = shutil.which("node")
@@ -76,6 +77,16 @@ def test_both_verifiers_say_of_every_folder_what_it_is(folders: tuple[Path, list
             fails = [line["what"] for line in told["lines"] if line["state"] == "fails"]
             wrong.append((case, told["outcome"], told["claim"], first, judged, fails))
     assert wrong == []
+
+
+def test_every_sentence_about_a_folder_is_one_of_the_table(
+    folders: tuple[Path, list[Case]],
+) -> None:
+    root, cases = folders
+    found = second("sentences", [str(root / case.name) for case in cases])
+    told = {one for one in found if not re.fullmatch(r"-?\d[\d.e+-]*", one)}
+    assert told <= {*texts()}
+    assert len(told) > 60
 
 
 def _spoilt(run: Path, rng: random.Random) -> str:

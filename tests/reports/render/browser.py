@@ -133,8 +133,8 @@ class Browser:
         return found["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press and release a key, such as Tab or Enter."""
-        codes = {"Tab": 9, "Enter": 13}
+        """Press and release a key, such as Tab, Enter or ArrowDown."""
+        codes = {"Tab": 9, "Enter": 13, "ArrowUp": 38, "ArrowDown": 40}
         typed = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             self.call(
