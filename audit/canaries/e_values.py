@@ -1,5 +1,9 @@
 """The whole sample of scores against the ledger's own law: an e-value, and bounds from its inverse.
 
+`judge_scores` tests the ledger's law on a sample (`Scores`) and bounds the noise over what a canary
+adds; below it stand what it is made of: the sample, the density (`Likelihood`), the test
+(`log_e_value`) and the bounds (`ConfidenceSet`), in the order of the mathematics:
+
 **Law** (`Likelihood`). A canary's score in one noised answer is the released sum in a direction of
 its own, without what other records put in, in units of σC. Canaries have directions that are
 orthogonal to each other, so under the ledger's mechanism each score is, given all that was released
@@ -67,6 +71,67 @@ from audit.untrusted.archives import Floats
 # Below it the rounding of what is released would count beside the noise.
 LEAST_NOISE = 0.05
 TOO_LITTLE_NOISE = f"noise below {LEAST_NOISE} times the clipping norm is hidden by rounding"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the sample of scores says of the ledger's steps.
+
+    Attributes:
+        scores: n, how many were looked at.
+        log10_e_value: log₁₀ E against the ledger; 0 without scores.
+        contradicted: whether E ≥ 1/level.
+        noise: the noise over the ledger's that explains the scores best.
+        contribution: what a canary that is drawn adds, over C, that explains them best.
+        noise_interval: the noise over the ledger's that the scores do not exclude at the confidence
+            of bounds, if canaries add what the ledger says; None where nothing explains them so.
+        largest_ratio: the largest noise over contribution, over the ledger's, that they do not
+            exclude at that confidence; infinite where none is excluded, or all are: no bound.
+        seen: the largest share of the noise below 1 that would be found in 999 of 1,000 runs.
+    """
+
+    scores: int
+    log10_e_value: float
+    contradicted: bool
+    noise: float
+    contribution: float
+    noise_interval: tuple[float, float] | None
+    largest_ratio: float
+    seen: float
+
+
+def judge_scores(scores: Scores, level: float, bound_level: float) -> Evaluation:
+    """Test the ledger's law on a sample of scores, and bound the noise over the contribution.
+
+    Args:
+        scores: the sample.
+        level: of the contradiction.
+        bound_level: one minus the confidence of the bound.
+    """
+    log_e = log_e_value(scores)
+    likeliest = Likelihood(scores).likeliest()
+    every = ConfidenceSet(scores)
+    # Of the other scores the means are not known; of those that are noise alone they are 0.
+    known = every
+    if not scores.independent.all():
+        known = ConfidenceSet(scores.where(scores.noise_alone))
+    if scores.sums:
+        sums = joined(scores.sums)
+        ratio = _largest_ratio_by_sums(known, sums, likeliest.contribution, bound_level)
+    else:
+        ratio = every.largest_ratio(bound_level)
+    # Those whose law is known whatever is drawn.
+    sure = int(np.count_nonzero(scores.independent | scores.noise_alone))
+    return Evaluation(
+        scores=len(scores),
+        log10_e_value=float(log_e / np.log(10.0)),
+        contradicted=bool(log_e >= -np.log(level)),
+        noise=likeliest.noise,
+        contribution=likeliest.contribution,
+        noise_interval=known.noise_interval(bound_level),
+        largest_ratio=ratio,
+        seen=noise_seen(sure, level),
+    )
 
 
 # The sample.
@@ -137,6 +202,9 @@ def of_one_draw(
 ) -> list[Scores]:
     """The scores of some canaries in the answers on one batch, or in one release.
 
+    One score a canary, Σ_i x_i/√Q, which holds all that a draw does; and Q - 1 that are orthogonal
+    to it and to each other, which are noise whatever is drawn.
+
     Args:
         answers: [Q, m] each canary's score in each answer, in units of σC.
         rates: [m] q; 0 of a canary that adds nothing.
@@ -154,6 +222,58 @@ def of_one_draw(
         none = np.zeros(planted)
         found.append(Scores(contrast, none, none, none, none, np.full(planted, True)))
     return found
+
+
+# The test of the ledger's law.
+
+
+def log_e_value(scores: Scores) -> float:
+    """Log E of a sample against the ledger; 0 without scores."""
+    if not len(scores):
+        return 0.0
+    found = Likelihood(scores).log_e_value()
+    if scores.independent.all():
+        return found
+    # Scores whose law is known but for their draws may hide what the others tell.
+    known = Likelihood(scores.where(scores.noise_alone))
+    alone = known.log_e_value() if known.count else 0.0
+    summed = joined(scores.sums)
+    together = summed.log_e_value(1.0, 1.0) if summed.count else alone
+    return _log_mean([found, alone, together])
+
+
+def noise_seen(count: int, level: float, missed: float = 1e-3) -> float:
+    """The largest share of the noise below 1 that so many scores show, but for a small chance.
+
+    Counted with scores of canaries that are out, whose squares add up to a χ²; 0 where not even
+    missing noise is sure to be found.
+
+    Args:
+        count: n.
+        level: of the contradiction.
+        missed: the chance that a fault of that size is not found.
+    """
+    if not count:
+        return 0.0
+    highest = _largest_square_sum(count, level)
+    if highest <= 0.0:
+        return 0.0
+    # Noise times f multiplies the sum of squares by f².
+    return float(min(1.0, np.sqrt(highest / stats.chi2.isf(missed, count))))
+
+
+def _largest_square_sum(count: int, level: float) -> float:
+    """The largest Σx² below n that contradicts the ledger; 0 where none does."""
+    noises = [one.noise for one in ALTERNATIVES]
+
+    def excess(squares: float) -> float:
+        logs = [-count * np.log(f) - 0.5 * squares / f**2 for f in noises]
+        return float(_log_mean(logs) + 0.5 * squares + np.log(level))
+
+    least = count * 1e-9
+    if excess(least) < 0.0:
+        return 0.0
+    return float(optimize.brentq(excess, least, count)) if excess(count) < 0.0 else float(count)
 
 
 # The density of a sample, under what steps may do instead of what the ledger says.
@@ -333,58 +453,6 @@ def joined(sums: Sequence[Sums]) -> Sums:
     )
 
 
-# The test of the ledger's law.
-
-
-def log_e_value(scores: Scores) -> float:
-    """Log E of a sample against the ledger; 0 without scores."""
-    if not len(scores):
-        return 0.0
-    found = Likelihood(scores).log_e_value()
-    if scores.independent.all():
-        return found
-    # Scores whose law is known but for their draws may hide what the others tell.
-    known = Likelihood(scores.where(scores.noise_alone))
-    alone = known.log_e_value() if known.count else 0.0
-    summed = joined(scores.sums)
-    together = summed.log_e_value(1.0, 1.0) if summed.count else alone
-    return _log_mean([found, alone, together])
-
-
-def noise_seen(count: int, level: float, missed: float = 1e-3) -> float:
-    """The largest share of the noise below 1 that so many scores show, but for a small chance.
-
-    Counted with scores of canaries that are out, whose squares add up to a χ²; 0 where not even
-    missing noise is sure to be found.
-
-    Args:
-        count: n.
-        level: of the contradiction.
-        missed: the chance that a fault of that size is not found.
-    """
-    if not count:
-        return 0.0
-    highest = _largest_square_sum(count, level)
-    if highest <= 0.0:
-        return 0.0
-    # Noise times f multiplies the sum of squares by f².
-    return float(min(1.0, np.sqrt(highest / stats.chi2.isf(missed, count))))
-
-
-def _largest_square_sum(count: int, level: float) -> float:
-    """The largest Σx² below n that contradicts the ledger; 0 where none does."""
-    noises = [one.noise for one in ALTERNATIVES]
-
-    def excess(squares: float) -> float:
-        logs = [-count * np.log(f) - 0.5 * squares / f**2 for f in noises]
-        return float(_log_mean(logs) + 0.5 * squares + np.log(level))
-
-    least = count * 1e-9
-    if excess(least) < 0.0:
-        return 0.0
-    return float(optimize.brentq(excess, least, count)) if excess(count) < 0.0 else float(count)
-
-
 # What the sample does not exclude.
 
 # Of scores that a canary which is in can have moved, as many are used for bounds: time.
@@ -421,6 +489,7 @@ class ConfidenceSet:
 
         start = min((self._likeliest.noise, 1.0), key=lambda one: self._log_e_value(one, 1.0))
         if excluded(start):
+            # Nothing explains the scores so.
             return None
         return _edge(excluded, start, 1.0 / _MOST_RATIO), _edge(excluded, start, _MOST_RATIO)
 
@@ -485,77 +554,18 @@ def _largest_ratio_by_sums(
 
 
 def _edge(excluded: Callable[[float], bool], inside: float, limit: float) -> float:
-    """The last value from `inside` to `limit` that is not excluded, rounded outwards."""
+    """The last value from `inside` to `limit` that is not excluded, rounded outwards.
+
+    Doubled, or halved, until it is excluded; then the last step is halved, in logarithms.
+    """
     step = 2.0 if limit > inside else 0.5
+    nearer = min if step > 1.0 else max
     outside = inside
     while not excluded(outside):
         if outside == limit:
             return limit
-        inside = outside
-        outside = min(outside * step, limit) if step > 1.0 else max(outside * step, limit)
+        inside, outside = outside, nearer(outside * step, limit)
     while max(inside, outside) / min(inside, outside) > 1.0 + _PRECISION:
         middle = float(np.sqrt(inside * outside))
         inside, outside = (inside, middle) if excluded(middle) else (middle, outside)
     return outside
-
-
-# All of it together.
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What the sample of scores says of the ledger's steps.
-
-    Attributes:
-        scores: n, how many were looked at.
-        log10_e_value: log₁₀ E against the ledger; 0 without scores.
-        contradicted: whether E ≥ 1/level.
-        noise: the noise over the ledger's that explains the scores best.
-        contribution: what a canary that is drawn adds, over C, that explains them best.
-        noise_interval: the noise over the ledger's that the scores do not exclude at the confidence
-            of bounds, if canaries add what the ledger says; None where nothing explains them so.
-        largest_ratio: the largest noise over contribution, over the ledger's, that they do not
-            exclude at that confidence; infinite where none is excluded, or all are: no bound.
-        seen: the largest share of the noise below 1 that would be found in 999 of 1,000 runs.
-    """
-
-    scores: int
-    log10_e_value: float
-    contradicted: bool
-    noise: float
-    contribution: float
-    noise_interval: tuple[float, float] | None
-    largest_ratio: float
-    seen: float
-
-
-def judge_scores(scores: Scores, level: float, bound_level: float) -> Evaluation:
-    """Test the ledger's law on a sample of scores, and bound the noise over the contribution.
-
-    Args:
-        scores: the sample.
-        level: of the contradiction.
-        bound_level: one minus the confidence of the bound.
-    """
-    log_e = log_e_value(scores)
-    likeliest = Likelihood(scores).likeliest()
-    every = ConfidenceSet(scores)
-    # Of the other scores the means are not known; of those that are noise alone they are 0.
-    known = every
-    if not scores.independent.all():
-        known = ConfidenceSet(scores.where(scores.noise_alone))
-    ratio = every.largest_ratio(bound_level)
-    if scores.sums:
-        sums = joined(scores.sums)
-        ratio = _largest_ratio_by_sums(known, sums, likeliest.contribution, bound_level)
-    sure = int(np.count_nonzero(scores.independent | scores.noise_alone))
-    return Evaluation(
-        scores=len(scores),
-        log10_e_value=float(log_e / np.log(10.0)),
-        contradicted=bool(log_e >= -np.log(level)),
-        noise=likeliest.noise,
-        contribution=likeliest.contribution,
-        noise_interval=known.noise_interval(bound_level),
-        largest_ratio=ratio,
-        seen=noise_seen(sure, level),
-    )
