@@ -22,8 +22,7 @@ from dpfedadamw.algorithms.keys import (
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.spec.algorithm_section import AlgorithmSpec
-from dpfedadamw.spec.section import AbsentText, Section, key
-from dpfedadamw.spec.values import Contradictions, Values
+from dpfedadamw.spec.section import AbsentText, Contradictions, Section, Values, key
 
 Decay = Annotated[
     Literal["decoupled", "coupled"],

@@ -39,7 +39,7 @@ from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, regis
 from dpfedadamw.algorithms.server import Averaging, mean_of
 from dpfedadamw.algorithms.sgd import GradientDescent, descend
 from dpfedadamw.spec.algorithm_section import LocalIterationsSpec
-from dpfedadamw.spec.values import Contradictions, Values
+from dpfedadamw.spec.section import Contradictions, Values
 
 if TYPE_CHECKING:
     from torch import Tensor

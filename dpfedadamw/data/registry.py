@@ -18,7 +18,7 @@ from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.registration import Registry
 from dpfedadamw.spec.data_section import DataSpec, RegisteredDataset
-from dpfedadamw.spec.values import Contradictions, Values
+from dpfedadamw.spec.section import Contradictions, Values
 
 if TYPE_CHECKING:
     from dpfedadamw.data.hub import Published

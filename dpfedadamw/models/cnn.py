@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from dpfedadamw.models.registry import ModelEntry, images, register, require_images
 from dpfedadamw.spec.model_section import ModelSpec
-from dpfedadamw.spec.section import key
-from dpfedadamw.spec.values import Contradictions, Values, multiple_of
+from dpfedadamw.spec.section import Contradictions, Values, key, multiple_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -102,6 +101,27 @@ def _check_groups(get: Values) -> Contradictions:
             yield path, f"{message}; {multiple_of(groups, channels)}"
 
 
+class ResNetSpec(ModelSpec, title="ResNet-18"):
+    """ResNet-18 with group normalisation, a 3 x 3 stem and no early downsampling.
+
+    For small images.
+    """
+
+    name: Literal["resnet18"] = "resnet18"
+
+
+def _build_resnet(keys: ResNetSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    from dpfedadamw.models.networks.resnet import ResNet18
+
+    del keys
+    return ResNet18(input_shape, classes)
+
+
+def _small_resnet(keys: ResNetSpec, folder: Path) -> ModelSpec:
+    del folder
+    return CNNSpec(name="cnn", seed=keys.seed, channels=(4,), groups=2)
+
+
 register(
     ModelEntry(
         name="cnn",
@@ -122,5 +142,15 @@ register(
         reads=_reads_simple,
         small=_small_simple,
         place=2,
+    ),
+    ModelEntry(
+        name="resnet18",
+        keys=ResNetSpec,
+        summary="ResNet-18 with GroupNorm and a 3x3 stem, for small images",
+        source="He et al. 2016; DP-FedAdamW, section 9.3",
+        build=_build_resnet,
+        reads=images,
+        small=_small_resnet,
+        place=3,
     ),
 )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpfedadamw.errors import ModelError
 from dpfedadamw.models.own.permission import OF_PYTHON, of_python
-from dpfedadamw.models.own.tokens import plain_tokens
 from dpfedadamw.models.registry import ModelEntry, register
-from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
+from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
 from dpfedadamw.spec.model_section import ModelSpec
-from dpfedadamw.spec.section import Free, key
+from dpfedadamw.spec.section import Contradictions, Free, Values, key
 from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
-from dpfedadamw.spec.values import Contradictions, Values
 from dpfedadamw.tasks import CLASSES, Task
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
     from dpfedadamw.models.own.sources import PythonSource
 
+PADDING = 0
+_WORD = re.compile(r"\w+|[^\w\s]")
 _EVERY_TASK = (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS)
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 _Digest = Annotated[
@@ -304,6 +309,40 @@ def _in_this_process(get: Values) -> Contradictions:
         yield ("federation", "workers"), f"{instead} model.name python, or use 1"
     if get("federation", "engine") == "flower":
         yield ("federation", "engine"), f"{instead} model.name python, or use inline"
+
+
+def plain_tokens(kind: str, vocabulary: int, length: int) -> TextPreprocessing:
+    """How texts become records int32 [2, length] for a model without a tokeniser of its own.
+
+    By constants alone: nothing is learned from records.
+
+    Args:
+        kind: "words" (lower case; a word's token follows from its digest, so two may share one) or
+            "bytes" (of UTF-8, each plus 1).
+        vocabulary: How many tokens there are, padding included.
+        length: Tokens of a record.
+    """
+
+    def words(text: str) -> Iterator[int]:
+        for word in _WORD.findall(text.lower()):
+            digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+            yield 1 + int.from_bytes(digest, "big") % (vocabulary - 1)
+
+    def of_bytes(text: str) -> Iterator[int]:
+        return (1 + byte for byte in text.encode())
+
+    tokens: Callable[[str], Iterator[int]] = words if kind == "words" else of_bytes
+
+    def encode(first: Sequence[str], second: Sequence[str] | None) -> NDArray[np.int32]:
+        records = np.full((len(first), 2, length), PADDING, dtype=np.int32)
+        records[:, 1] = 0
+        for row, text in enumerate(first):
+            found = [*tokens(text), *(tokens(second[row]) if second is not None else ())][:length]
+            records[row, 0, : len(found)] = found
+        return records
+
+    fingerprint = hashlib.sha256(f"plain tokens 1 {kind} {vocabulary}".encode()).hexdigest()
+    return TextPreprocessing(encode, length, PADDING, fingerprint, vocabulary)
 
 
 register(

@@ -90,8 +90,7 @@ class ModelEntry(RegisteredModel[_Keys]):
 # What each file registers, in the order of lists: a spec loads the file of its model alone.
 _FILES = {
     "mlp": ("mlp",),
-    "cnn": ("cnn", "simple-cnn"),
-    "resnet": ("resnet18",),
+    "cnn": ("cnn", "simple-cnn", "resnet18"),
     "vit": ("vit", "vit-tiny"),
     "published_transformers": (
         "vit-base",

@@ -10,8 +10,7 @@ from dpfedadamw.errors import ModelError
 from dpfedadamw.models.registry import ModelEntry, register, require_images
 from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.model_section import ModelSpec
-from dpfedadamw.spec.section import key
-from dpfedadamw.spec.values import Contradictions, Values, multiple_of
+from dpfedadamw.spec.section import Contradictions, Values, key, multiple_of
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,11 +14,12 @@ from dpfedadamw.spec.section import (
     AbsentInteger,
     AbsentText,
     AbsentTexts,
+    Contradictions,
     Section,
+    Values,
     key,
     one_of,
 )
-from dpfedadamw.spec.values import Contradictions, Values
 
 MOST_COLUMNS = 10_000
 _CONSTANT = (

@@ -12,9 +12,8 @@ from dpfedadamw.spec.algorithm_section import RegisteredAlgorithm, algorithms
 from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.document import KeyPath
 from dpfedadamw.spec.model_section import models
-from dpfedadamw.spec.section import keys_of
+from dpfedadamw.spec.section import Contradictions, Values, keys_of
 from dpfedadamw.spec.task_section import CLASSIFICATION, REGRESSION
-from dpfedadamw.spec.values import Contradictions, Values
 
 # The adjacency under which each sampler of single records is accounted, why no other, and which
 # sampler goes with the other one.

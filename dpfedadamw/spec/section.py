@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from dpfedadamw.registration import LAST
-from dpfedadamw.spec.values import Check, nothing_to_check
+from dpfedadamw.spec.document import KeyPath, dotted
 
 _Value = TypeVar("_Value")
 
@@ -192,6 +192,73 @@ def keys_of(section: type[Section]) -> dict[str, FieldInfo]:
     fields = section.model_fields
     names = [*section.key_order, *(name for name in fields if name not in section.key_order)]
     return {name: fields[name] for name in names if marker(fields[name], Absent) is None}
+
+
+Contradictions = Iterator[tuple[KeyPath, str]]
+
+
+class Values:
+    """What a check of several keys reads: resolved values; one that is bad reads as None.
+
+    Algorithms, models and data sets are registered with such a check of their own.
+
+    Attributes:
+        bad: Paths of the values that are wrong by themselves, which was said already.
+
+    Args:
+        given: The spec as it was written.
+        resolved: The spec with every default.
+        bad: As above.
+    """
+
+    def __init__(self, given: Any, resolved: Any, bad: set[KeyPath]) -> None:
+        self._given, self._resolved, self.bad = given, resolved, bad
+
+    def __call__(self, *path: str | int) -> Any:
+        """The value at a path; None where there is none, or it is bad."""
+        if any(path[:length] in self.bad for length in range(len(path) + 1)):
+            return None
+        return _at(self._resolved, path)
+
+    def shown(self, *path: str) -> str:
+        """Path and value in words, for another key's message."""
+        return f"{dotted(path)} is {self(*path)}{self._default(path)}"
+
+    def found(self, *path: str) -> str:
+        """The value in words, for the key's own message."""
+        return f"found {self(*path)}{self._default(path)}"
+
+    def is_bad(self, *path: str | int) -> bool:
+        """Whether this very value is wrong by itself."""
+        return path in self.bad
+
+    def _default(self, path: KeyPath) -> str:
+        return "" if _at(self._given, path) is not None else " (the default)"
+
+
+Check = Callable[[Values], Contradictions]
+
+
+def nothing_to_check(get: Values) -> Contradictions:
+    """The check of what contradicts nothing."""
+    del get
+    yield from ()
+
+
+def multiple_of(unit: int, value: int) -> str:
+    """Say that a value must be a multiple, and which are near."""
+    below = value - value % unit
+    near = f"{below} or {below + unit}" if below else f"{unit}"
+    return f"must be a multiple of {unit}, such as {near}"
+
+
+def _at(value: Any, path: KeyPath) -> Any:
+    for part in path:
+        item = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if not item and not (isinstance(value, dict) and part in value):
+            return None
+        value = value[part]
+    return value
 
 
 Keys = TypeVar("Keys", bound=Section)

@@ -25,8 +25,7 @@ from dpfedadamw.registration import RegistrationError, Registry
 from dpfedadamw.spec.data_section import DataSpec, TestFraction
 from dpfedadamw.spec.fields import describe
 from dpfedadamw.spec.model_section import ModelSpec
-from dpfedadamw.spec.section import key
-from dpfedadamw.spec.values import Contradictions, Values
+from dpfedadamw.spec.section import Contradictions, Values, key
 
 
 class ToyModelSpec(ModelSpec, title="Toy model"):

@@ -26,8 +26,7 @@ from dpfedadamw.spec.data_section import (
     PublishedImagesSpec,
     RequiredPath,
 )
-from dpfedadamw.spec.section import key
-from dpfedadamw.spec.values import Contradictions, Values
+from dpfedadamw.spec.section import Contradictions, Values, key
 
 _TINY_SIDE = 64
 # What a partition by column calls the folder that a client's images lie in.

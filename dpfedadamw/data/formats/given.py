@@ -17,8 +17,7 @@ from dpfedadamw.data.source import Texts
 from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.spec.data_section import Augmentation, DataSpec, HeldOut, PersonColumn
-from dpfedadamw.spec.section import key
-from dpfedadamw.spec.values import Contradictions, Values
+from dpfedadamw.spec.section import Contradictions, Values, key
 
 _MOST_CLASSES = 1_000_000
 

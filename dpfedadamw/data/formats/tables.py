@@ -26,9 +26,8 @@ from dpfedadamw.spec.data_section import (
     PersonColumn,
     RequiredPath,
 )
-from dpfedadamw.spec.section import key
+from dpfedadamw.spec.section import Contradictions, Values, key
 from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
-from dpfedadamw.spec.values import Contradictions, Values
 
 
 def _name(description: str, title: str, *examples: str) -> Any:

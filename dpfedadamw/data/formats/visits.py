@@ -20,8 +20,7 @@ from dpfedadamw.data.registry import DatasetEntry, Part, Prepared, register
 from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
 from dpfedadamw.spec.data_section import PATH, DataSpec, PersonColumn, TestFraction
-from dpfedadamw.spec.section import key
-from dpfedadamw.spec.values import Contradictions, Values
+from dpfedadamw.spec.section import Contradictions, Values, key
 
 _ROWS, _MOST_OF_A_PATIENT, _HOSPITALS, _HOSPITALS_OF_A_PATIENT = 20_000, 10, 8, 3
 _NUMBERS = 16

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from dpfedadamw.clipping import precision
 from dpfedadamw.clipping.engines import ClippingError, PlainSum, choose
 from dpfedadamw.clipping.precision import EvenBatches
-from dpfedadamw.models.cnn import SimpleCNNSpec
+from dpfedadamw.models.cnn import ResNetSpec, SimpleCNNSpec
 from dpfedadamw.models.mlp import MLPSpec
 from dpfedadamw.models.registry import build
-from dpfedadamw.models.resnet import ResNetSpec
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec
 from dpfedadamw.models.vit import ViTTinySpec
 from dpfedadamw.privacy.clipped_sum import ClippedSum

@@ -14,7 +14,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import load
 from dpfedadamw.data.handed_over import handed_over
 from dpfedadamw.errors import DataError, SpecError
-from dpfedadamw.models.own.tokens import plain_tokens
+from dpfedadamw.models.own_modules import plain_tokens
 from tests.runs import small_spec
 
 SECRET = "Jane Doe's diagnosis"

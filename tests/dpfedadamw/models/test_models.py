@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from dpfedadamw.errors import ModelError
-from dpfedadamw.models.cnn import CNNSpec, SimpleCNNSpec
+from dpfedadamw.models.cnn import CNNSpec, ResNetSpec, SimpleCNNSpec
 from dpfedadamw.models.mlp import MLPSpec
 from dpfedadamw.models.networks.vit import sines
 from dpfedadamw.models.registry import build, preprocessing, synthetic_records
-from dpfedadamw.models.resnet import ResNetSpec
 from dpfedadamw.models.vit import ViTSpec, ViTTinySpec
 from dpfedadamw.preprocessing import ImagePreprocessing
 

@@ -26,8 +26,7 @@ from dpfedadamw.models.own.fitting import (
     weights_digest,
 )
 from dpfedadamw.models.own.permission import allowing
-from dpfedadamw.models.own.tokens import plain_tokens
-from dpfedadamw.models.own_modules import PythonModelSpec
+from dpfedadamw.models.own_modules import PythonModelSpec, plain_tokens
 from dpfedadamw.models.registry import MODELS, build, loss_of, synthetic_records
 
 NETS = """
