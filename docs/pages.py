@@ -26,7 +26,8 @@ FROM_ROOT = {
     "SECURITY.md": "SECURITY.md",
     "LICENSE": "LICENSE.txt",
 }
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+# Pictures too: what follows their exclamation mark has the form of a link.
+_LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r" *(```|~~~)")
 _ITEM = re.compile(r"\d+\. ")
 

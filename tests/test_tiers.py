@@ -45,3 +45,9 @@ def test_the_picture_of_the_tiers_has_their_sizes_within_five_per_cent() -> None
     assert shown.keys() == tiers.keys()
     for name, paths in tiers.items():
         assert shown[name] == pytest.approx((len(paths), lines(paths)), rel=0.05), name
+
+
+def test_readme_has_the_trusted_cores_size() -> None:
+    core = tier("trusted core")
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert f"{len(core)} files, {lines(core):,} lines with their docstrings" in readme
