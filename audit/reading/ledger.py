@@ -1,7 +1,9 @@
 """The privacy ledger as the auditor reads it: every line checked, every link of the chain followed.
 
-`bundle` hands the file's bytes over; what comes out is typed lines and a list of faults, each with
-its line number. The checks judge the faults; nothing here raises for a bad ledger.
+`read_ledger` makes typed lines of a file's bytes, and a list of faults, each with its line number.
+It never raises for a bad ledger: the checks judge the faults. Each line is checked for its form and
+its place in the chain (`_entry`), then read by its kind (`_READERS`): the header, the rounds and
+the claim here, charges and what many headers lack in `ledger_lines`.
 """
 
 from __future__ import annotations
@@ -54,74 +56,171 @@ DIGESTS = (
 
 
 @dataclass(frozen=True)
-class PublicCoin:
-    """What an auditor's challenge binds a run's streams to, as the header declares it.
+class Ledger:
+    """All lines of a ledger, as far as they could be read.
 
     Attributes:
-        run: identifier that the intent gave the run.
-        intent_sha256: digest (hex) of intent.json.
-        challenge_sha256: digest (hex) of challenge.json.
-        nonce: the auditor's 32 bytes.
-        root: root (hex) of the tree over the trainer's keys.
-        intents: how many intents the auditor had seen of the trainer, by what they came to.
+        header: the first line, None if unreadable.
+        spends: charges of single clients (unit record), in order.
+        rounds: finished rounds in order; one that was repeated stands here each time.
+        resumes: where the run was cut off and went on.
+        claim: the last line's mapping as `read_claim` gives it, None if there is none.
+        kinds: kind of every readable line with its line number.
+        faults: everything wrong with form and chain.
+        round_spends: charges of whole rounds (unit client), in order.
+        stopped: that a limit on ε ended the run; None where the claim does not say so.
+        diverged: after how many rounds the model was no numbers any more, which ended the run; None
+            where the claim does not say so.
     """
 
-    run: str
-    intent_sha256: str
-    challenge_sha256: str
-    nonce: bytes
-    root: str
-    intents: Mapping[str, int]
+    header: Header | None
+    spends: tuple[Spend, ...]
+    rounds: tuple[Round, ...]
+    resumes: tuple[Resume, ...]
+    claim: Mapping[str, Any] | None
+    kinds: tuple[tuple[int, str], ...]
+    faults: tuple[Fault, ...]
+    round_spends: tuple[RoundSpend, ...] = ()
+    stopped: Stopped | None = None
+    diverged: int | None = None
+
+    @property
+    def rounds_to_finish(self) -> int:
+        """How many rounds a complete run has: the header's, or fewer if its steps or ε ran out.
+
+        Rounds that share a limit on their steps, or on ε, end with it, as they do where training
+        diverges.
+        """
+        header = self.header
+        if header is None:
+            return 0
+        if self.diverged is not None:
+            return min(header.rounds, self.diverged)
+        if self.stopped is not None and header.max_epsilon is not None:
+            return min(header.rounds, self.stopped.rounds)
+        limit = header.adaptation.step_limit if header.adaptation else None
+        if limit is None or steps_charged(self.spends) < limit:
+            return header.rounds
+        return min(header.rounds, 1 + max((item.round for item in self.rounds), default=-1))
 
 
 @dataclass(frozen=True)
-class Initial:
-    """The weights that training begins with, as the header commits to them.
+class Fault:
+    """Something wrong with the ledger: line number (from 1; 0 for the file) and what."""
 
-    Attributes:
-        broadcast: sha256 (hex) of the first broadcast.
-        origin: "seed", "file", "code" or "given".
-        file: name of the published weights, without a path; None where there are none.
-        file_sha256: their digest (hex).
-    """
-
-    broadcast: str
-    origin: str
-    file: str | None
-    file_sha256: str | None
+    line: int
+    what: str
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """That a limit on ε ended the run, as its claim says.
+def read_ledger(raw: bytes) -> Ledger:
+    """Read a ledger from its bytes; never raises, faults are listed."""
+    faults: list[Fault] = []
+    if not raw.endswith(b"\n"):
+        faults.append(Fault(0, "does not end with a complete line"))
+    lines = raw.split(b"\n")
+    if lines and lines[-1] == b"":
+        lines.pop()
+    found: dict[str, list[Any]] = {kind: [] for kind in _READERS}
+    kinds: list[tuple[int, str]] = []
+    previous = GENESIS
+    for position, line in enumerate(lines, start=1):
+        entry = _entry(line, position, previous, faults)
+        previous = hashlib.sha256(line).hexdigest()
+        if entry is None:
+            continue
+        kind = str(entry.get("kind"))
+        kinds.append((position, kind))
+        try:
+            if kind in _READERS:
+                found[kind].append(_READERS[kind](entry, position))
+            else:
+                faults.append(Fault(position, "is of an unknown kind"))
+        except FieldError as error:
+            faults.append(Fault(position, f"{kind}: {error}"))
+    claim, stopped, diverged = found["claim"][-1] if found["claim"] else (None, None, None)
+    header = found["header"][-1] if found["header"] else None
+    if header is not None and header.producer is not None:
+        header = _of_its_length(header, found["round"])
+    return Ledger(
+        header=header,
+        spends=tuple(item for item in found["spend"] if isinstance(item, Spend)),
+        rounds=tuple(found["round"]),
+        resumes=tuple(found["resume"]),
+        claim=claim,
+        stopped=stopped,
+        diverged=diverged,
+        kinds=tuple(kinds),
+        faults=tuple(faults),
+        round_spends=tuple(item for item in found["spend"] if isinstance(item, RoundSpend)),
+    )
 
-    Attributes:
-        rounds: rounds that were finished.
-        max_epsilon: the limit.
-    """
 
-    rounds: int
-    max_epsilon: float
+def _entry(
+    line: bytes, position: int, previous: str, faults: list[Fault]
+) -> Mapping[str, Any] | None:
+    if len(line) > MAXIMUM_LINE_BYTES:
+        faults.append(Fault(position, f"is longer than {MAXIMUM_LINE_BYTES} bytes"))
+        return None
+    try:
+        entry = parse_json(line)
+    except DocumentError as error:
+        faults.append(Fault(position, str(error)))
+        return None
+    if not isinstance(entry, dict):
+        faults.append(Fault(position, "is not a JSON object"))
+        return None
+    unsigned = {key: value for key, value in entry.items() if key != "digest"}
+    try:
+        canonical, digest = canonical_json(entry), hashlib.sha256(canonical_json(unsigned))
+    except (ValueError, UnicodeEncodeError):
+        faults.append(Fault(position, "cannot be written as canonical JSON"))
+        return None
+    if entry.get("previous") != previous:
+        faults.append(Fault(position, "does not name the digest of the line before: broken chain"))
+    if entry.get("digest") != digest.hexdigest():
+        faults.append(Fault(position, "does not match its own digest: it was changed"))
+    elif canonical != line:
+        faults.append(Fault(position, "is not in canonical form"))
+    return entry
+
+
+def _of_its_length(header: Header, rounds: list[Round]) -> Header:
+    """The header of a loop, whose length its files tell."""
+    most = max((steps for item in rounds for steps in item.steps), default=1)
+    return replace(header, rounds=max(1, len({item.round for item in rounds})), local_steps=most)
 
 
 @dataclass(frozen=True)
 class Header:
-    """First line: what the run declares about itself.
+    """First line: what the run declares about itself, by the names of spec and ledger.
 
-    `tensors` is the sha256 (hex) of model.json's list of tensors, `frozen` that of all parameters
-    and buffers that are not trained, None also where there are none, `selection` that of the key
-    which draws what evidence is kept; None in runs from before they were noted. A recorded loop has
-    a `producer`; how long it will be is not known when it begins, so that `rounds` is the number of
-    files that it left, and `local_steps` the most steps of one; where it is one `of_clients`, its
-    "records" are clients, its steps rounds, and what is clipped are their whole updates. `sites`
-    are the public keys (hex) of clients that hold their records and evidence themselves, by client;
-    empty where one process has all; `drop_outs` of them may give no answer in a round. Times in the
-    metrics are in `whole_seconds`, unless the run is from before that was promised, as it is where
-    nothing says which weights were `initial`. `contents` is what commits (sha256, hex) to the
-    content under each row of the training records; None where nothing does. Where people are
-    protected, "records" are people; `rows` are then the training records of each client,
-    `records_per_person` the most of one person in a batch, and `clients_per_person` at how many
-    clients one person may be.
+    None is what the unit of protection does not declare, and what nobody noted yet in the version
+    that wrote the run. Where people are protected, "records" are people.
+
+    Attributes:
+        rounds: T; of a recorded loop, whose length is not known when it begins, the number of files
+            that it left.
+        local_steps: of a round; of a recorded loop the most of one file.
+        records: how many each client holds.
+        sampling_rate: q, where it is stated and does not follow; what it rests on is
+            `rate_assumption`.
+        commitment: to the key that noise is drawn from.
+        tensors: sha256 (hex) of model.json's list of tensors.
+        selection: sha256 (hex) of the key which draws what evidence is kept.
+        producer: the program that recorded a loop; None of the engine's own runs.
+        of_clients: whether the "records" of a recorded loop are clients, its steps rounds, and what
+            is clipped their whole updates.
+        sites: public keys (hex) of clients that hold their records and evidence themselves, by
+            client; empty where one process has all.
+        drop_outs: how many of them may give no answer in a round.
+        whole_seconds: whether times in the metrics are in whole seconds.
+        initial: the weights that training begins with.
+        frozen: sha256 (hex) of all parameters and buffers that are not trained; None also where
+            there are none.
+        contents: what commits (sha256, hex) to the content under each row of the training records.
+        rows: where people are protected, how many training records each client has.
+        records_per_person: the most records of one person in a batch.
+        clients_per_person: at how many clients one person may be.
     """
 
     run: str
@@ -195,20 +294,185 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Merkle roots over the pieces of a round's messages, noted before any were drawn.
+class PublicCoin:
+    """What an auditor's challenge binds a run's streams to, as the header declares it.
 
     Attributes:
-        broadcast: of the broadcast, 32 bytes.
-        uploads: of all uploads together, at client level of the released mean, 32 bytes.
-        vectors: long vectors of the uploads, and twice those of the broadcast.
-        heads: bytes of the messages beside these, counted alike.
+        run: identifier that the intent gave the run.
+        intent_sha256: digest (hex) of intent.json.
+        challenge_sha256: digest (hex) of challenge.json.
+        nonce: the auditor's 32 bytes.
+        root: root (hex) of the tree over the trainer's keys.
+        intents: how many intents the auditor had seen of the trainer, by what they came to.
     """
 
-    broadcast: bytes
-    uploads: bytes
-    vectors: int
-    heads: int
+    run: str
+    intent_sha256: str
+    challenge_sha256: str
+    nonce: bytes
+    root: str
+    intents: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Initial:
+    """The weights that training begins with, as the header commits to them.
+
+    Attributes:
+        broadcast: sha256 (hex) of the first broadcast.
+        origin: "seed", "file", "code" or "given".
+        file: name of the published weights, without a path; None where there are none.
+        file_sha256: their digest (hex).
+    """
+
+    broadcast: str
+    origin: str
+    file: str | None
+    file_sha256: str | None
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """A header's line, of which the unit says what must be there and what may be.
+
+    Attributes:
+        entry: the line.
+        unit: the unit of protection.
+    """
+
+    entry: Mapping[str, Any]
+    unit: Unit
+
+    def number(self, key: str, most: float = 1e300) -> float | None:
+        """A positive number; None where it is neither declared nor given."""
+        return fields.positive(self.entry, key, most=most) if self._is_there(key) else None
+
+    def word(self, key: str) -> str | None:
+        """A text; None likewise."""
+        return fields.text(self.entry, key) if self._is_there(key) else None
+
+    def of_each_client(self, key: str, clients: int) -> tuple[int, ...]:
+        """A whole number for each client."""
+        found = fields.integers(self.entry, key)
+        if len(found) != clients:
+            raise FieldError(f"{key} does not have one entry a client")
+        return found
+
+    def length(self, key: str) -> int:
+        """A number of rounds or steps; 1 for a loop, of which `_of_its_length` tells it."""
+        return 1 if self.unit is LOOP else fields.integer(self.entry, key, least=1, most=10_000_000)
+
+    def _is_there(self, key: str) -> bool:
+        return key in self.unit.declared or self.entry.get(key) is not None
+
+
+def _header(entry: Mapping[str, Any], _: int) -> Header:
+    if fields.integer(entry, "format") != 1:
+        raise FieldError("format is not 1")
+    unit = UNITS[fields.choice(entry, "unit", tuple(UNITS))]
+    producer, of_clients = _section(entry, "producer", read_producer), False
+    if producer is not None:
+        if unit not in (RECORD, CLIENT):
+            raise FieldError("a recorded loop protects single records, or whole clients")
+        of_clients, unit = unit is CLIENT, LOOP
+    declared = _Declared(entry, unit)
+    clients = fields.integer(entry, "clients", least=1, most=100_000)
+    records = declared.of_each_client("records", clients)
+    rows = declared.of_each_client("rows", clients) if unit is PERSON else None
+    header = Header(
+        run=fields.text(entry, "run", pattern=RUN_NAME),
+        spec_sha256=fields.text(entry, "spec_sha256", pattern=HEX),
+        unit=unit,
+        adjacency=declared.word("adjacency"),
+        delta=declared.number("delta", 1.0),
+        rounds=declared.length("rounds"),
+        local_steps=declared.length("local_steps"),
+        clients=clients,
+        clients_per_round=fields.integer(entry, "clients_per_round", least=1, most=clients),
+        client_sampling=declared.word("client_sampling"),
+        records=records,
+        sampling=declared.word("sampling"),
+        expected_batch_size=declared.number("expected_batch_size"),
+        sampling_rate=_optional(entry, "sampling_rate", fields.positive, most=1.0),
+        rate_assumption=_optional(entry, "rate_assumption", fields.text),
+        clipping_norm=declared.number("clipping_norm"),
+        noise_multiplier=declared.number("noise_multiplier"),
+        randomness=fields.choice(entry, "randomness", ("release", "reproducible")),
+        commitment=_optional(entry, "commitment", fields.text),
+        seed=_optional(entry, "seed", fields.integer, least=-(2**63)),
+        parameters=fields.integer(entry, "parameters", least=1, most=10**11),
+        producer=producer,
+        of_clients=of_clients,
+        rows=rows,
+    )
+    return _with_sections(header, entry)
+
+
+def _with_sections(header: Header, entry: Mapping[str, Any]) -> Header:
+    """A header with what only some units and some runs declare."""
+    found: dict[str, Any] = {}
+    if "participation" in header.unit.declared:
+        found["participation"] = fields.positive(entry, "participation", most=1.0)
+    if "noise_added_by" in header.unit.declared:
+        found["noise_added_by"] = fields.choice(entry, "noise_added_by", ("server", "clients"))
+    header = replace(
+        header,
+        **found,
+        sparsification=_section(entry, "sparsification", read_sparsification),
+        adaptation=read_adaptation(entry),
+        canaries=_section(entry, "canaries", read_canaries),
+        budget=_section(entry, "budget", read_budget),
+        max_epsilon=_optional(entry, "max_epsilon", fields.positive),
+        grid=_section(entry, "grid", read_grid),
+        tensors=_digest(entry, "tensors_sha256"),
+        public_coin=_section(entry, "public_coin", _public_coin),
+        selection=_digest(entry, "selection_sha256"),
+        tuning=_section(entry, "tuning", read_trial),
+        sites=_section(entry, "sites", _sites) or (),
+        drop_outs=_section(entry, "sites", lambda one: fields.integer(one, "drop_outs")) or 0,
+        whole_seconds=_optional(entry, "seconds", fields.choice, allowed=("whole",)) is not None,
+        frozen=_digest(entry, "frozen_sha256"),
+        contents=_digest(entry, "contents_sha256"),
+    )
+    if header.unit is PERSON:
+        header = replace(
+            header,
+            records_per_person=fields.integer(entry, "records_per_person", least=1),
+            clients_per_person=fields.integer(
+                entry, "clients_per_person", least=1, most=header.clients
+            ),
+        )
+    return replace(header, initial=_section(entry, "initial", _initial))
+
+
+def _initial(entry: Mapping[str, Any]) -> Initial:
+    origin = fields.choice(entry, "origin", ("seed", "file", "code", "given"))
+    named = origin == "file"
+    return Initial(
+        fields.text(entry, "broadcast_sha256", pattern=HEX),
+        origin,
+        fields.text(entry, "file") if named else None,
+        fields.text(entry, "file_sha256", pattern=HEX) if named else None,
+    )
+
+
+def _sites(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = fields.sequence(entry, "keys", most=100_000)
+    if not all(isinstance(key, str) and re.fullmatch(HEX, key) for key in keys):
+        raise FieldError("sites.keys holds what is no public key")
+    return tuple(keys)
+
+
+def _public_coin(entry: Mapping[str, Any]) -> PublicCoin:
+    intents = fields.mapping(entry, "intents")
+    return PublicCoin(
+        fields.text(entry, "run", pattern=RUN_NAME),
+        fields.text(entry, "intent_sha256", pattern=HEX),
+        fields.text(entry, "challenge_sha256", pattern=HEX),
+        bytes.fromhex(fields.text(entry, "nonce", pattern=HEX)),
+        fields.text(entry, "root", pattern=HEX),
+        {name: fields.integer(intents, name) for name in INTENTS},
+    )
 
 
 @dataclass(frozen=True)
@@ -252,292 +516,20 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Resume:
-    """The run was cut off and went on: from which round, with which key's commitment."""
-
-    line: int
-    round: int
-    commitment: str | None
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something wrong with the ledger: line number (from 1; 0 for the file) and what."""
-
-    line: int
-    what: str
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """All lines of a ledger, as far as they could be read.
+class Pieces:
+    """Merkle roots over the pieces of a round's messages, noted before any were drawn.
 
     Attributes:
-        header: the first line, None if unreadable.
-        spends: charges of single clients (unit record), in order.
-        rounds: finished rounds in order; one that was repeated stands here each time.
-        resumes: where the run was cut off and went on.
-        claim: the last line's mapping as `read_claim` gives it, None if there is none.
-        kinds: kind of every readable line with its line number.
-        faults: everything wrong with form and chain.
-        round_spends: charges of whole rounds (unit client), in order.
-        stopped: that a limit on ε ended the run; None where the claim does not say so.
-        diverged: after how many rounds the model was no numbers any more, which ended the run; None
-            where the claim does not say so.
+        broadcast: of the broadcast, 32 bytes.
+        uploads: of all uploads together, at client level of the released mean, 32 bytes.
+        vectors: long vectors of the uploads, and twice those of the broadcast.
+        heads: bytes of the messages beside these, counted alike.
     """
 
-    header: Header | None
-    spends: tuple[Spend, ...]
-    rounds: tuple[Round, ...]
-    resumes: tuple[Resume, ...]
-    claim: Mapping[str, Any] | None
-    kinds: tuple[tuple[int, str], ...]
-    faults: tuple[Fault, ...]
-    round_spends: tuple[RoundSpend, ...] = ()
-    stopped: Stopped | None = None
-    diverged: int | None = None
-
-    @property
-    def rounds_to_finish(self) -> int:
-        """How many rounds a complete run has: the header's, or fewer if its steps or ε ran out.
-
-        Rounds that share a limit on their steps, or on ε, end with it, as they do where training
-        diverges.
-        """
-        header = self.header
-        if header is None:
-            return 0
-        if self.diverged is not None:
-            return min(header.rounds, self.diverged)
-        if self.stopped is not None and header.max_epsilon is not None:
-            return min(header.rounds, self.stopped.rounds)
-        limit = header.adaptation.step_limit if header.adaptation else None
-        if limit is None or steps_charged(self.spends) < limit:
-            return header.rounds
-        return min(header.rounds, 1 + max((item.round for item in self.rounds), default=-1))
-
-
-def read_ledger(raw: bytes) -> Ledger:
-    """Read a ledger from its bytes; never raises, faults are listed."""
-    faults: list[Fault] = []
-    if not raw.endswith(b"\n"):
-        faults.append(Fault(0, "does not end with a complete line"))
-    lines = raw.split(b"\n")
-    if lines and lines[-1] == b"":
-        lines.pop()
-    found: dict[str, list[Any]] = {kind: [] for kind in _READERS}
-    kinds: list[tuple[int, str]] = []
-    previous = GENESIS
-    for position, line in enumerate(lines, start=1):
-        entry = _entry(line, position, previous, faults)
-        previous = hashlib.sha256(line).hexdigest()
-        if entry is None:
-            continue
-        kind = str(entry.get("kind"))
-        kinds.append((position, kind))
-        try:
-            if kind in _READERS:
-                found[kind].append(_READERS[kind](entry, position))
-            else:
-                faults.append(Fault(position, "is of an unknown kind"))
-        except FieldError as error:
-            faults.append(Fault(position, f"{kind}: {error}"))
-    claim, stopped, diverged = found["claim"][-1] if found["claim"] else (None, None, None)
-    header = found["header"][-1] if found["header"] else None
-    if header is not None and header.producer is not None:
-        header = _of_its_length(header, found["round"])
-    return Ledger(
-        header=header,
-        spends=tuple(item for item in found["spend"] if isinstance(item, Spend)),
-        rounds=tuple(found["round"]),
-        resumes=tuple(found["resume"]),
-        claim=claim,
-        stopped=stopped,
-        diverged=diverged,
-        kinds=tuple(kinds),
-        faults=tuple(faults),
-        round_spends=tuple(item for item in found["spend"] if isinstance(item, RoundSpend)),
-    )
-
-
-def _of_its_length(header: Header, rounds: list[Round]) -> Header:
-    """The header of a loop, whose length its files tell."""
-    most = max((steps for item in rounds for steps in item.steps), default=1)
-    return replace(header, rounds=max(1, len({item.round for item in rounds})), local_steps=most)
-
-
-def _entry(
-    line: bytes, position: int, previous: str, faults: list[Fault]
-) -> Mapping[str, Any] | None:
-    if len(line) > MAXIMUM_LINE_BYTES:
-        faults.append(Fault(position, f"is longer than {MAXIMUM_LINE_BYTES} bytes"))
-        return None
-    try:
-        entry = parse_json(line)
-    except DocumentError as error:
-        faults.append(Fault(position, str(error)))
-        return None
-    if not isinstance(entry, dict):
-        faults.append(Fault(position, "is not a JSON object"))
-        return None
-    unsigned = {key: value for key, value in entry.items() if key != "digest"}
-    try:
-        canonical, digest = canonical_json(entry), hashlib.sha256(canonical_json(unsigned))
-    except (ValueError, UnicodeEncodeError):
-        faults.append(Fault(position, "cannot be written as canonical JSON"))
-        return None
-    if entry.get("previous") != previous:
-        faults.append(Fault(position, "does not name the digest of the line before: broken chain"))
-    if entry.get("digest") != digest.hexdigest():
-        faults.append(Fault(position, "does not match its own digest: it was changed"))
-    elif canonical != line:
-        faults.append(Fault(position, "is not in canonical form"))
-    return entry
-
-
-def _optional(source: Mapping[str, Any], key: str, read: Callable[[], Any]) -> Any:
-    return None if source.get(key) is None else read()
-
-
-def _header(entry: Mapping[str, Any], _: int) -> Header:
-    if fields.integer(entry, "format") != 1:
-        raise FieldError("format is not 1")
-    unit, whole_clients = UNITS[fields.choice(entry, "unit", tuple(UNITS))], False
-    producer = None
-    if entry.get("producer") is not None:
-        producer = read_producer(fields.mapping(entry, "producer"))
-    if producer is not None:
-        if unit not in (RECORD, CLIENT):
-            raise FieldError("a recorded loop protects single records, or whole clients")
-        whole_clients, unit = unit is CLIENT, LOOP
-
-    def given(key: str) -> bool:
-        return key in unit.declared or entry.get(key) is not None
-
-    def number(key: str, most: float = 1e300) -> float | None:
-        return fields.positive(entry, key, most=most) if given(key) else None
-
-    def word(key: str) -> str | None:
-        return fields.text(entry, key) if given(key) else None
-
-    def section(key: str, read: Callable[[Mapping[str, Any]], Any]) -> Any:
-        return None if entry.get(key) is None else read(fields.mapping(entry, key))
-
-    clients = fields.integer(entry, "clients", least=1, most=100_000)
-    records = fields.integers(entry, "records")
-    if len(records) != clients:
-        raise FieldError("records does not have one entry a client")
-    people = unit is PERSON
-    rows = fields.integers(entry, "rows") if people else None
-    if rows is not None and len(rows) != clients:
-        raise FieldError("rows does not have one entry a client")
-    return Header(
-        run=fields.text(entry, "run", pattern=RUN_NAME),
-        spec_sha256=fields.text(entry, "spec_sha256", pattern=HEX),
-        unit=unit,
-        adjacency=word("adjacency"),
-        delta=number("delta", 1.0),
-        rounds=fields.integer(entry, "rounds", least=1, most=10_000_000) if unit is not LOOP else 1,
-        local_steps=fields.integer(entry, "local_steps", least=1, most=10_000_000)
-        if unit is not LOOP
-        else 1,
-        clients=clients,
-        clients_per_round=fields.integer(entry, "clients_per_round", least=1, most=clients),
-        client_sampling=word("client_sampling"),
-        records=records,
-        sampling=word("sampling"),
-        expected_batch_size=number("expected_batch_size"),
-        sampling_rate=_optional(
-            entry, "sampling_rate", lambda: fields.positive(entry, "sampling_rate", most=1.0)
-        ),
-        rate_assumption=_optional(
-            entry, "rate_assumption", lambda: fields.text(entry, "rate_assumption")
-        ),
-        clipping_norm=number("clipping_norm"),
-        noise_multiplier=number("noise_multiplier"),
-        randomness=fields.choice(entry, "randomness", ("release", "reproducible")),
-        commitment=_optional(entry, "commitment", lambda: fields.text(entry, "commitment")),
-        seed=_optional(entry, "seed", lambda: fields.integer(entry, "seed", least=-(2**63))),
-        parameters=fields.integer(entry, "parameters", least=1, most=10**11),
-        participation=fields.positive(entry, "participation", most=1.0)
-        if "participation" in unit.declared
-        else None,
-        noise_added_by=fields.choice(entry, "noise_added_by", ("server", "clients"))
-        if "noise_added_by" in unit.declared
-        else None,
-        sparsification=section("sparsification", read_sparsification),
-        adaptation=read_adaptation(entry),
-        canaries=section("canaries", read_canaries),
-        budget=section("budget", read_budget),
-        max_epsilon=_optional(entry, "max_epsilon", lambda: fields.positive(entry, "max_epsilon")),
-        grid=section("grid", read_grid),
-        tensors=_digest(entry, "tensors_sha256"),
-        public_coin=section("public_coin", _public_coin),
-        selection=_digest(entry, "selection_sha256"),
-        tuning=section("tuning", read_trial),
-        producer=producer,
-        of_clients=whole_clients,
-        sites=section("sites", _sites) or (),
-        drop_outs=section("sites", lambda sites: fields.integer(sites, "drop_outs")) or 0,
-        whole_seconds=entry.get("seconds") is not None
-        and bool(fields.choice(entry, "seconds", ("whole",))),
-        frozen=_digest(entry, "frozen_sha256"),
-        contents=_digest(entry, "contents_sha256"),
-        rows=rows,
-        records_per_person=fields.integer(entry, "records_per_person", least=1) if people else None,
-        clients_per_person=fields.integer(entry, "clients_per_person", least=1, most=clients)
-        if people
-        else 1,
-        initial=section("initial", _initial),
-    )
-
-
-def _initial(entry: Mapping[str, Any]) -> Initial:
-    origin = fields.choice(entry, "origin", ("seed", "file", "code", "given"))
-    named = origin == "file"
-    return Initial(
-        fields.text(entry, "broadcast_sha256", pattern=HEX),
-        origin,
-        fields.text(entry, "file") if named else None,
-        fields.text(entry, "file_sha256", pattern=HEX) if named else None,
-    )
-
-
-def _sites(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    keys = fields.sequence(entry, "keys", most=100_000)
-    if not all(isinstance(key, str) and re.fullmatch(HEX, key) for key in keys):
-        raise FieldError("sites.keys holds what is no public key")
-    return tuple(keys)
-
-
-def _public_coin(entry: Mapping[str, Any]) -> PublicCoin:
-    intents = fields.mapping(entry, "intents")
-    return PublicCoin(
-        fields.text(entry, "run", pattern=RUN_NAME),
-        fields.text(entry, "intent_sha256", pattern=HEX),
-        fields.text(entry, "challenge_sha256", pattern=HEX),
-        bytes.fromhex(fields.text(entry, "nonce", pattern=HEX)),
-        fields.text(entry, "root", pattern=HEX),
-        {name: fields.integer(intents, name) for name in INTENTS},
-    )
-
-
-def _stopped(entry: Mapping[str, Any]) -> Stopped | None:
-    if entry.get("stopped") is None:
-        return None
-    section = fields.mapping(entry, "stopped")
-    return Stopped(fields.integer(section, "rounds"), fields.positive(section, "max_epsilon"))
-
-
-def _diverged(entry: Mapping[str, Any]) -> int | None:
-    if entry.get("diverged") is None:
-        return None
-    return fields.integer(fields.mapping(entry, "diverged"), "rounds", least=1)
-
-
-def _resume(entry: Mapping[str, Any], line: int) -> Resume:
-    commitment = _optional(entry, "commitment", lambda: fields.text(entry, "commitment"))
-    return Resume(line, fields.integer(entry, "round"), commitment)
+    broadcast: bytes
+    uploads: bytes
+    vectors: int
+    heads: int
 
 
 def _round(entry: Mapping[str, Any], line: int) -> Round:
@@ -550,18 +542,18 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
         raise FieldError("dropped names a client twice, or one that took part")
     uploads, mean = _digest(entry, "uploads_sha256"), _digest(entry, "released_sha256")
     return Round(
-        line,
-        fields.integer(entry, "round"),
-        clients,
-        steps,
-        queries,
-        _digest(entry, "broadcast_sha256"),
-        uploads or mean,
-        fields.mapping(entry, "released") if "released" in entry else {},
-        _digest(entry, "parameters_sha256"),
-        {key: fields.text(entry, key, pattern=HEX) for key in DIGESTS if key in entry},
-        _optional(entry, "pieces", lambda: _pieces(fields.mapping(entry, "pieces"))),
-        dropped,
+        line=line,
+        round=fields.integer(entry, "round"),
+        clients=clients,
+        steps=steps,
+        queries=queries,
+        broadcast=_digest(entry, "broadcast_sha256"),
+        exchanged=uploads or mean,
+        released=fields.mapping(entry, "released") if "released" in entry else {},
+        parameters=_digest(entry, "parameters_sha256"),
+        digests={key: fields.text(entry, key, pattern=HEX) for key in DIGESTS if key in entry},
+        pieces=_section(entry, "pieces", _pieces),
+        dropped=dropped,
     )
 
 
@@ -574,6 +566,58 @@ def _pieces(entry: Mapping[str, Any]) -> Pieces:
     )
 
 
+@dataclass(frozen=True)
+class Resume:
+    """The run was cut off and went on: from which round, with which key's commitment."""
+
+    line: int
+    round: int
+    commitment: str | None
+
+
+def _resume(entry: Mapping[str, Any], line: int) -> Resume:
+    commitment = _optional(entry, "commitment", fields.text)
+    return Resume(line, fields.integer(entry, "round"), commitment)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """That a limit on ε ended the run, as its claim says.
+
+    Attributes:
+        rounds: rounds that were finished.
+        max_epsilon: the limit.
+    """
+
+    rounds: int
+    max_epsilon: float
+
+
+def _claim(
+    entry: Mapping[str, Any], _: int
+) -> tuple[Mapping[str, Any], Stopped | None, int | None]:
+    """A claim, whether a limit ended the run, and after how many rounds it diverged."""
+    return (
+        read_claim(entry),
+        _section(entry, "stopped", _stopped),
+        _section(entry, "diverged", lambda one: fields.integer(one, "rounds", least=1)),
+    )
+
+
+def _stopped(entry: Mapping[str, Any]) -> Stopped:
+    return Stopped(fields.integer(entry, "rounds"), fields.positive(entry, "max_epsilon"))
+
+
+def _optional(entry: Mapping[str, Any], key: str, read: Callable[..., Any], **limits: Any) -> Any:
+    """What a reader of `fields` makes of a key; None where nothing stands there."""
+    return None if entry.get(key) is None else read(entry, key, **limits)
+
+
+def _section(entry: Mapping[str, Any], key: str, read: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """What is read of a mapping inside a line; None where there is none."""
+    return None if entry.get(key) is None else read(fields.mapping(entry, key))
+
+
 def _digest(entry: Mapping[str, Any], key: str) -> str | None:
     return fields.text(entry, key, pattern=HEX) if key in entry else None
 
@@ -583,5 +627,5 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], int], Any]] = {
     "spend": read_spend,
     "round": _round,
     "resume": _resume,
-    "claim": lambda entry, _: (read_claim(entry), _stopped(entry), _diverged(entry)),
+    "claim": _claim,
 }
