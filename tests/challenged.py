@@ -17,7 +17,7 @@ import torch
 
 from dpfedadamw import rundir
 from dpfedadamw import spec as specs
-from dpfedadamw.cli import opened
+from dpfedadamw.cli import challenge_files
 from dpfedadamw.experiment import prepare
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.noise import randomness
@@ -153,7 +153,9 @@ def challenged_and_signed(folder: Path, forge: Forge) -> Parties:
     assert found.announce() == found.challenge() == 0
     with found.acting("trainer", forge):
         signers = filing.load_signers(None, None)
-        challenge = opened.read_challenged(folder / "challenge.json", found.escrow, signers.trainer)
+        challenge = challenge_files.read_challenged(
+            folder / "challenge.json", found.escrow, signers.trainer
+        )
         experiment = prepare(specs.load(found.file("small.yaml")), torch.device("cpu"))
         training = engine_setup.start(
             experiment, folder / "runs", options=StartOptions(challenged=challenge)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedadamw import rundir
 from dpfedadamw.api import specs
-from dpfedadamw.api.options import handing_over
+from dpfedadamw.api.options import changes_by_objects
 from dpfedadamw.api.tables import Table, html_of
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.rundir import RunDirectory
@@ -71,7 +71,7 @@ def check_model(
     Raises:
         DpfedadamwError: If the spec is wrong, or the model cannot be built.
     """
-    wanted = specs.read(spec, [*handing_over(spec, model, loss, data), *changes])
+    wanted = specs.read(spec, [*changes_by_objects(spec, model, loss, data), *changes])
     from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.filing.allowed_code import listed
     from dpfedadamw.models.own.fitting import handed_over

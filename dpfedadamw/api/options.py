@@ -171,7 +171,7 @@ class Given:
 
     def read(self, spec: specs.SpecLike, changes: Sequence[str]) -> Spec:
         """The spec, with what was handed over in the place of what it names."""
-        handed = handing_over(spec, self.model, self.loss, self.data, self.person)
+        handed = changes_by_objects(spec, self.model, self.loss, self.data, self.person)
         first = [*handed, *self._named_metrics()]
         if self.algorithm is None:
             return specs.read(spec, [*first, *changes])
@@ -210,7 +210,7 @@ class Given:
         return after_training.Filing(signers, after_training.authority(self.timestamp))
 
 
-def handing_over(
+def changes_by_objects(
     spec: specs.SpecLike,
     model: nn.Module | None,
     loss: Loss | None,

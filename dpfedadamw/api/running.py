@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from audit.verdict import Findings
     from dpfedadamw.federation.rounds import RoundResult
     from dpfedadamw.filing.after_training import Finished
-    from dpfedadamw.filing.tracked import Told
+    from dpfedadamw.filing.tracked import Listener
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.journal import Outcome
     from dpfedadamw.run.prediction import Predictions
@@ -331,16 +331,16 @@ def run(
         filing = given.filing()
         training = start(experiment, Path(out), given.engine, StartOptions(escrow=given.kept))
         try:
-            with training.lock, _tracked(training, given.trackers) as told:
+            with training.lock, _tracked(training, given.trackers) as listener:
                 started = time.monotonic()
-                trained = _trained(training, given.callbacks, told)
-                again = _again(training, replay, time.monotonic() - started, given.kept)
-                finished = after_training.finish(trained, filing, replay=again)
-                told.finished(finished.summary)
+                trained = _trained(training, given.callbacks, listener)
+                replayed = _replaying(training, replay, time.monotonic() - started, given.kept)
+                finished = after_training.finish(trained, filing, replay=replayed)
+                listener.finished(finished.summary)
         except BaseException as error:
             rundir.mark_resumable(error, training.run.path, given.kept is not None)
             raise
-    return _told(finished, Run(training.run.path, given.model, given.allow_code))
+    return _stamped(finished, Run(training.run.path, given.model, given.allow_code))
 
 
 def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
@@ -361,7 +361,7 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
     from dpfedadamw.filing import after_training, tracked
 
     tracked.check(given.trackers)
-    told: list[Told] = []
+    listeners: list[Listener] = []
     found = rundir.open_existing(Path(run_dir))
 
     def train_the_rest(lock: RunLock) -> Outcome:
@@ -370,21 +370,21 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
 
         device = pick_device(given.device)
         training = resume(found, device, given.engine, lock, given.kept)
-        told.append(opened.enter_context(_tracked(training, given.trackers)))
-        return _trained(training, given.callbacks, told[0])
+        listeners.append(stack.enter_context(_tracked(training, given.trackers)))
+        return _trained(training, given.callbacks, listeners[0])
 
     try:
-        with given.handed_over(found.path), contextlib.ExitStack() as opened:
+        with given.handed_over(found.path), contextlib.ExitStack() as stack:
             finished = after_training.resume(found, train_the_rest, given.filing)
-            if finished is not None and told:
-                told[0].finished(finished.summary)
+            if finished is not None and listeners:
+                listeners[0].finished(finished.summary)
     except BaseException as error:
         rundir.mark_resumable(error, found.path, given.kept is not None)
         raise
-    return _told(finished, Run(found.path, given.model, given.allow_code))
+    return _stamped(finished, Run(found.path, given.model, given.allow_code))
 
 
-def _again(
+def _replaying(
     training: Training, count: int | None, seconds: float, escrow: Path | None
 ) -> Replay | None:
     """That participations of a run are to be computed again by its audit."""
@@ -418,14 +418,14 @@ def _check_replay(count: int | None, spec: Spec) -> None:
 
 def _tracked(
     training: Training, trackers: Sequence[str]
-) -> contextlib.AbstractContextManager[Told]:
+) -> contextlib.AbstractContextManager[Listener]:
     """Trackers of a run in progress; what goes wrong in one is a warning."""
     from dpfedadamw.filing.tracked import tracked
 
     return tracked(training, trackers, lambda problem: warnings.warn(problem, stacklevel=4))
 
 
-def _trained(training: Training, callbacks: Iterable[Callback], told: Told) -> Outcome:
+def _trained(training: Training, callbacks: Iterable[Callback], listener: Listener) -> Outcome:
     """Train what is left; the caller holds the lock."""
     from dpfedadamw.filing.after_training import probing_before_claim
     from dpfedadamw.run.training import train
@@ -434,7 +434,7 @@ def _trained(training: Training, callbacks: Iterable[Callback], told: Told) -> O
     rounds = training.experiment.spec.federation.rounds
 
     def after_round(result: RoundResult, evaluation: Evaluation) -> None:
-        told.round_is_over()
+        listener.round_is_over()
         seen = Round(
             result.completed,
             rounds,
@@ -449,7 +449,7 @@ def _trained(training: Training, callbacks: Iterable[Callback], told: Told) -> O
     return train(training, after_round, before_claim=probing_before_claim())
 
 
-def _told(finished: Finished | None, run: Run) -> Run:
+def _stamped(finished: Finished | None, run: Run) -> Run:
     """The run, unless a timestamp that was asked for is missing."""
     if finished is not None and finished.unstamped is not None:
         raise DpfedadamwError(

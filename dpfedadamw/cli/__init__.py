@@ -82,9 +82,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
                 text = f"error: standard output cannot be written ({failure.strerror})"
                 err.print(Text(f"{text}; all else is done and filed"), soft_wrap=True)
                 code = max(code, EXIT_WRONG_INPUT)
-    except Stopped as again:
+    except Stopped as second:
         # Asked once more while the first was being told.
-        code = again.code
+        code = second.code
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     sys.exit(code)

@@ -250,11 +250,11 @@ def audit(
 def _judged(run: RunDirectory, as_json: bool) -> Findings:
     """Findings on a run by the evidence that it has."""
     from dpfedadamw.filing import after_training
-    from dpfedadamw.filing.earlier import computed_again
+    from dpfedadamw.filing.earlier import was_recomputed
 
     with status("auditing", quiet=as_json):
         findings = after_training.audit(run)
-    if any(map(computed_again, findings.to_json()["checks"])):
+    if any(map(was_recomputed, findings.to_json()["checks"])):
         text = "the finding by re-execution is your earlier audit's, of the same files"
         err.print(Text(f"note: {text}", style="dim"), soft_wrap=True)
     return findings
@@ -262,7 +262,7 @@ def _judged(run: RunDirectory, as_json: bool) -> Findings:
 
 def _replayed(run: RunDirectory, again: _Replay, as_json: bool) -> Findings:
     """Findings on a run of which participations were computed again."""
-    from dpfedadamw.cli.opened import remember
+    from dpfedadamw.cli.challenge_files import remember
     from dpfedadamw.cli.replaying import order_of
     from dpfedadamw.filing import after_training
     from dpfedadamw.filing.replaying import replay_of

@@ -68,7 +68,7 @@ def challenge_intent(
     """
     from dpfedadamw import __version__
     from dpfedadamw import spec as specs
-    from dpfedadamw.cli import opened
+    from dpfedadamw.cli import challenge_files
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import after_training
     from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
@@ -92,15 +92,15 @@ def challenge_intent(
             rounds=found.rounds,
             clients=found.clients,
             data=found.data,
-            handle=opened.data_handle(experiment.dataset.sha256),
+            handle=challenge_files.data_handle(experiment.dataset.sha256),
         )
         intent = challenges.write_intent(promised, key, __version__, created)
         stamp = authority.stamp(intent) if authority is not None else None
         # An intent whose key is lost is worth nothing, so the key comes first.
         randomness.write_escrow(escrow)
-        opened.write_new(output, intent)
+        challenge_files.write_new(output, intent)
         if stamp is not None:
-            opened.write_new(opened.stamp_of(output), stamp)
+            challenge_files.write_new(challenge_files.stamp_of(output), stamp)
     if as_json:
         print_json({"run": promised.run, "intent": str(output), "escrow": str(escrow)})
         return
@@ -131,23 +131,23 @@ def challenge_new(
     A timestamp (intent.json.tsr) and a transparency log's proof (intent.json.tlog) that lie beside
     the intent are checked and go along.
     """
-    from dpfedadamw.cli import opened
+    from dpfedadamw.cli import challenge_files
     from reports.signatures import challenges, intent_log, transparency
     from reports.signatures.keys import default_directory
 
-    read = challenges.read_intent(opened.read_file(intent), str(intent))
+    read = challenges.read_intent(challenge_files.read_file(intent), str(intent))
     moment = challenges.now()
     if read.created > moment + challenges.CLOCKS:
         refuse(
             f"{intent}: is dated {read.created:%Y-%m-%d %H:%M} UTC, and this machine's clock says "
             f"{moment:%Y-%m-%d %H:%M}; an intent comes before the nonce that answers it"
         )
-    stamp = opened.stamp_of(intent)
-    stamped = opened.read_file(stamp) if stamp.exists() else None
+    stamp = challenge_files.stamp_of(intent)
+    stamped = challenge_files.read_file(stamp) if stamp.exists() else None
     if stamped is not None:
-        opened.check_stamp(stamped, read.envelope, stamp)
-    proof = opened.proof_of(intent)
-    proven = opened.read_file(proof) if proof.exists() else None
+        challenge_files.check_stamp(stamped, read.envelope, stamp)
+    proof = challenge_files.proof_of(intent)
+    proven = challenge_files.read_file(proof) if proof.exists() else None
     if proven is not None:
         transparency.check(proven, read.envelope, (), str(proof))
     _refuse_existing(output)
@@ -156,7 +156,7 @@ def challenge_new(
         known = log.find(read.sha256)
         given = log.challenge(read)
     answer = challenges.write_challenge(read, given.nonce, given.seen, key, moment, stamped, proven)
-    opened.write_new(output, answer)
+    challenge_files.write_new(output, answer)
     if known is not None:
         text = f"note: this intent got its nonce at {known.since}; the challenge repeats it"
         err.print(Text(text, style="yellow"), soft_wrap=True)
@@ -205,14 +205,14 @@ def challenge_draw(
     without replacement. A run is drawn from once: asked again, the draw has the same nonce, and a
     larger N holds all that a smaller one does.
     """
-    from dpfedadamw.cli import opened
+    from dpfedadamw.cli import challenge_files
     from dpfedadamw.filing import after_training
     from dpfedadamw.rundir import open_existing
     from reports.signatures import challenges, intent_log
     from reports.signatures.keys import default_directory
 
     run = open_existing(run_dir)
-    finished = opened.finished(run)
+    finished = challenge_files.finished(run)
     _refuse_existing(output)
     key = _key("auditor", auditor_key)
     authority = after_training.authority(timestamp)
@@ -229,9 +229,9 @@ def challenge_draw(
         challenges.now(),
     )
     stamp = authority.stamp(draw) if authority is not None else None
-    opened.write_new(output, draw)
+    challenge_files.write_new(output, draw)
     if stamp is not None:
-        opened.write_new(opened.stamp_of(output), stamp)
+        challenge_files.write_new(challenge_files.stamp_of(output), stamp)
     drawn = finished.drawn(challenges.read_draw(draw, str(output)))
     if as_json:
         print_json(
@@ -272,14 +272,14 @@ def challenge_open(
     opened: they are for the auditor alone, and never part of a run directory or a bundle. The rest
     of the run's noise stays secret.
     """
-    from dpfedadamw.cli import opened
+    from dpfedadamw.cli import challenge_files
     from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
     from dpfedadamw.rundir import open_existing
     from reports.signatures import challenges
 
     run = open_existing(run_dir)
-    finished = opened.finished(run)
-    read = challenges.read_draw(opened.read_file(draw), str(draw))
+    finished = challenge_files.finished(run)
+    read = challenges.read_draw(challenge_files.read_file(draw), str(draw))
     drawn = finished.drawn(read)
     if read.fingerprint != finished.challenge.fingerprint:
         refuse(
@@ -288,8 +288,8 @@ def challenge_open(
         )
     _refuse_existing(output)
     randomness = ReleaseRandomness.from_escrow(escrow)
-    content = opened.openings(finished, read, drawn, randomness, escrow)
-    opened.write_new(output, content, private=True)
+    content = challenge_files.openings(finished, read, drawn, randomness, escrow)
+    challenge_files.write_new(output, content, private=True)
     if as_json:
         print_json({"run": run.identifier, "openings": str(output), "opened": len(drawn)})
         return

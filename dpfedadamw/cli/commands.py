@@ -65,11 +65,11 @@ COMMANDS = {
         "order.",
     ),
     "bundle": (
-        "handing_over:bundle",
+        "handover:bundle",
         "Copy out of a run exactly what a reader may have, as a folder that verifies as it stands.",
     ),
     "erase": (
-        "handing_over:erase",
+        "handover:erase",
         "Delete a run's private evidence for good, and sign a record of it (erasure.json).",
     ),
     "epsilon": (
@@ -81,7 +81,7 @@ COMMANDS = {
         "Find the noise, rounds, rate or local steps that keep to a target ε, and write the spec.",
     ),
     "sign-off": (
-        "handing_over:sign_off",
+        "handover:sign_off",
         "Write an annex on which a person signs off the report, here or with another program.",
     ),
     "list": (

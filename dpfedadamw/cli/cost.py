@@ -89,10 +89,10 @@ def epsilon(
     # Of rules that divide by a second moment: how much of it can be signal.
     equal = plan.parameters_of_equal_signal() if measured_beta2(loaded.algorithm) else None
     if as_json:
-        told: dict[str, Any] = {} if equal is None else {"parameters_of_equal_signal": equal}
+        more: dict[str, Any] = {} if equal is None else {"parameters_of_equal_signal": equal}
         if people:
-            told["epsilon_by_records_of_a_person"] = {str(k): value for k, value in people.items()}
-        print_json({**claim, "noise_multiplier": plan.noise_multiplier, **told})
+            more["epsilon_by_records_of_a_person"] = {str(k): value for k, value in people.items()}
+        print_json({**claim, "noise_multiplier": plan.noise_multiplier, **more})
     else:
         summary, by_client = display.cost(loaded.name, plan, claim, equal, people)
         out.print(summary)

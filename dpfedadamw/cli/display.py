@@ -57,8 +57,8 @@ def verdict_at_level(verdict: str, level: int | None) -> Text:
     """A verdict and how much stands behind it; a PASS is green from level 2 on."""
     if level is None:
         return verdict_text(verdict)
-    told = level_text(level)
-    return Text.assemble(Text(verdict, style=told.style), " · ", told)
+    shown = level_text(level)
+    return Text.assemble(Text(verdict, style=shown.style), " · ", shown)
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None) -> Table:
@@ -125,8 +125,8 @@ def sourced(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for number, column in enumerate(columns[:-1]):
         table.add_column(column, overflow="fold", no_wrap=number < len(columns) - 2)
     for *cells, what, source in rows:
-        told = Text.assemble(what, "\n", (source, "dim"))
-        table.add_row(*(escape(cell) for cell in cells), told)
+        about = Text.assemble(what, "\n", (source, "dim"))
+        table.add_row(*(escape(cell) for cell in cells), about)
     return table
 
 
@@ -178,10 +178,10 @@ def _measures(
     for name, value in measures.items():
         if name not in ("test_majority_rate", *OF_THE_END):
             yield name.replace("_", " "), f"{value:.4g}"
-    told = [f"{OF_THE_END[one][0]} {measures[one]:.4g}" for one in OF_THE_END if one in measures]
-    told += [f"{name} {value:.4g}" for name, value in own.items()]
-    if told:
-        yield "  also", ", ".join(told)
+    shown = [f"{OF_THE_END[one][0]} {measures[one]:.4g}" for one in OF_THE_END if one in measures]
+    shown += [f"{name} {value:.4g}" for name, value in own.items()]
+    if shown:
+        yield "  also", ", ".join(shown)
 
 
 def profile(spent: Mapping[str, Any]) -> Table:
@@ -239,11 +239,11 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
 
 def _of_a_person(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     """What a claim on single records means for the person with most of them."""
-    if (told := claim.get("person")) is None or told["records"] == 1:
+    if (person := claim.get("person")) is None or person["records"] == 1:
         return []
-    epsilon = told.get("epsilon")
+    epsilon = person.get("epsilon")
     text = "not computed" if epsilon is None else f"ε = {epsilon_text(epsilon)} if in every round"
-    return [(f"a person with {told['records']:,}", f"{text}: the most records that one has")]
+    return [(f"a person with {person['records']:,}", f"{text}: the most records that one has")]
 
 
 def _neighbours(claim: Mapping[str, Any]) -> str:

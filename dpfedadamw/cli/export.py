@@ -90,8 +90,8 @@ def export(
         rows = [("model", str(output)), ("card", str(output / "README.md"))]
         rows.append(("bill of materials", str(output / "bom.cdx.json")))
         if written.program or written.no_program:
-            told = str(output / PROGRAM) if written.program else f"none: {written.no_program}"
-            rows.append(("program", told))
+            written_to = str(output / PROGRAM) if written.program else f"none: {written.no_program}"
+            rows.append(("program", written_to))
         if registry:
             rows.append(("registry", str(output / "registry_entry.yaml")))
         out.print(display.facts([*rows, ("form", _FORMS[written.form])]))

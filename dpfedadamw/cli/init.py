@@ -185,10 +185,10 @@ def init(
         comments += [line.format(path=named) for line in FORM]
     _write(file, comments, mapping)
     if as_json:
-        told = (
+        shown = (
             {} if described is None else {"table": described.summary, "look_at": described.warnings}
         )
-        print_json({"file": str(file), "spec": mapping, **told})
+        print_json({"file": str(file), "spec": mapping, **shown})
         return
     out.print(Text(f"wrote {file}"))
     allowed = f" --allow-code {model.partition(':')[0]}" if ":" in model else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.reexecution import SEED_BYTES
-from dpfedadamw.cli.opened import FinishedRun, read_drawn, read_opened
+from dpfedadamw.cli.challenge_files import FinishedRun, read_drawn, read_openings
 from dpfedadamw.filing.replaying import Order
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.reexecution.history import Keys, PastLedger, escrowed, opened, published
@@ -59,7 +59,7 @@ def order_of(
         )
     if openings is not None:
         assert draw is not None
-        shown = read_opened(run, draw, openings)
+        shown = read_openings(run, draw, openings)
         _, read, _ = read_drawn(run, draw)
         leaves = {(leaf.round, leaf.client): leaf.key for leaf in shown.leaves}
         return Asked(

@@ -46,7 +46,7 @@ from dpfedadamw.profiling import profiled, within
 if TYPE_CHECKING:
     from audit.reexecution import Replay
     from dpfedadamw.filing.after_training import Filing, Finished
-    from dpfedadamw.filing.tracked import Told
+    from dpfedadamw.filing.tracked import Listener
     from dpfedadamw.profiling import Profile
     from dpfedadamw.run.journal import Outcome
     from dpfedadamw.run.training import Training
@@ -218,7 +218,7 @@ def run(
             experiment = prepare(wanted, chosen)
             filing = _filing(asked)
             if challenge is not None:
-                from dpfedadamw.cli.opened import read_challenged
+                from dpfedadamw.cli.challenge_files import read_challenged
 
                 assert escrow is not None
                 # Few runs are announced to an auditor beforehand.
@@ -230,14 +230,14 @@ def run(
                     experiment, out_dir, engine, StartOptions(escrow=escrow, trial=tried)
                 )
         with resumable(training.run.path, escrow is not None), training.lock:
-            with _tracked(training, asked.trackers) as told:
+            with _tracked(training, asked.trackers) as listener:
                 started = time.monotonic()
-                trained = _train(training, as_json, told)
+                trained = _train(training, as_json, listener)
                 if replay is None and challenge is None and trial is None:
-                    again = _again_unasked(training, time.monotonic() - started, asked)
+                    replayed = _replaying_by_default(training, time.monotonic() - started, asked)
                 else:
-                    again = _again(training, replay, asked)
-                finished = _finish(trained, filing, as_json, told, again)
+                    replayed = _replaying(training, replay, asked)
+                finished = _finish(trained, filing, as_json, listener, replayed)
             _show(finished, training.run, asked)
 
 
@@ -269,11 +269,11 @@ def _resume(run_dir: Path, asked: _Asked) -> None:
         _refuse_profile(training.experiment.spec, asked.spent)
         if training.note is not None:
             err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
-        told.append(opened.enter_context(_tracked(training, asked.trackers)))
-        return _train(training, asked.as_json, told[0])
+        listeners.append(stack.enter_context(_tracked(training, asked.trackers)))
+        return _train(training, asked.as_json, listeners[0])
 
-    told: list[Told] = []
-    with resumable(run.path, asked.escrow is not None), contextlib.ExitStack() as opened:
+    listeners: list[Listener] = []
+    with resumable(run.path, asked.escrow is not None), contextlib.ExitStack() as stack:
         try:
             finished = after_training.resume(
                 run,
@@ -288,8 +288,8 @@ def _resume(run_dir: Path, asked: _Asked) -> None:
             _stop_if_diverged(run)
             exit_by(after_training.filed_verdict(run))
             return
-        if told:
-            told[0].finished(finished.summary)
+        if listeners:
+            listeners[0].finished(finished.summary)
         _show(finished, run, asked)
 
 
@@ -305,7 +305,7 @@ def _filing(asked: _Asked) -> Filing:
 
 def _tracked(
     training: Training, trackers: Sequence[str]
-) -> contextlib.AbstractContextManager[Told]:
+) -> contextlib.AbstractContextManager[Listener]:
     """Trackers of a run in progress; what goes wrong in one is said, and the run goes on."""
     from dpfedadamw.filing.tracked import tracked
 
@@ -315,7 +315,7 @@ def _tracked(
     return tracked(training, trackers, say)
 
 
-def _train(training: Training, as_json: bool, told: Told) -> Outcome:
+def _train(training: Training, as_json: bool, listener: Listener) -> Outcome:
     from dpfedadamw.accounting.registry import rounded_up
     from dpfedadamw.filing.after_training import probing_before_claim
     from dpfedadamw.run import training as training_of
@@ -332,7 +332,7 @@ def _train(training: Training, as_json: bool, told: Told) -> Outcome:
         said = ""
 
         def after_round(result: Any, evaluation: Any) -> None:
-            told.round_is_over()
+            listener.round_is_over()
             nonlocal said
             score, epsilon = score_of(evaluation), training.epsilon
             lines.round_is_over(result.completed, score, epsilon)
@@ -356,7 +356,7 @@ def _train(training: Training, as_json: bool, told: Told) -> Outcome:
         return training_of.train(training, after_round, shown, before_claim)
 
 
-def _again(training: Training, count: int | None, asked: _Asked) -> Replay | None:
+def _replaying(training: Training, count: int | None, asked: _Asked) -> Replay | None:
     """That participations of the run are to be computed again by its audit."""
     if not count:
         return None
@@ -366,12 +366,12 @@ def _again(training: Training, count: int | None, asked: _Asked) -> Replay | Non
         return after_training(training, count, asked.escrow)
 
 
-def _again_unasked(training: Training, seconds: float, asked: _Asked) -> Replay | None:
-    """As `_again`, for a run of which nobody said how much: what is quick and possible."""
+def _replaying_by_default(training: Training, seconds: float, asked: _Asked) -> Replay | None:
+    """As `_replaying`, for a run of which nobody said how much: what is quick and possible."""
     from dpfedadamw.filing.replaying import by_default
 
     try:
-        return _again(training, by_default(training, seconds), asked)
+        return _replaying(training, by_default(training, seconds), asked)
     except DpfedadamwError as error:
         # The level says that nothing was computed again; training is not lost for it.
         err.print(Text(f"note: nothing was computed again: {error}", style="yellow"))
@@ -379,7 +379,11 @@ def _again_unasked(training: Training, seconds: float, asked: _Asked) -> Replay 
 
 
 def _finish(
-    trained: Outcome, filing: Filing, as_json: bool, told: Told, replay: Replay | None = None
+    trained: Outcome,
+    filing: Filing,
+    as_json: bool,
+    listener: Listener,
+    replay: Replay | None = None,
 ) -> Finished:
     """Attest, audit, report and sign, and tell trackers what the run came to."""
     from dpfedadamw.filing import after_training
@@ -387,7 +391,7 @@ def _finish(
     finished = after_training.finish(
         trained, filing, lambda what: status(what, quiet=as_json), replay
     )
-    told.finished(finished.summary)
+    listener.finished(finished.summary)
     return finished
 
 

@@ -47,10 +47,10 @@ def spec_validate(
         people = None if absent else suspected(loaded.data)
     code = not_built(loaded)
     if as_json:
-        told: dict[str, Any] = {} if code is None else {"not_built": code}
+        noted: dict[str, Any] = {} if code is None else {"not_built": code}
         if people is not None:
-            told["people"] = {"column": people.column, "most_rows": people.most}
-        print_json({"valid": True, "name": loaded.name, "unchecked": absent, **told})
+            noted["people"] = {"column": people.column, "most_rows": people.most}
+        print_json({"valid": True, "name": loaded.name, "unchecked": absent, **noted})
         return
     out.print(Text(f"{spec}: valid", style="green"))
     if people is not None:

@@ -79,7 +79,7 @@ def with_earlier_replay(run: RunDirectory, findings: Findings) -> Findings:
     return replace(findings, findings=tuple(every))
 
 
-def computed_again(finding: Mapping[str, Any]) -> bool:
+def was_recomputed(finding: Mapping[str, Any]) -> bool:
     """Whether participations were computed again for a finding, as audit.json has it."""
     return finding.get("name") == REEXECUTION.name and bool(mapping(finding.get("details")))
 
@@ -92,7 +92,7 @@ def _filed(run: RunDirectory) -> Mapping[str, Mapping[str, Any]] | None:
         return None
     checks = content.get("checks")
     every = list(map(mapping, checks if isinstance(checks, list) else []))
-    if not any(map(computed_again, every)):
+    if not any(map(was_recomputed, every)):
         return None
     return {str(one.get("name")): one for one in every}
 

@@ -1,4 +1,4 @@
-"""Whoever is told of a run while it goes on: the extension `trackers`, where some are asked for."""
+"""What hears of a run while it goes on: the extension `trackers`, where some are asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = "tracking"
 _MODULE = "dpfedadamw.extensions.trackers.tracking"
 
 
-class Told(Protocol):
+class Listener(Protocol):
     """What hears of a run."""
 
     def round_is_over(self) -> None:
@@ -28,7 +28,7 @@ class Told(Protocol):
         ...
 
 
-class _Nobody:
+class _NoTrackers:
     """What a run without trackers tells."""
 
     def round_is_over(self) -> None: ...
@@ -47,7 +47,9 @@ def check(names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def tracked(training: Training, names: Sequence[str], say: Callable[[str], None]) -> Iterator[Told]:
+def tracked(
+    training: Training, names: Sequence[str], say: Callable[[str], None]
+) -> Iterator[Listener]:
     """Trackers of a run in progress.
 
     Args:
@@ -56,9 +58,9 @@ def tracked(training: Training, names: Sequence[str], say: Callable[[str], None]
         say: Called with what went wrong in one, a line each; the run goes on.
     """
     if not names:
-        yield _Nobody()
+        yield _NoTrackers()
         return
-    told = extension(_MODULE, f"--tracker {names[0]}").Tracking(
+    trackers = extension(_MODULE, f"--tracker {names[0]}").Tracking(
         names,
         training.run.path.parent / FOLDER,
         training.experiment.spec,
@@ -67,8 +69,8 @@ def tracked(training: Training, names: Sequence[str], say: Callable[[str], None]
         training.experiment.plan.participants_hidden,
     )
     try:
-        yield told
+        yield trackers
     finally:
-        told.close()
-        for problem in told.problems:
+        trackers.close()
+        for problem in trackers.problems:
             say(problem)

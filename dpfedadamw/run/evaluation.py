@@ -137,11 +137,11 @@ def evaluate(
     model.train()
     more, matrix, own = {}, None, {}
     if finished is not None:
-        task, told, right = task_of(model), torch.cat(kept).numpy(), dataset.test.labels
-        more = measures.final(task, told, right)
+        task, answers, right = task_of(model), torch.cat(kept).numpy(), dataset.test.labels
+        more = measures.final(task, answers, right)
         if finished.public_test:
-            matrix = measures.confusion(told, right) if task.kind == CLASSIFICATION else None
-            own = measures.own(finished.metrics, told, right)
+            matrix = measures.confusion(answers, right) if task.kind == CLASSIFICATION else None
+            own = measures.own(finished.metrics, answers, right)
     return Evaluation(
         score.accuracy,
         _finite(loss),

@@ -180,16 +180,16 @@ def initial_weights(experiment: Experiment, start: ServerState) -> dict[str, Any
         else's code) or "given" (handed over as a module: nobody can derive them).
     """
     keys, published = experiment.spec.model, origin_of(experiment.model)
-    entry, told = MODELS[keys.name], {"origin": "seed"}
+    entry, origin = MODELS[keys.name], {"origin": "seed"}
     if not entry.rebuilt:
-        told = {"origin": "given"}
+        origin = {"origin": "given"}
     elif entry.names_code(keys) is not None or MODELS.origin(keys.name):
-        told = {"origin": "code"}
+        origin = {"origin": "code"}
     elif published is not None:
         digest = published["weights_sha256"]
-        told = {"origin": "file", "file": published["source"], "file_sha256": digest}
+        origin = {"origin": "file", "file": published["source"], "file_sha256": digest}
     message = pack(start.parameters, start.state)
-    return {"broadcast_sha256": hashlib.sha256(message).hexdigest(), **told}
+    return {"broadcast_sha256": hashlib.sha256(message).hexdigest(), **origin}
 
 
 class WholeSeconds:

@@ -100,17 +100,17 @@ def with_people(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) 
     most = plan.most_records
     if most is None or plan.unit.name != "record" or plan.trials is not None:
         return dict(claim)
-    told: dict[str, Any] = {"records": most}
+    person: dict[str, Any] = {"records": most}
     notes = [*claim["assumptions"], MOST_RECORDS_PUBLIC]
     try:
         if most == 1:
-            told["epsilon"] = claimed(claim["server_worst_case"])
+            person["epsilon"] = claimed(claim["server_worst_case"])
         else:
             parts = composed(plan, claim, entries).parts
-            told["epsilon"] = epsilon_of_records(parts, most, float(claim["delta"]))
+            person["epsilon"] = epsilon_of_records(parts, most, float(claim["delta"]))
     except PrivacyError as error:
-        told["reason"] = str(error)
-    return {**claim, "person": told, "assumptions": notes}
+        person["reason"] = str(error)
+    return {**claim, "person": person, "assumptions": notes}
 
 
 def _most(plan: RunPlan) -> tuple[Composition, ...]:

@@ -41,7 +41,7 @@ from dpfedadamw.storage.disk import (
 
 # States that are kept: should the last be lost, its round can be run again.
 _KEPT_STATES = 2
-_MOST_CHANGES_TOLD = 3
+_MOST_CHANGES_SHOWN = 3
 _ROUND_EVIDENCE = re.compile(r"(?:round|upload|state)-(\d{5})(?:-\d{5})?\.(?:npz|safetensors)")
 _STATE = re.compile(r"state-(\d{5,})\.safetensors")
 
@@ -384,15 +384,15 @@ def _changes(before: bytes, after: bytes) -> str:
         old, new = _leaves(yaml.safe_load(before)), _leaves(yaml.safe_load(after))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         return "it is no YAML any more"
-    told = [
+    changed = [
         f"{key}: {old.get(key, 'not given')} became {new.get(key, 'not given')}"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     ]
-    if not told:
+    if not changed:
         return "its text, though no value"
-    more = len(told) - _MOST_CHANGES_TOLD
-    return "; ".join(told[:_MOST_CHANGES_TOLD]) + (f"; and {more} more" if more > 0 else "")
+    more = len(changed) - _MOST_CHANGES_SHOWN
+    return "; ".join(changed[:_MOST_CHANGES_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _leaves(value: Any, prefix: str = "") -> dict[str, Any]:

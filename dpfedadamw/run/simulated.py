@@ -174,20 +174,20 @@ def answer(opening: str, message: Message, _context: Context) -> Message:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _ThisProcess:
     station: Station
     spec: Spec
     folder: Path
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(opening: str) -> _Opened:
+def _this_process(opening: str) -> _ThisProcess:
     given = Opening.from_json(opening)
     scratch = RunDirectory(Path(given.run)).stations / f"process-{os.getpid()}"
     # It is there where opening failed for an earlier message: each is told the same reason.
     scratch.mkdir(mode=0o700, exist_ok=True)
     station, spec = open_station(given, scratch)
-    return _Opened(station, spec, RunDirectory(Path(given.run)).stations)
+    return _ThisProcess(station, spec, RunDirectory(Path(given.run)).stations)
 
 
 def _answered(opening: str, content: Any) -> Any:
@@ -195,22 +195,22 @@ def _answered(opening: str, content: Any) -> Any:
 
     from dpfedadamw.federation.flower.records import arrays_of, asked_of, message_of
 
-    opened = _opened(opening)
+    process = _this_process(opening)
     asked = asked_of(content.config_records["asked"])
     memory: Mapping[str, Tensor] = {}
-    remembered = _memory_of(opened.folder, asked)
+    remembered = _memory_of(process.folder, asked)
     if remembered.is_file():
         memory = {name: one.clone() for name, one in views(remembered.read_bytes()).items()}
         remembered.unlink()
-    source = source_of(opened.spec, content.config_records["keys"])
-    unit = opened.station.worker.unit
-    with determinism(opened.spec):
-        found = opened.station.answer(
+    source = source_of(process.spec, content.config_records["keys"])
+    unit = process.station.worker.unit
+    with determinism(process.spec):
+        found = process.station.answer(
             asked, message_of(content.array_records["broadcast"]), memory, source
         )
     # Before what was noted is written down: a short model's sums are looked at many at once.
     shared = {f"{_SHARED}{name}": value for name, value in unit.take_shared().items()}
-    write_arrays(_noted_by(opened.folder, asked), {**recorded(found), **shared})
+    write_arrays(_noted_by(process.folder, asked), {**recorded(found), **shared})
     return RecordDict({"upload": arrays_of(found.message)})
 
 

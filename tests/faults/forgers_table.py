@@ -37,7 +37,7 @@ from audit.reexecution import (
 )
 from audit.replay.participation import finished_rounds
 from dpfedadamw import spec as specs
-from dpfedadamw.cli import opened as cli_opened
+from dpfedadamw.cli import challenge_files
 from dpfedadamw.clipping.engines import choose
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.participation import Answer, ClientData, ParticipationWithData
@@ -393,7 +393,7 @@ def _challenged(forger: Forger, spec: Spec, folder: Path) -> RunDirectory:
     with parties.acting("trainer", forger.coin):
         signers = filing.load_signers(None, None)
         answer = folder / "challenge.json"
-        challenge = cli_opened.read_challenged(answer, folder / "escrow", signers.trainer)
+        challenge = challenge_files.read_challenged(answer, folder / "escrow", signers.trainer)
         training = engine_setup.start(
             prepare(spec, CPU), folder, options=StartOptions(challenged=challenge)
         )

@@ -11,7 +11,7 @@ import pytest
 
 from audit.reading import openings
 from audit.reading.openings import Coin
-from dpfedadamw.cli import opened
+from dpfedadamw.cli import challenge_files
 from dpfedadamw.errors import DpfedadamwError, FilingError
 from dpfedadamw.filing.after_training import load_key
 from dpfedadamw.privacy.noise import randomness
@@ -57,10 +57,12 @@ def spied(patch: pytest.MonkeyPatch, used: Keys) -> None:
     patch.setattr(randomness, "stream_key", noted)
 
 
-def read(case: Parties, draw: str = "draw.json", shown: str = "openings.json") -> opened.Opened:
+def read(
+    case: Parties, draw: str = "draw.json", shown: str = "openings.json"
+) -> challenge_files.Openings:
     with case.acting("auditor"):
         run = open_existing(case.run)
-        return opened.read_opened(run, Path(case.file(draw)), Path(case.file(shown)))
+        return challenge_files.read_openings(run, Path(case.file(draw)), Path(case.file(shown)))
 
 
 def told(capsys) -> str:
@@ -70,7 +72,7 @@ def told(capsys) -> str:
     return error
 
 
-def streams(found: opened.Opened) -> Iterator[tuple[tuple[str, int, int, int], bytes]]:
+def streams(found: challenge_files.Openings) -> Iterator[tuple[tuple[str, int, int, int], bytes]]:
     """The keys of an opened run's streams, as the auditor computes them."""
     coin = Coin(found.run.coin.nonce, found.run.coin.run)
     histories = openings.histories(found.run.run.ledger.read_bytes())
@@ -208,16 +210,16 @@ def test_an_announced_run_starts_once_with_its_key_by_its_trainer(case, capsys):
 
 
 def test_other_data_than_those_announced_are_refused(case, monkeypatch, capsys):
-    from dpfedadamw.run import challenge
+    from dpfedadamw.run import start_options
 
-    real = challenge.client_digests
+    real = start_options.client_digests
 
     def exchanged(records, owner, clients):
         found = real(records, owner, clients)
         return [found[1], found[0], *found[2:]]
 
     shutil.rmtree(case.folder / "runs")
-    monkeypatch.setattr(challenge, "client_digests", exchanged)
+    monkeypatch.setattr(start_options, "client_digests", exchanged)
     assert case.train() == 2
     assert "2 of 5 clients hold other records" in told(capsys)
 
@@ -279,7 +281,7 @@ def test_a_server_that_audits_itself_is_told_of(case):
     assert case.trainer(*arguments) == 0
     with case.acting("trainer"):
         key = load_key("trainer", None, [])
-        found = opened.read_challenged(answer, Path(case.file("own.escrow")), key)
+        found = challenge_files.read_challenged(answer, Path(case.file("own.escrow")), key)
     assert found.header["own"] is True
 
 

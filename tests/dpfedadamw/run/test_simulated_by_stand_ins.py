@@ -89,9 +89,9 @@ def stand_ins(monkeypatch):
     asked = []
     monkeypatch.setattr(simulated, "require", lambda **how: asked.append(how))
     monkeypatch.setattr(Simulation, "made", [])
-    simulated._opened.cache_clear()
+    simulated._this_process.cache_clear()
     yield asked
-    simulated._opened.cache_clear()
+    simulated._this_process.cache_clear()
 
 
 def started(spec, folder):
@@ -256,12 +256,12 @@ def test_an_upload_of_another_likeness_is_refused_by_its_round(tmp_path, monkeyp
 def test_a_process_works_in_a_folder_of_its_own_that_is_closed_to_others(tmp_path):
     training, clients = started(runs.small_spec(rounds=1), tmp_path)
     opening = clients._started().answer.args[0]
-    opened = simulated._opened(opening)
+    opened = simulated._this_process(opening)
     assert opened.folder == training.run.stations
     assert opened.spec == training.experiment.spec
     own = training.run.stations / f"process-{os.getpid()}"
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
-    assert simulated._opened(opening) is opened
+    assert simulated._this_process(opening) is opened
     clients.close()
     training.lock.release()
 

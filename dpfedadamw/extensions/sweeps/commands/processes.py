@@ -12,7 +12,7 @@ from dpfedadamw.extensions.sweeps.processes import Processes, Started
 # thread or draws a random number when it is imported.
 _LOADED = (
     "dpfedadamw.cli.run",
-    "dpfedadamw.cli.opened",
+    "dpfedadamw.cli.challenge_files",
     "dpfedadamw.filing.after_training",
     "dpfedadamw.run.setup",
     "audit.checks.canaries",

@@ -67,7 +67,7 @@ class Answer:
 
 # What commands load when they need it; loaded here, no child loads it again.
 _WARM = (
-    "audit.auditor", "dpfedadamw.cli.opened", "dpfedadamw.extensions.deployment.collect",
+    "audit.auditor", "dpfedadamw.cli.challenge_files", "dpfedadamw.extensions.deployment.collect",
     "dpfedadamw.extensions.figures.registry", "dpfedadamw.filing.after_training",
     "dpfedadamw.extensions.recorders.evidence", "dpfedadamw.reexecution.rounds",
     "dpfedadamw.run.setup", "reports.extensions.comparison.data", "reports.render",

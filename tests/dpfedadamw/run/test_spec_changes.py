@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dpfedadamw.run.journal import _MOST_CHANGES_TOLD, _changes
+from dpfedadamw.run.journal import _MOST_CHANGES_SHOWN, _changes
 
-MOST = _MOST_CHANGES_TOLD
+MOST = _MOST_CHANGES_SHOWN
 
 
 def spec(values: int, value: int) -> bytes:

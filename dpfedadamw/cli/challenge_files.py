@@ -93,7 +93,7 @@ class FinishedRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class Openings:
     """What of a run's randomness an auditor was shown, once all of it was checked.
 
     Attributes:
@@ -199,9 +199,9 @@ def finished(run: RunDirectory) -> FinishedRun:
     )
 
 
-def read_opened(
+def read_openings(
     run: RunDirectory, draw: Path, opened: Path, auditor_key: Path | None = None
-) -> Opened:
+) -> Openings:
     """Read what a trainer opened for a draw, for the auditor who computes it again.
 
     Args:
@@ -222,7 +222,7 @@ def read_opened(
         salts = opening.read_salts(raw, drawn)
     except UntrustedError as error:
         raise FilingError(f"{opened}: {error}") from error
-    return Opened(run=found, drawn=drawn, leaves=leaves, salts=salts, own=own)
+    return Openings(run=found, drawn=drawn, leaves=leaves, salts=salts, own=own)
 
 
 def read_drawn(
