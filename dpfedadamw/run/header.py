@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from dpfedadamw.privacy.noise.key_tree import DERIVATION
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.run.checkpoints import RoundNumbers, tensor_list
 from dpfedadamw.run.evaluation import Evaluation
-from dpfedadamw.run.start_options import Trial
+from dpfedadamw.run.start_options import StartOptions
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.spec import Spec
 from dpfedadamw.spec.task_section import CLASSIFICATION
@@ -62,12 +61,9 @@ def header(
     experiment: Experiment,
     run: RunDirectory,
     spec_text: bytes,
-    created: datetime,
     randomness: RandomSource,
-    order: CanaryOrder | None = None,
-    reserved: Mapping[str, Any] | None = None,
-    coin: Mapping[str, Any] | None = None,
-    trial: Trial | None = None,
+    reserved: Mapping[str, Any] | None,
+    options: StartOptions,
 ) -> dict[str, Any]:
     """The ledger's first entry: what the run promises, and from which spec and data.
 
@@ -75,13 +71,12 @@ def header(
         experiment: What is run.
         run: Where it is written.
         spec_text: Bytes of the resolved spec.
-        created: Time of creation, UTC.
         randomness: For the commitment to its key.
-        order: What canaries are planted; None in a run that is no audit run.
         reserved: What is reserved of the data set's budget; None where there is none.
-        coin: What an auditor's challenge binds the run to; None without one.
-        trial: Which trial of a private selection it is; None for a run by itself.
+        options: What it is started with, and when.
     """
+    order, trial, challenged = options.canaries, options.trial, options.challenged
+    assert options.created is not None
     spec, plan = experiment.spec, experiment.plan
     private, frozen = plan.private, frozen_digest(experiment.model)
     return {
@@ -90,7 +85,7 @@ def header(
         "spec_sha256": hashlib.sha256(spec_text).hexdigest(),
         "data_sha256": experiment.dataset.sha256,
         "package": __version__,
-        "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
+        "created": f"{options.created:%Y-%m-%dT%H:%M:%SZ}",
         "unit": plan.unit.name,
         "adjacency": plan.adjacency,
         "delta": plan.delta,
@@ -123,7 +118,7 @@ def header(
         **({"canaries": asdict(order)} if order is not None else {}),
         "commitment": randomness.commitment,
         **({"streams": DERIVATION} if randomness.mode == "release" else {}),
-        **({"public_coin": coin} if coin is not None else {}),
+        **({"public_coin": challenged.header} if challenged is not None else {}),
         "seed": spec.randomness.seed,
         # Loss distributions, which carry the claim, are composed here; RDP is dp-accounting's.
         "accountant": {"library": "dpfedadamw", "version": __version__},

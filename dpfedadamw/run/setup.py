@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReproducibleRandomness,
 )
 from dpfedadamw.run import checkpoints
+from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.computing import divided, engine_of, performance_of, unit_of, workers_of
 from dpfedadamw.run.environment import write_environment
 from dpfedadamw.run.header import (
@@ -48,7 +49,7 @@ from dpfedadamw.run.header import (
     refuse_changed_source,
     write_model_config,
 )
-from dpfedadamw.run.journal import Journal, begin
+from dpfedadamw.run.journal import Journal, Recovery, begin
 from dpfedadamw.run.start_options import (
     SECRET,
     Deployment,
@@ -125,6 +126,7 @@ def start(
             are not finite, or the directory cannot be made.
     """
     options = options or StartOptions()
+    options = replace(options, created=options.created or datetime.now(UTC))
     parts = _checked(experiment, engine, options)
     run, lock = _written(parts, parent, options)
     try:
@@ -190,7 +192,7 @@ def _spending(experiment: Experiment) -> contextlib.AbstractContextManager[Reser
 def _written(parts: _Parts, parent: Path, options: StartOptions) -> tuple[RunDirectory, RunLock]:
     """Make a new run's directory with its first files, which appears once all of them are there."""
     experiment, challenged, trial = parts.experiment, options.challenged, options.trial
-    created = options.created or datetime.now(UTC)
+    assert options.created is not None
     text = specs.dump(experiment.spec).encode()
     # The budget is asked while the hidden folder is held, so that nobody takes the run for dead.
     with (
@@ -198,7 +200,7 @@ def _written(parts: _Parts, parent: Path, options: StartOptions) -> tuple[RunDir
         starting(
             experiment.spec.name,
             parent,
-            created,
+            options.created,
             identifier=challenged.run if challenged is not None else None,
         ) as (hidden, lock),
     ):
@@ -219,12 +221,9 @@ def _written(parts: _Parts, parent: Path, options: StartOptions) -> tuple[RunDir
             experiment,
             hidden,
             text,
-            created,
             parts.randomness,
-            options.canaries,
             reserved,
-            challenged.header if challenged is not None else None,
-            trial,
+            options,
         )
         first |= {"initial": initial_weights(experiment, parts.state)}
         # Canaries take records' places, and of a federation this process has no records.
@@ -275,7 +274,15 @@ def resume(
     try:
         journal = Journal(run)
         experiment = _unchanged(journal, run, device, deployment)
-        return _resumed(experiment, run, lock, journal, engine, escrow, deployment)
+        parts, found, numbers = _recovered(journal, run, experiment, engine, escrow, deployment)
+        point_latest(run)
+        training = _built(parts, run, lock, journal)
+        training.note = found.note
+        if numbers is not None and journal.lacks_metrics(found.completed):
+            # The process that knew its time is gone; what was begun since is of later rounds.
+            then = experiment.plan.epsilon_of_round(training.ledger.entries, found.completed)
+            measure(training, numbers, None, then)
+        return training
     except BaseException:
         lock.release()
         raise
@@ -312,16 +319,15 @@ def _unchanged(
     return experiment
 
 
-def _resumed(
-    experiment: Experiment,
-    run: RunDirectory,
-    lock: RunLock,
+def _recovered(
     journal: Journal,
+    run: RunDirectory,
+    experiment: Experiment,
     engine: str,
     escrow: Path | None,
     deployment: Deployment | None,
-) -> Training:
-    """Go on from the last state that the ledger names, under a key that it knows of."""
+) -> tuple[_Parts, Recovery, RoundNumbers | None]:
+    """What a run goes on with: the last state that the ledger names, and a key that it knows of."""
     performance = performance_of(experiment, engine)
     summing = engine_of(experiment, performance)
     flat = FlatParameters(experiment.model)
@@ -344,7 +350,6 @@ def _resumed(
 
         budget.reserve_resumed(experiment, run, journal.ledger.entries, found.completed)
     journal.ledger.append("resume", {"round": found.completed, "commitment": randomness.commitment})
-    point_latest(run)
     parts = _Parts(
         experiment=experiment,
         performance=performance,
@@ -355,13 +360,7 @@ def _resumed(
         completed=found.completed,
         deployment=deployment,
     )
-    training = _built(parts, run, lock, journal)
-    training.note = found.note
-    if numbers is not None and journal.lacks_metrics(found.completed):
-        # Its time went with the process that took it; what was begun since belongs to later rounds.
-        then = experiment.plan.epsilon_of_round(training.ledger.entries, found.completed)
-        measure(training, numbers, None, then)
-    return training
+    return parts, found, numbers
 
 
 def _built(parts: _Parts, run: RunDirectory, lock: RunLock, journal: Journal) -> Training:

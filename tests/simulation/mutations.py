@@ -187,7 +187,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a resumed run goes back by a round too many",
-        setup._resumed,
+        setup._recovered,
         "found = journal.recover()\n",
         "found = journal.recover()\n"
         "    if found.completed:\n"

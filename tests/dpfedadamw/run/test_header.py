@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,20 +24,27 @@ from dpfedadamw.run import header as own
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.run.setup import resume
+from dpfedadamw.run.start_options import StartOptions
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from tests.runs import begin, key_of_a_test, small_spec, train
 
 MADE = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
-def said(experiment: Experiment, folder: Path, **more: object) -> dict[str, object]:
+def said(
+    experiment: Experiment,
+    folder: Path,
+    reserved: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, object]:
     """The header of a run in a folder of its own."""
     run = RunDirectory(folder / "20260304-050607-small-1a2b3c4d")
     run.evidence.mkdir(parents=True)
     (run.evidence / "salt").write_bytes(b"s" * 32)
     known = experiment.spec.randomness.mode == "reproducible"
     randomness = ReproducibleRandomness(1) if known else ReleaseRandomness(key_of_a_test())
-    return own.header(experiment, run, b"the spec's text", MADE, randomness, **more)
+    started = StartOptions(created=MADE, **options)
+    return own.header(experiment, run, b"the spec's text", randomness, reserved, started)
 
 
 def prepared(algorithm: str = "dp-fedadamw", *overrides: str, mode: str = "release") -> Experiment:
@@ -106,9 +115,9 @@ def test_what_only_some_runs_have_is_named_there_and_nowhere_else(tmp_path: Path
     more = said(
         prepared("dp-fedavg", "federation.max_epsilon=3.5"),
         tmp_path / "more",
-        order=order,
         reserved={"epsilon": 4.0},
-        coin={"nonce": "00"},
+        canaries=order,
+        challenged=SimpleNamespace(header={"nonce": "00"}),
     )
     assert not {
         "sampling_rate",
