@@ -113,12 +113,13 @@ def test_tab_completes_in_a_terminal(shell, script, command, tmp_path):
     if shutil.which(shell[0]) is None:
         pytest.skip(f"{shell[0]} is not installed")
     ours, theirs = pty.openpty()
+    # fish asks for a terminal that is its session's own.
     with subprocess.Popen(
-        shell, env=command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs,
-        start_new_session=True, close_fds=True,
+        ["setsid", "--ctty", *shell], env=command, cwd=tmp_path,
+        stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True,
     ) as process:  # fmt: skip
         try:
-            os.write(ours, (script + "echo is $((40+2)) ready\n").encode())
+            os.write(ours, (script + "printf 'is %s ready\\n' 42\n").encode())
             read_until(ours, "is 42 ready")
             os.write(ours, b"echo dpfedadamw && dpfedadamw run quicks\t")
             told = read_until(ours, "quickstart")
