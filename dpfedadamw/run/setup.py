@@ -303,7 +303,7 @@ def _unchanged(
     if (deployment is not None) != ("sites" in noted):
         raise RunError(
             f"{run.path}: this run's clients hold their records themselves; it is continued by its "
-            "project's own command: flwr run"
+            "server's own command: dpfedadamw flower superlink SERVER"
         )
     spec = specs.load_filed(run.spec)
     refuse_changed_source(run, spec)

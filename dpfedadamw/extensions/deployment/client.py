@@ -193,6 +193,10 @@ class Client:
         held = ClientData(share.stored_among(facts, spec), _labels(share))
         self._station = _station(experiment, site, {number: held})
         self._expected = _expected(experiment, self._station)
+        if before is None:
+            # Its SuperNode's user may enter the folder, and has no business in the ledger.
+            DISK.close(DISK.create(site.ledger, PRIVATE_MODE))
+            DISK.sync_folder(site.path)
         self.ledger = before if before is not None else Ledger(site.ledger)
         self._pin(pinned, {**found, pins.MOST: self.most_charges}, most_charges)
         self.notes += promised

@@ -39,11 +39,12 @@ from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.run.computing import divided, unit_of
-from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.rundir import RunDirectory, open_existing, point_latest
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
 from dpfedadamw.storage.foreign import MOST_TEXT_BYTES, parse, read_arrays, read_salt
 from dpfedadamw.vectors.packing import views
 
+_ENVELOPES = ("training.attestation.json", "attestation.json")
 _FILES = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
 
 
@@ -62,7 +63,13 @@ class Collected:
     refused: tuple[str, ...] = ()
 
 
-def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) -> Collected:
+def collect(
+    led: RunDirectory,
+    home: Path,
+    sites: Sequence[Path],
+    parent: Path,
+    earlier: Path | None = None,
+) -> Collected:
     """Make one run directory of a federation's.
 
     Args:
@@ -70,15 +77,23 @@ def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) 
         home: The server's folder.
         sites: Folders of the clients that consent, whole or without their records.
         parent: Folder that gets the run directory.
+        earlier: An earlier collection of the same run, whose signatures the new ones supersede.
 
     Raises:
         DeploymentError: If the run is not finished, or a folder belongs to another.
     """
     target = RunDirectory(parent.resolve() / led.identifier)
     if target.path.exists():
-        raise DeploymentError(f"{target.path}: is there already; remove it, or give another --out")
+        raise DeploymentError(
+            f"{target.path}: is there already; to collect again with other folders, give another "
+            f"--out and --replaces {target.path}"
+        )
     if not is_finished(led):
-        raise DeploymentError(f"{led.path}: the run is not finished; go on with: flwr run app")
+        raise DeploymentError(
+            f"{led.path}: the run is not finished; start the SuperLink again: "
+            f"dpfedadamw flower superlink {home}"
+        )
+    envelopes = {} if earlier is None else _envelopes(earlier, led)
     facts, spec = Facts.read(home / "federation.json"), specs.load_filed(led.spec)
     found = _by_client(sites, facts)
     missing = [
@@ -102,10 +117,13 @@ def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) 
             if not (led.path / name).is_file():
                 raise DeploymentError(f"{led.path / name}: is missing; put it back")
             (hidden.path / name).write_bytes(DISK.read(led.path / name))
+        for name, content in envelopes.items():
+            (hidden.path / name).write_bytes(content)
         _copy_evidence(led, hidden)
         if found:
             missing += _Writer(hidden, led, home, spec, facts, found, shares).write()
         hidden.path.rename(target.path)
+        point_latest(target)
     except BaseException:
         shutil.rmtree(hidden.path, ignore_errors=True)
         raise
@@ -134,6 +152,22 @@ def _refused(sites: Mapping[int, Site]) -> tuple[str, ...]:
             each = ", ".join(f"{REASONS[reason]} ({count})" for reason, count in counts.items())
             lines.append(f"client {client} refused {sum(counts.values())} messages: {each}")
     return tuple(lines)
+
+
+def _envelopes(earlier: Path, led: RunDirectory) -> dict[str, bytes]:
+    """The signatures of an earlier collection: what is signed now counts on from their numbers.
+
+    Raises:
+        DeploymentError: If they are not there, or of another run.
+    """
+    run = open_existing(earlier)
+    if run.identifier != led.identifier:
+        raise DeploymentError(f"--replaces {earlier}: is another run than {led.identifier}")
+    found = {name: run.path / name for name in _ENVELOPES}
+    for path in found.values():
+        if not path.is_file():
+            raise DeploymentError(f"--replaces {path}: is missing; nothing was signed there")
+    return {name: DISK.read(path, MOST_TEXT_BYTES) for name, path in found.items()}
 
 
 def _copy_evidence(led: RunDirectory, target: RunDirectory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,6 +191,13 @@ def flower_collect(
         typer.Argument(metavar="CLIENT...", help="Folders of the clients that consent."),
     ],
     out_dir: OutOption = RUNS,
+    replaces: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_DIR",
+            help="An earlier collection of this run, whose signatures the new ones supersede.",
+        ),
+    ] = None,
     trainer_key: TrainerKeyOption = None,
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
@@ -199,15 +207,16 @@ def flower_collect(
 
     What was not handed in is named, and the audit says which checks lack it: exit code 1. A
     client's folder may come without its key, and without share.npz where its records are not to be
-    seen.
+    seen. To collect the same run again, as when a client's folder comes late, name the earlier
+    collection by --replaces: otherwise both are signed as the first, and `verify` refuses one.
     """
     from dpfedadamw.extensions.deployment.collect import collect
     from dpfedadamw.extensions.deployment.leading import led_run
 
     filing = _filing(trainer_key, auditor_key, timestamp)
     with status("putting evidence together", quiet=as_json):
-        collected = collect(led_run(server), server, clients, out_dir)
-    _judge(collected, filing, as_json)
+        collected = collect(led_run(server), server, clients, out_dir, replaces)
+    _judge(collected, filing, as_json, again=replaces is not None)
 
 
 @may_run_named_code
@@ -300,7 +309,7 @@ def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | N
     return after_training.Filing(signers, after_training.authority(timestamp))
 
 
-def _judge(collected: Collected, filing: Any, as_json: bool) -> None:
+def _judge(collected: Collected, filing: Any, as_json: bool, *, again: bool = False) -> None:
     from dpfedadamw.filing import after_training
     from dpfedadamw.storage.lock import RunLock
 
@@ -313,6 +322,10 @@ def _judge(collected: Collected, filing: Any, as_json: bool) -> None:
         trained = after_training.outcome_of(run)
         if trained is None:
             refuse(f"{run.path}: the run is not finished")
+        if again:
+            # The trainer's envelope that lies there is of the earlier collection.
+            sign = partial(after_training.attest_training, run, filing.signers)
+            after_training.stamped(sign, filing.authority)
         finished = after_training.finish(trained, filing, lambda what: status(what, quiet=as_json))
     summary, found = finished.summary, finished.findings
     if as_json:

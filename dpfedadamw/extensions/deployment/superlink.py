@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -137,8 +138,9 @@ def grid(door: Door, nodes: Path) -> Iterator[Any]:
         nodes: Folder of the public keys of the SuperNodes that may come in (``*.pub``).
 
     Raises:
-        DeploymentError: If a key cannot be read, or the port cannot be had.
+        DeploymentError: If a key or the certificate cannot be read, or the port cannot be had.
     """
+    _check_certificate(door)
     import uvicorn
     from flwr.superlink.main import create_app
 
@@ -175,6 +177,24 @@ def grid(door: Door, nodes: Path) -> Iterator[Any]:
         server.should_exit = True
         thread.join(10.0)
         listener.close()
+
+
+def _check_certificate(door: Door) -> None:
+    """Refuse in one line what uvicorn's thread would print a traceback for."""
+    for path in (door.certificate, door.key):
+        if not path.is_file():
+            raise DeploymentError(
+                f"{path}: is missing; give the server's folder of a project, as `dpfedadamw "
+                "flower new` wrote it"
+            )
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(door.certificate, door.key)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise DeploymentError(
+            f"{door.certificate}, {door.key}: are no certificate and its key ({reason}); put back "
+            "the files that `dpfedadamw flower new` wrote"
+        ) from error
 
 
 def _listener(door: Door) -> socket.socket:

@@ -255,6 +255,9 @@ Made by `dpfedadamw flower new`. What each command does is explained in dpfedada
 Every machine needs `pip install 'dpfedadamw[flower]'`. Send each client its own folder in a way
 that only its owner can read, then delete it here: anyone who has `clients/NN/key` can sign as it.
 
+Paths below begin in this folder: `cd {folder}` first. Each of the first three commands keeps its
+terminal until the run is over.
+
 A client that takes part agrees to this, and pins it in its ledger when it first starts:
 
 {promise}
@@ -272,7 +275,8 @@ the clients' machines. It serves Flower's Fleet API to the SuperNodes whose keys
     dpfedadamw flower supernode clients/00/supernode
 
 The SuperNode connects to {host}:{port} (`supernode.json`), and runs no code that the server sends.
-The client's machine needs no open port.
+The client's machine needs no open port. Both run until they are told to stop (Ctrl-C): stop them
+once the server's command has ended.
 
 ## 3. The run
 
@@ -286,6 +290,10 @@ Each client decides what it submits: its folder without `key`; and without `shar
 may see its records, in which case some checks say that they lack it. The auditor then runs:
 
     dpfedadamw flower collect server clients/* --out judged
+    dpfedadamw verify judged/latest
+
+`collect` audits, reports and signs. If a client's folder comes later, collect once more, and name
+the earlier collection: `--out judged-again --replaces judged/latest`.
 
 ## As services
 

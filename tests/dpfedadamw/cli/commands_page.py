@@ -16,26 +16,29 @@ from dpfedadamw import cli
 _INTRODUCTION = """\
 # Commands
 
-This page is written from the command line itself by `python -m tests.dpfedadamw.cli.commands_page docs/commands.md`; do
-not edit it by hand. `dpfedadamw COMMAND --help` prints the same text, and `dpfedadamw --install-completion` makes the
+This page is written from the command line itself by
+`python -m tests.dpfedadamw.cli.commands_page docs/commands.md`; do not edit it by hand.
+`dpfedadamw COMMAND --help` prints the same text, and `dpfedadamw --install-completion` makes the
 shell complete commands, specs, the keys of `--set` and run directories.
 
 """
-_EXIT_CODES = """\
-## Exit codes
-
-| code | meaning |
-|---|---|
-| 0 | success |
-| 1 | the audit says FAIL or NOT VERIFIED; training diverged; a signature does not hold; the level of assurance is lower than `verify --require-level` asks for; or `epsilon --check` finds a larger ε than the one stated |
-| 2 | the input is wrong, or the machine could not do it: full disk, no memory, no permission. One line says what and where. If a run was interrupted, it also gives the command that continues it |
-| 3 | `verify` only: no file was changed, but the signer's key is known from the run alone |
-| 70 | a bug in dpfedadamw; please report it |
-| 129, 130, 143 | stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM, after the files were put in order |
-
-Closing the pipe early (`| head`) has no effect on a run. If standard output cannot be written, the command finishes its
-work and exits with 2. With `--json`, errors are also printed on standard output, as
-`{"error": {"exit_code": 2, "messages": [...]}}`.
+_EXIT_CODES = {
+    "0": "success",
+    "1": "the audit says FAIL or NOT VERIFIED; training diverged; a signature does not hold; the "
+    "level of assurance is lower than `verify --require-level` asks for; or `epsilon --check` "
+    "finds a larger ε than the one stated",
+    "2": "the input is wrong, or the machine could not do it: full disk, no memory, no permission. "
+    "One line says what and where. If a run was interrupted, it also gives the command that "
+    "continues it",
+    "3": "`verify` only: no file was changed, but the signer's key is known from the run alone",
+    "70": "a bug in dpfedadamw; please report it",
+    "129, 130, 143": "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM, after the files were put in "
+    "order",
+}
+_OUTPUT = """\
+Closing the pipe early (`| head`) has no effect on a run. If standard output cannot be written, the
+command finishes its work and exits with 2. With `--json`, errors are also printed on standard
+output, as `{"error": {"exit_code": 2, "messages": [...]}}`.
 """
 # Where the documentation says more.
 _MORE = {
@@ -133,7 +136,9 @@ def page() -> str:
         if " " not in name:
             first = inspect.cleandoc(command.help).split("\n\n")[0]
             lines.append(f"| [`{name}`](#{name}) | {_cell(first)} |")
-    lines += ["", *_EXIT_CODES.split("\n")]
+    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in _EXIT_CODES.items()]
+    lines += ["", *_OUTPUT.split("\n")]
     for name, command in found:
         level = "##" if " " not in name else "###"
         lines += [f"{level} {name}", "", f"    {_usage(name, command)}", ""]

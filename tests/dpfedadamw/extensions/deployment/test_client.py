@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from dataclasses import asdict, replace
 
 import pytest
@@ -310,3 +311,8 @@ def test_a_folder_that_is_not_as_the_facts_say_is_refused_in_one_line(fresh, nam
 def test_two_processes_cannot_have_one_folder(client, fresh):
     with pytest.raises(DpfedadamwError, match="another process"):
         Client(fresh.site(0))
+
+
+def test_its_supernodes_user_cannot_read_its_ledger(client, fresh):
+    """That user may enter the client's folder, where the socket is."""
+    assert stat.S_IMODE(fresh.site(0).ledger.stat().st_mode) == 0o600

@@ -27,7 +27,7 @@ def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] == "NOT VERIFIED"
     assert "client 2: nothing was handed in" in told["not_seen"]
-    (run,) = out.iterdir()
+    (run,) = (one for one in out.iterdir() if not one.is_symlink())
     assert (run / "report.pdf").is_file()
     found = json.loads((run / "audit.json").read_bytes())["checks"]
     checks = {one["name"]: one for one in found}
@@ -85,3 +85,31 @@ def test_a_service_which_starts_in_the_root_folder_names_whole_paths(finished, c
     told = capsys.readouterr().out
     assert f"finished: {finished.server.resolve()}/runs/" in told
     assert f"flower collect {finished.server} CLIENT" in told
+
+
+def test_a_collection_with_a_folder_that_came_late_supersedes_the_first(finished, tmp_path, capsys):
+    """Both are honest; signed as the first alike, one would look like an earlier state put back."""
+    sites = [str(finished.site(one).path) for one in (0, 1, 2)]
+    command = ("flower", "collect", str(finished.server))
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert call(*command, *sites[:2], "--out", str(first)) == 1
+    assert call("verify", str(first / "latest")) == 0
+    replaced = str(first / "latest")
+    assert call(*command, *sites, "--out", str(second), "--replaces", replaced) == 0
+    capsys.readouterr()
+    assert call("verify", str(second / "latest")) == 0
+    assert "ALL HOLD" in capsys.readouterr().out
+    # Whoever shows the first again shows an earlier state.
+    assert call("verify", str(first / "latest")) == 1
+    assert "an earlier state was put back" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_collection_replaces_one_of_its_own_run_alone(finished, tmp_path, capsys):
+    other = tmp_path / "runs" / "other"
+    other.mkdir(parents=True)
+    (other / "ledger.jsonl").touch()
+    command = ("flower", "collect", str(finished.server), "--out", str(tmp_path / "out"))
+    sites = [str(finished.site(0).path)]
+    assert call(*command, *sites, "--replaces", str(other)) == 2
+    assert "--replaces" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

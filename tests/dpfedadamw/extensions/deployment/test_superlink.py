@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 
 import pytest
 
 from dpfedadamw.extensions.deployment.errors import DeploymentError
-from dpfedadamw.extensions.deployment.superlink import FLEET, Door, FleetOnly, _listener
+from dpfedadamw.extensions.deployment.superlink import FLEET, Door, FleetOnly, _listener, grid
 
 LONGEST = 8 << 20
 
@@ -105,3 +106,23 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
         door = Door(host="127.0.0.1", port=port, certificate=tmp_path, key=tmp_path)
         with pytest.raises(DeploymentError, match=rf"127\.0\.0\.1:{port}: cannot listen there"):
             _listener(door)
+
+
+def test_a_certificate_that_is_missing_or_none_is_one_line_before_anything_listens(fresh, tmp_path):
+    home = fresh.server
+
+    def refused(folder):
+        door = Door(
+            host="127.0.0.1", port=0, certificate=folder / "superlink.crt",
+            key=folder / "superlink.key",
+        )  # fmt: skip
+        with pytest.raises(DeploymentError) as error, grid(door, home / "nodes"):
+            pass
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "superlink.crt: is missing; give the server's folder" in refused(tmp_path)
+    for name in ("superlink.crt", "superlink.key"):
+        shutil.copyfile(home / name, tmp_path / name)
+    (tmp_path / "superlink.crt").write_text("none")
+    assert "are no certificate and its key" in refused(tmp_path)
