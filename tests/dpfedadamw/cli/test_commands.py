@@ -549,3 +549,23 @@ def test_commands_that_compute_little_load_little(run_dir, tmp_path):
         code, loaded = found[command]
         assert code == 0
         assert set(loaded) <= numbers | {"cryptography"}
+
+
+_RUN = """
+import sys
+from dpfedadamw.cli import main
+try:
+    main(["run", "quickstart", "--set", "federation.rounds=2", "--out", sys.argv[1]])
+except SystemExit as end:
+    assert end.code == 0
+ours = [name for name in sys.modules if name.split(".")[0] in ("dpfedadamw", "audit", "reports")]
+print(len([name for name in ours if getattr(sys.modules[name], "__file__", None)]))
+"""
+
+
+def test_a_run_its_audit_and_its_report_are_300_files_at_most(tmp_path):
+    """A reader of the quickstart has no more to read than what it loads."""
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout.splitlines()[-1]) <= 300
