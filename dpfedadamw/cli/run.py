@@ -162,19 +162,7 @@ def run(
     """
     from dpfedadamw import spec as specs
 
-    if (spec is None) == (resume is None):
-        refuse("give either a SPEC or --resume RUN_DIR, and not both")
-    if resume is not None and changes:
-        refuse("--set: a resumed run keeps its spec; start a new run to change it")
-    if resume is not None and challenge is not None:
-        refuse("--challenge: a resumed run keeps its own; give its --escrow FILE alone")
-    if resume is not None and replay:
-        refuse(
-            "--replay: finish the run first; then dpfedadamw audit RUN_DIR --replay N computes "
-            "participations again, with the --escrow FILE of a release"
-        )
-    if challenge is not None and escrow is None:
-        refuse("--challenge: give the file that was written with the intent too: --escrow FILE")
+    _refuse_together(spec, resume, changes, challenge, replay, escrow)
     if engine in ("inline", "flower"):
         if resume is not None:
             refuse(f"--engine {engine}: a resumed run keeps where its clients run; leave it out")
@@ -201,44 +189,79 @@ def run(
             _resume(resume, asked)
             return
         assert wanted is not None
-        _refuse_profile(wanted, spent)
-        if replay and wanted.privacy.unit == "none":
-            refuse(
-                "--replay: this spec claims no privacy, so no participation has noise to compute "
-                "again; the whole run is run again by: dpfedadamw replay RUN_DIR"
+        _new(wanted, out_dir, replay, challenge, trial, asked)
+
+
+def _refuse_together(
+    spec: str | None,
+    resume: Path | None,
+    changes: Sequence[str] | None,
+    challenge: Path | None,
+    replay: int | None,
+    escrow: Path | None,
+) -> None:
+    """Refuse options that say nothing together, before anything is loaded."""
+    if (spec is None) == (resume is None):
+        refuse("give either a SPEC or --resume RUN_DIR, and not both")
+    if resume is not None and changes:
+        refuse("--set: a resumed run keeps its spec; start a new run to change it")
+    if resume is not None and challenge is not None:
+        refuse("--challenge: a resumed run keeps its own; give its --escrow FILE alone")
+    if resume is not None and replay:
+        refuse(
+            "--replay: finish the run first; then dpfedadamw audit RUN_DIR --replay N computes "
+            "participations again, with the --escrow FILE of a release"
+        )
+    if challenge is not None and escrow is None:
+        refuse("--challenge: give the file that was written with the intent too: --escrow FILE")
+
+
+def _new(
+    wanted: Spec,
+    out_dir: Path,
+    replay: int | None,
+    challenge: Path | None,
+    trial: Path | None,
+    asked: _Asked,
+) -> None:
+    """Start a run of a spec, and take it to its signed report."""
+    _refuse_profile(wanted, asked.spent)
+    if replay and wanted.privacy.unit == "none":
+        refuse(
+            "--replay: this spec claims no privacy, so no participation has noise to compute "
+            "again; the whole run is run again by: dpfedadamw replay RUN_DIR"
+        )
+    with within("start"), loading("torch"):
+        from dpfedadamw.experiment import pick_device, prepare
+        from dpfedadamw.run.setup import start
+        from dpfedadamw.run.start_options import StartOptions, read_trial
+
+        tried = read_trial(trial) if trial is not None else None
+        chosen = pick_device(asked.device)
+    with status("reading data and dividing it among clients", quiet=asked.as_json):
+        experiment = prepare(wanted, chosen)
+        filing = _filing(asked)
+        if challenge is not None:
+            # Few runs are announced to an auditor beforehand.
+            from dpfedadamw.cli.challenge_files import read_challenged
+
+            assert asked.escrow is not None
+            challenged = read_challenged(challenge, asked.escrow, filing.signers.trainer)
+            training = start(experiment, out_dir, asked.engine, StartOptions(challenged=challenged))
+        else:
+            training = start(
+                experiment, out_dir, asked.engine, StartOptions(escrow=asked.escrow, trial=tried)
             )
-        with within("start"), loading("torch"):
-            from dpfedadamw.experiment import pick_device, prepare
-            from dpfedadamw.run.setup import start
-            from dpfedadamw.run.start_options import StartOptions, read_trial
-
-            tried = read_trial(trial) if trial is not None else None
-            chosen = pick_device(device)
-        with status("reading data and dividing it among clients", quiet=as_json):
-            experiment = prepare(wanted, chosen)
-            filing = _filing(asked)
-            if challenge is not None:
-                from dpfedadamw.cli.challenge_files import read_challenged
-
-                assert escrow is not None
-                # Few runs are announced to an auditor beforehand.
-
-                challenged = read_challenged(challenge, escrow, filing.signers.trainer)
-                training = start(experiment, out_dir, engine, StartOptions(challenged=challenged))
+    with resumable(training.run.path, asked.escrow is not None), training.lock:
+        with _tracked(training, asked.trackers) as listener:
+            started = time.monotonic()
+            trained = _train(training, asked.as_json, listener)
+            if replay is None and challenge is None and trial is None:
+                replayed = _replaying_by_default(training, time.monotonic() - started, asked)
             else:
-                training = start(
-                    experiment, out_dir, engine, StartOptions(escrow=escrow, trial=tried)
-                )
-        with resumable(training.run.path, escrow is not None), training.lock:
-            with _tracked(training, asked.trackers) as listener:
-                started = time.monotonic()
-                trained = _train(training, as_json, listener)
-                if replay is None and challenge is None and trial is None:
-                    replayed = _replaying_by_default(training, time.monotonic() - started, asked)
-                else:
-                    replayed = _replaying(training, replay, asked)
-                finished = _finish(trained, filing, as_json, listener, replayed)
-            _show(finished, training.run, asked)
+                replayed = _replaying(training, replay, asked)
+            finished = _finish(trained, filing, asked.as_json, listener, replayed)
+        _show(finished, training.run, asked)
 
 
 def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
