@@ -491,7 +491,10 @@ function orderFaults({ entries, header, spends }) {
       if (asked.some((client) => client >= header.clients)) faults.push(said`${where} names a client that does not exist`);
       if (header.client_sampling === "fixed-size" && !recorded && sampled(header) && asked.length !== header.clients_per_round) faults.push(said`${where} does not have ${header.clients_per_round} clients`);
       const charged = (charges.get(entry.round) ?? []).filter((spend) => spend.line < entry.line);
-      if (header.unit === "none" ? charged.length : asked.length || header.unit === "client") {
+      if (recorded) {
+        // A recorded loop is charged step by step, and several steps end together.
+        if (charged.length !== entry.steps[0] || charged.length !== entry.queries[0] || clients.join() !== "0") faults.push(said`${where}: its steps are not those that were charged`);
+      } else if (header.unit === "none" ? charged.length : asked.length || header.unit === "client") {
         const last = Math.max(0, ...charged.map((spend) => spend.attempt)), paid = charged.filter((spend) => spend.attempt === last).flatMap((spend) => spend.clients ?? [spend.client]);
         if (header.unit === "none") faults.push(said`${where} was charged although the run claims no privacy`);
         else if (paid.length !== new Set(paid).size || paid.length !== asked.length || asked.some((client) => !paid.includes(client))) faults.push(said`${where}: the clients charged are not the clients that took part`);
@@ -499,15 +502,17 @@ function orderFaults({ entries, header, spends }) {
       if (before.has(entry.round) && !running.has(entry.round) && (asked.length || header.unit === "client")) faults.push(said`${where}: round ${entry.round} was cut off, and was not charged again`);
       for (const [i, client] of clients.entries()) {
         const paid = charged.filter((spend) => spend.client === client).at(-1);
-        if (sampled(header) && paid && (entry.queries[i] > paid.steps * paid.queries_per_step || entry.steps[i] > paid.steps)) faults.push(said`${where}: client ${client} made more queries than were charged`);
+        if (sampled(header) && !recorded && paid && (entry.queries[i] > paid.steps * paid.queries_per_step || entry.steps[i] > paid.steps)) faults.push(said`${where}: client ${client} made more queries than were charged`);
       }
     } else if (entry.kind === "spend") {
       if (ended.has(entry.round) && !before.size) faults.push(said`${where} is charged after its round had ended`);
       if (entry.attempt <= (before.get(entry.round) ?? 0) || entry.attempt > 1 + (before.get(entry.round) ?? 0)) faults.push(said`${where} is charged to attempt ${entry.attempt}, which no cut explains`);
       if ((entry.unit === "client") !== (header.unit === "client") && !recorded) faults.push(said`${where} charges another unit than the header's`);
       running.set(entry.round, entry.attempt);
+      if (recorded && (entry.client !== 0 || entry.steps !== 1 || entry.queries_per_step !== 1)) faults.push(said`${where} is no charge of one step`);
     }
   }
+  if (recorded && spends.some((spend) => !ended.has(spend.round))) faults.push(said`a step was charged and never recorded`);
   return faults;
 }
 
@@ -823,7 +828,10 @@ function promiseFaults(spec, { header, spends, claim }) {
   const faults = [], privacy = spec.privacy ?? {}, sampling = privacy.sampling ?? {};
   const plain = (value) => (typeof value === "number" ? figure(String(value)) : value);
   const same = (what, a, b) => (typeof a === "number" && typeof b === "number" ? near(a, b) : a === b) || faults.push(said`${what}: ${plain(a)} here, ${plain(b)} there`);
-  if (header.producer != null) return faults;
+  if (header.producer != null) {
+    for (const spend of spends) if (spend.records !== header.records[0] || spend.sampling !== header.sampling) faults.push(said`${said`line ${spend.line}`}: records or sampling are not the header’s`);
+    return faults;
+  }
   same(said`privacy.unit of spec and header`, privacy.unit, header.unit);
   if (header.unit === "none") return claim?.view_headline === "none" ? faults : [...faults, said`a run without privacy claims some`];
   for (const name of ["clipping_norm", "noise_multiplier", "delta", "adjacency"]) same(said`privacy.${name} of spec and header`, privacy[name], header[name]);
@@ -947,11 +955,13 @@ async function evidenceFaults(folder, { header, rounds, spends }) {
       if (!rounds.some((round) => round.round === index)) continue;
       const arrays = readArrays(await folder.read(name)), [squares, sample, sizes] = ["noise_sum_squares", "noise_sample", "batch_size"].map(arrays.get), clients = arrays.get("clients").values;
       const [people, steps, parts] = squares.shape, width = sample.shape.at(-1), round = new Float64Array(width);
+      // A recorded loop's squares are not over C, which is one number for all steps of a file.
+      const unit = sigma ** 2 * (header.producer != null ? (charges.get(`${index},0`)?.clipping_norm ?? refuse(said`covers no charge`)) ** 2 : 1);
       if (parts !== sizesOfBlocks.length) refuse(said`has other blocks than evidence/layout.json`);
       for (let row = 0; row < people * steps; row++) {
         let sum = 0;
         for (let part = 0; part < parts; part++) {
-          const own = squares.values[row * parts + part] / sigma ** 2;
+          const own = squares.values[row * parts + part] / unit;
           blocks[part] = (blocks[part] ?? 0) + own;
           sum += own;
         }

@@ -25,6 +25,7 @@ from dpfedadamw.rundir import open_existing
 from reports.content import parts
 from reports.signatures import dsse
 from tests.audit.synthetic_run import rewrite_ledger, rewrite_round
+from tests.dpfedadamw.extensions.recorders import gradient_loop
 from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PICTURE, PRIVATE, SMALL, call
 
 Edit = Callable[[Path], None]
@@ -176,6 +177,11 @@ def _good(folder: Path) -> Iterator[Case]:
         run.rename(folder / name)
         shutil.rmtree(made)
         yield Case(name, UNKNOWN, claim, why)
+    recorded = gradient_loop.train(folder / "recorded", seed=3)
+    call("sign", str(recorded), "--role", "trainer")
+    if call("audit", str(recorded), "--write") != 0:
+        raise AssertionError("the recorded loop does not pass its audit")
+    yield Case("recorded", UNKNOWN, AGREES, "a loop of another program, charged step by step")
     record = folder / "record"
     call("report", str(record), "--audience", "public")
     for audience, claim, why in (
@@ -492,6 +498,18 @@ _FORGERIES: dict[str, tuple[str, Edit, str]] = {
         "a client took part and was not charged",
     ),
     "rounds-swapped": ("record", _ledger(_rounds_swapped), "rounds in another order"),
+    "recorded-step-unpaid": (
+        "recorded",
+        _ledger(_without_a_charge),
+        "a recorded step that was not charged",
+    ),
+    "recorded-more-records": (
+        "recorded",
+        _fields("spend", records=400),
+        "a recorded loop charged for twice the records",
+    ),
+    "recorded-claim-halved": ("recorded", _claims(0.5, "server"), "half of what its steps cost"),
+    "recorded-noise-scaled": ("recorded", _arrays(_scaled(0.8)), "a fifth less noise than charged"),
     "unknown-kind": (
         "record",
         _ledger(lambda lines: lines.insert(1, {"kind": "constructor"})),

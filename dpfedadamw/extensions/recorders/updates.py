@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -61,7 +61,178 @@ class _Sum:
         return np.asarray(self.total(updates), np.float64)
 
 
-class UpdateRecorder:
+class ArrayRecorder:
+    """What recorders of updates and of gradients share: each step is given as arrays.
+
+    Args:
+        run_dir: A folder that is new or empty; the run is named after it.
+        declared: What the loop declares, but for its tensors.
+        continued: Whether to go on with what an earlier process recorded there and paused.
+    """
+
+    def __init__(self, run_dir: str | Path, declared: dict[str, Any], *, continued: bool) -> None:
+        self._path = Path(run_dir)
+        self._declared = declared
+        self._continued = continued
+        self._writer: EvidenceWriter | None = None
+        self._squares: Vector = np.zeros(0, np.float32)
+        self._charge: Charge | None = None
+        self._before: Vector = np.zeros(0, np.float32)
+        self._last: Vector | None = None
+        self._clip = 0.0
+        self._shapes: list[tuple[int, ...]] = []
+        self._names: list[str] = []
+
+    def _pay(self, before: Arrays, charge: Charge, names: Sequence[str] | None) -> None:
+        """Take down what the next noised mean costs, and wait until it is on the disk."""
+        if self._charge is not None:
+            raise UpdateRecorderError("a round was charged and not recorded; call record after it")
+        vector = _vector(before)
+        if self._writer is None:
+            self._open(before, names)
+        assert self._writer is not None
+        if [one.shape for one in map(np.asarray, before)] != self._shapes:
+            raise UpdateRecorderError(
+                "the parameters have other shapes than in the first round; record another training "
+                "into another folder"
+            )
+        if self._last is None or not np.array_equal(self._last, vector):
+            # A server's average stands between two messages of one client.
+            self._writer.attach()
+        self._writer.charge(charge)
+        self._charge, self._before, self._clip = charge, vector, charge.clipping_norm
+
+    def _charged(self) -> Charge:
+        if self._charge is None:
+            raise UpdateRecorderError("call charge before the noise of a round is drawn")
+        return self._charge
+
+    def _note(
+        self,
+        rows: Sequence[int] | NDArray[Any] | None,
+        gradients: Iterable[Vector],
+        clean: Vector,
+        released: Vector,
+        moved: Vector,
+        learning_rate: float,
+    ) -> None:
+        """Take down the step that was charged.
+
+        Args:
+            rows: What the batch held, [b]; None where that is not known.
+            gradients: Each of them before clipping, [d].
+            clean: The sum of the clipped ones, before noise, [d].
+            released: The noised sum over the expected size of a batch, [d].
+            moved: The parameters after the step, [d].
+            learning_rate: By which the released gradient is applied.
+        """
+        charge, writer, before = self._charged(), self._opened(), self._before
+        sample = writer.sample
+        noise = np.float32(charge.expected_batch_size) * released - clean
+        norms, expected = [], np.zeros(len(sample))
+        for vector in gradients:
+            with np.errstate(all="ignore"):
+                norm = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
+                expected += min(1.0, charge.clipping_norm / norm if norm else 1.0) * vector[sample]
+            norms.append(norm)
+        scale = charge.noise_multiplier * charge.clipping_norm
+        self._squares += np.square(noise[writer.summed] / np.float32(scale))
+        stops = np.cumsum([0, *(size for _, size in writer.loop.tensors)])
+        settings = np.zeros((1, len(SETTINGS)))
+        settings[0, 0] = learning_rate
+        writer.step(
+            Step(
+                rows=None if rows is None else np.asarray(rows, np.int64),
+                raw_norms=np.asarray(norms, np.float32),
+                noise_sum_squares=_by_tensor(noise, stops),
+                clean_sum_squares=_by_tensor(clean, stops),
+                noise_silent=int(np.count_nonzero(noise == 0.0)),
+                noise_largest=float(np.abs(noise).max()),
+                noise_sample=noise[sample],
+                clean_sample=clean[sample],
+                expected_sample=expected.astype(np.float32),
+                released_sample=released[sample],
+                before_sample=before[sample],
+                after_sample=moved[sample],
+                before_fingerprint=fingerprint([before]),
+                after_fingerprint=fingerprint([moved]),
+                settings=settings,
+            ),
+            self._squares,
+        )
+        self._last, self._charge = moved, None
+
+    def _open(self, before: Arrays, names: Sequence[str] | None) -> None:
+        arrays = [np.asarray(one) for one in before]
+        self._shapes = [one.shape for one in arrays]
+        self._names = [f"tensor_{i}" for i in range(len(arrays))] if names is None else [*names]
+        if len(self._names) != len(arrays):
+            raise UpdateRecorderError("names and parameters are not as many")
+        sizes = [(name, one.size) for name, one in zip(self._names, arrays, strict=True)]
+        listed = [
+            {"name": name, "shape": list(one.shape), "dtype": "F32", "trained": True}
+            for name, one in zip(self._names, arrays, strict=True)
+        ]
+        loop = Loop(tensors=tuple(sizes), model_tensors=tuple(listed), **self._declared)
+        self._writer = EvidenceWriter(self._path, loop, continued=self._continued)
+        self._squares = self._writer.squares.copy()
+
+    def _opened(self) -> EvidenceWriter:
+        if self._writer is None:
+            raise UpdateRecorderError("no round was recorded; call charge and record in each round")
+        return self._writer
+
+    def _moved(self) -> Vector:
+        if self._last is None:
+            raise UpdateRecorderError("no round was recorded; call charge and record in each round")
+        return self._last
+
+    def _fitting(self, arrays: Arrays) -> Vector:
+        if [np.shape(one) for one in arrays] != self._shapes:
+            raise UpdateRecorderError("an update has other shapes than the parameters")
+        return _vector(arrays)
+
+    def _finish(self, probe: Any) -> str:
+        """Write the model and the probe's answers; the digest of the parameters.
+
+        Args:
+            probe: The program's own sum, as the auditor asks it; None where nobody can.
+        """
+        vector, writer = self._moved(), self._opened()
+        run = RunDirectory(writer.path)
+        stops = np.cumsum([0, *(size for _, size in writer.loop.tensors)])
+        tensors = {
+            name: vector[start:stop].reshape(shape)
+            for name, shape, start, stop in zip(
+                self._names, self._shapes, stops[:-1], stops[1:], strict=True
+            )
+        }
+        write_atomically(run.weights, save(tensors, metadata={"format": "pt"}), PUBLIC_MODE)
+        if probe is not None:
+            try:
+                after_training.record_probe(run, probe)
+            except Exception as error:
+                # Without results the check "sensitivity" says that there are none.
+                (run.evidence / "probe.npz").unlink(missing_ok=True)
+                cause = error.__cause__ or error
+                made_up = "updates" if self._declared["unit"] == "client" else "records"
+                warnings.warn(
+                    f"the sum could not be asked with made-up {made_up}, so that whether it clips "
+                    f"is NOT VERIFIED ({type(cause).__name__}: {cause})",
+                    stacklevel=3,
+                )
+        return hashlib.sha256(vector.astype("<f4").tobytes()).hexdigest()
+
+    def _end(self, stated: Stated, probe: Any, *, pauses: bool = False) -> Path:
+        """End the recording, or let a later process go on with it."""
+        writer, digest = self._opened(), self._finish(probe)
+        ending = writer.pause if pauses else writer.close
+        ending(stated, digest, fingerprint=fingerprint([self._moved()]))
+        self._writer = None
+        return writer.path
+
+
+class UpdateRecorder(ArrayRecorder):
     """Notes what becomes of clients' updates, round by round.
 
     Args:
@@ -93,8 +264,7 @@ class UpdateRecorder:
         secure: bool = False,
         continued: bool = False,
     ) -> None:
-        self._path = Path(run_dir)
-        self._declared: dict[str, Any] = {
+        declared: dict[str, Any] = {
             "producer": producer,
             "version": version,
             "mode": mode,
@@ -106,15 +276,7 @@ class UpdateRecorder:
             "sampling": sampling,
             "unit": "client",
         }
-        self._continued = continued
-        self._writer: EvidenceWriter | None = None
-        self._squares: Vector = np.zeros(0, np.float32)
-        self._charge: Charge | None = None
-        self._before: Vector = np.zeros(0, np.float32)
-        self._last: Vector | None = None
-        self._clip = 0.0
-        self._shapes: list[tuple[int, ...]] = []
-        self._names: list[str] = []
+        super().__init__(run_dir, declared, continued=continued)
 
     @property
     def rounds(self) -> int:
@@ -144,28 +306,13 @@ class UpdateRecorder:
             UpdateRecorderError: If the parameters are others than in the round before.
             DpfedadamwError: If a number is out of range, or the folder cannot be used.
         """
-        if self._charge is not None:
-            raise UpdateRecorderError("a round was charged and not recorded; call record after it")
-        vector = _vector(before)
-        if self._writer is None:
-            self._open(before, names)
-        assert self._writer is not None
-        if [one.shape for one in map(np.asarray, before)] != self._shapes:
-            raise UpdateRecorderError(
-                "the parameters have other shapes than in the first round; record another training "
-                "into another folder"
-            )
-        if self._last is None or not np.array_equal(self._last, vector):
-            # A server's average stands between two messages of one client.
-            self._writer.attach()
         charge = Charge(
             sampling_rate=min(1.0, cohort / self._declared["records"]),
             expected_batch_size=float(cohort),
             clipping_norm=float(clipping_norm),
             noise_multiplier=float(noise_multiplier),
         )
-        self._writer.charge(charge)
-        self._charge, self._before, self._clip = charge, vector, charge.clipping_norm
+        self._pay(before, charge, names)
 
     def record(
         self,
@@ -189,48 +336,12 @@ class UpdateRecorder:
         Raises:
             UpdateRecorderError: If nothing was charged, or shapes differ.
         """
-        charge, writer = self._charge, self._writer
-        if charge is None or writer is None:
-            raise UpdateRecorderError("call charge before the noise of a round is drawn")
-        before, sample = self._before, writer.sample
+        size = np.float32(self._charged().expected_batch_size)
         # Gradients point against updates.
-        clean = -np.float32(charge.expected_batch_size) * self._fitting(mean)
-        released = -self._fitting(noised)
-        noise = np.float32(charge.expected_batch_size) * released - clean
-        moved = before - released if after is None else self._fitting(after)
-        norms, expected = [], np.zeros(len(sample))
-        for update in updates:
-            vector = self._fitting(update)
-            with np.errstate(all="ignore"):
-                norm = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
-                expected -= min(1.0, charge.clipping_norm / norm if norm else 1.0) * vector[sample]
-            norms.append(norm)
-        scale = charge.noise_multiplier * charge.clipping_norm
-        self._squares += np.square(noise[writer.summed] / np.float32(scale))
-        stops = np.cumsum([0, *(size for _, size in writer.loop.tensors)])
-        settings = np.zeros((1, len(SETTINGS)))
-        settings[0, 0] = 1.0
-        writer.step(
-            Step(
-                rows=None if participants is None else np.asarray(participants, np.int64),
-                raw_norms=np.asarray(norms, np.float32),
-                noise_sum_squares=_by_tensor(noise, stops),
-                clean_sum_squares=_by_tensor(clean, stops),
-                noise_silent=int(np.count_nonzero(noise == 0.0)),
-                noise_largest=float(np.abs(noise).max()),
-                noise_sample=noise[sample],
-                clean_sample=clean[sample],
-                expected_sample=expected.astype(np.float32),
-                released_sample=released[sample],
-                before_sample=before[sample],
-                after_sample=moved[sample],
-                before_fingerprint=fingerprint([before]),
-                after_fingerprint=fingerprint([moved]),
-                settings=settings,
-            ),
-            self._squares,
-        )
-        self._last, self._charge = moved, None
+        clean, released = -size * self._fitting(mean), -self._fitting(noised)
+        moved = self._before - released if after is None else self._fitting(after)
+        gradients = (-self._fitting(update) for update in updates)
+        self._note(participants, gradients, clean, released, moved, 1.0)
 
     def pause(
         self,
@@ -240,13 +351,8 @@ class UpdateRecorder:
         sum_of_updates: SumOfUpdates | None = None,
     ) -> Path:
         """As `close`, but that a later process may go on; ``dpfedadamw evidence close`` ends it."""
-        writer = self._opened()
-        writer.pause(
-            Stated(epsilon=epsilon, accountant=accountant), self._finish(writer, sum_of_updates),
-            fingerprint=fingerprint([self._moved()]),
-        )  # fmt: skip
-        self._writer = None
-        return writer.path
+        stated = Stated(epsilon=epsilon, accountant=accountant)
+        return self._end(stated, self._sum(sum_of_updates), pauses=True)
 
     def close(
         self,
@@ -270,67 +376,10 @@ class UpdateRecorder:
         Raises:
             UpdateRecorderError: If no round was recorded.
         """
-        writer = self._opened()
-        writer.close(
-            Stated(epsilon=epsilon, accountant=accountant), self._finish(writer, sum_of_updates),
-            fingerprint=fingerprint([self._moved()]),
-        )  # fmt: skip
-        self._writer = None
-        return writer.path
+        return self._end(Stated(epsilon=epsilon, accountant=accountant), self._sum(sum_of_updates))
 
-    def _open(self, before: Arrays, names: Sequence[str] | None) -> None:
-        arrays = [np.asarray(one) for one in before]
-        self._shapes = [one.shape for one in arrays]
-        self._names = [f"tensor_{i}" for i in range(len(arrays))] if names is None else [*names]
-        if len(self._names) != len(arrays):
-            raise UpdateRecorderError("names and parameters are not as many")
-        sizes = [(name, one.size) for name, one in zip(self._names, arrays, strict=True)]
-        listed = [
-            {"name": name, "shape": list(one.shape), "dtype": "F32", "trained": True}
-            for name, one in zip(self._names, arrays, strict=True)
-        ]
-        loop = Loop(tensors=tuple(sizes), model_tensors=tuple(listed), **self._declared)
-        self._writer = EvidenceWriter(self._path, loop, continued=self._continued)
-        self._squares = self._writer.squares.copy()
-
-    def _opened(self) -> EvidenceWriter:
-        if self._writer is None or self._last is None:
-            raise UpdateRecorderError("no round was recorded; call charge and record in each round")
-        return self._writer
-
-    def _moved(self) -> Vector:
-        assert self._last is not None
-        return self._last
-
-    def _fitting(self, arrays: Arrays) -> Vector:
-        if [np.shape(one) for one in arrays] != self._shapes:
-            raise UpdateRecorderError("an update has other shapes than the parameters")
-        return _vector(arrays)
-
-    def _finish(self, writer: EvidenceWriter, total: SumOfUpdates | None) -> str:
-        """Write the model and the answers of the sum; the digest of the parameters."""
-        vector, run = self._moved(), RunDirectory(writer.path)
-        stops = np.cumsum([0, *(size for _, size in writer.loop.tensors)])
-        tensors = {
-            name: vector[start:stop].reshape(shape)
-            for name, shape, start, stop in zip(
-                self._names, self._shapes, stops[:-1], stops[1:], strict=True
-            )
-        }
-        write_atomically(run.weights, save(tensors, metadata={"format": "pt"}), PUBLIC_MODE)
-        if total is not None:
-            try:
-                after_training.record_probe(run, _Sum(self._clip, len(vector), total))
-            except Exception as error:
-                # Without results the check "sensitivity" says that there are none.
-                (run.evidence / "probe.npz").unlink(missing_ok=True)
-                cause = error.__cause__ or error
-                warnings.warn(
-                    "the sum could not be asked with made-up updates, so that whether it clips is "
-                    f"NOT VERIFIED ({type(cause).__name__}: {cause})",
-                    stacklevel=3,
-                )
-        return hashlib.sha256(vector.astype("<f4").tobytes()).hexdigest()
+    def _sum(self, total: SumOfUpdates | None) -> _Sum | None:
+        return None if total is None else _Sum(self._clip, len(self._moved()), total)
 
 
 def _vector(arrays: Arrays) -> Vector:

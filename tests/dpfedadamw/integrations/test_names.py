@@ -13,7 +13,7 @@ import pytest
 from dpfedadamw import integrations
 
 ROOT = Path(__file__).parents[3]
-NAMES = ("evidence", "flower", "opacus", "tracking", "trainer", "updates")
+NAMES = ("evidence", "flower", "gradients", "opacus", "tracking", "trainer", "updates")
 
 
 def test_there_is_a_name_for_each_recorder_and_for_trackers() -> None:
@@ -45,4 +45,4 @@ def test_every_import_that_a_page_shows_is_among_them() -> None:
             for alias in node.names:
                 assert f'"{alias.name}"' in source, line
             found.add(node.module)
-    assert len(found) == 4
+    assert len(found) == 5

@@ -1,0 +1,62 @@
+"""Recorded steps, given as arrays of gradients: a correct loop passes, broken ones fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audit.auditor import audit_run
+from audit.evidence import faults
+from audit.verdict import Verdict
+from dpfedadamw.extensions.recorders.gradients import GradientRecorder
+from dpfedadamw.extensions.recorders.updates import UpdateRecorderError
+from tests.audit.corruptions import attest
+from tests.dpfedadamw.extensions.recorders import gradient_loop
+
+
+def test_a_correct_loop_passes(tmp_path: Path) -> None:
+    run = attest(gradient_loop.train(tmp_path / "run", seed=3))
+    assert faults(run) == []
+    found = audit_run(run)
+    assert found.verdict is Verdict.PASS
+    assert any("rests on the recorder's word" in text for text in found.qualifications)
+
+
+@pytest.mark.parametrize(
+    ("change", "meant"), [({"noise": 0.9}, "noise-scale"), ({"clip": 1.6}, "sensitivity")]
+)
+def test_a_broken_loop_fails_by_the_check_meant_for_it(
+    change: dict[str, float], meant: str, tmp_path: Path
+) -> None:
+    found = audit_run(attest(gradient_loop.train(tmp_path / "run", seed=3, **change)))
+    assert {one.name for one in found.findings if one.verdict is Verdict.FAIL} == {meant}
+
+
+def test_without_its_sum_whether_it_clips_is_not_verified(tmp_path: Path) -> None:
+    recorder, zeros = _recorder(tmp_path), [np.zeros(3, np.float32)]
+    recorder.charge(zeros, clipping_norm=1.0, noise_multiplier=1.0, expected_batch_size=2)
+    noised = [np.ones(3, np.float32)]
+    recorder.record(
+        rows=[0], gradients=[np.zeros((1, 3))], mean=zeros, noised=noised,
+        after=[-noised[0]], learning_rate=1.0,
+    )  # fmt: skip
+    found = audit_run(attest(recorder.close()))
+    assert found.named("sensitivity").verdict is Verdict.NOT_VERIFIED
+
+
+def test_a_step_that_was_not_charged_or_has_other_shapes_is_refused(tmp_path: Path) -> None:
+    recorder, zeros = _recorder(tmp_path), [np.zeros(3, np.float32)]
+    given = {"rows": [0], "mean": zeros, "noised": zeros, "after": zeros, "learning_rate": 1.0}
+    with pytest.raises(UpdateRecorderError, match="call charge before"):
+        recorder.record(gradients=[np.zeros((1, 3))], **given)
+    recorder.charge(zeros, clipping_norm=1.0, noise_multiplier=1.0, expected_batch_size=2)
+    with pytest.raises(UpdateRecorderError, match="other shapes"):
+        recorder.record(gradients=[np.zeros((1, 4))], **given)
+    with pytest.raises(UpdateRecorderError, match="no round was recorded"):
+        recorder.close()
+
+
+def _recorder(folder: Path) -> GradientRecorder:
+    return GradientRecorder(folder / "run", 1e-5, producer="mine", version="1", records=10)
