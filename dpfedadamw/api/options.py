@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dpfedadamw.algorithms.registry import AlgorithmEntry
-    from dpfedadamw.filing.after_training import Filing
+    from dpfedadamw.filing.running import Settings
     from dpfedadamw.measures import Metric
     from dpfedadamw.models.own.fitting import Loss
     from dpfedadamw.spec import Spec
@@ -145,9 +145,19 @@ class Given:
         return cls(**options)
 
     @property
-    def kept(self) -> Path | None:
-        """The file that keeps the noise key."""
-        return None if self.escrow is None else Path(self.escrow)
+    def settings(self) -> Settings:
+        """What a run is computed and signed with, as the command line gives it too."""
+        from dpfedadamw.filing.running import Settings
+
+        return Settings(
+            device=self.device,
+            engine=self.engine,
+            escrow=None if self.escrow is None else Path(self.escrow),
+            trackers=self.trackers,
+            trainer_key=self.trainer_key,
+            auditor_key=self.auditor_key,
+            timestamp=self.timestamp,
+        )
 
     @contextlib.contextmanager
     def handed_over(self, *run: Path) -> Iterator[None]:
@@ -201,13 +211,6 @@ class Given:
 
         check_names(self.metrics)
         return [f"evaluation.metrics=[{', '.join(self.metrics)}]"]
-
-    def filing(self) -> Filing:
-        """By whom and how what follows training is signed."""
-        from dpfedadamw.filing import after_training
-
-        signers = after_training.load_signers(self.trainer_key, self.auditor_key)
-        return after_training.Filing(signers, after_training.authority(self.timestamp))
 
 
 def changes_by_objects(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,22 +15,20 @@ from dpfedadamw.api.models import load_model, predict
 from dpfedadamw.api.options import Callback, Given, Options, Round
 from dpfedadamw.api.tables import Table, html_of
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.filing import running
+from dpfedadamw.filing.running import Hooks, Watcher
 from dpfedadamw.storage.foreign import read_json_lines
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from audit.reexecution import Replay
     from audit.verdict import Findings
     from dpfedadamw.federation.rounds import RoundResult
     from dpfedadamw.filing.after_training import Finished
-    from dpfedadamw.filing.tracked import Listener
     from dpfedadamw.run.evaluation import Evaluation
-    from dpfedadamw.run.journal import Outcome
     from dpfedadamw.run.prediction import Predictions
     from dpfedadamw.run.training import Training
     from dpfedadamw.spec import Spec
-    from dpfedadamw.storage.lock import RunLock
     from reports.signatures.verification import VerificationResult
 
 RUNS = Path("runs")
@@ -319,26 +317,22 @@ def run(
     """
     given = Given.of(options)
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.filing import after_training, tracked
     from dpfedadamw.run.setup import start
     from dpfedadamw.run.start_options import StartOptions
 
+    settings, watcher = given.settings, _Callbacks(tuple(given.callbacks))
     with given.handed_over():
         wanted = given.read(spec, changes)
         _check_replay(replay, wanted)
-        tracked.check(given.trackers)
-        experiment = prepare(wanted, pick_device(given.device))
-        filing = given.filing()
-        training = start(experiment, Path(out), given.engine, StartOptions(escrow=given.kept))
+        running.check_trackers(settings.trackers)
+        experiment = prepare(wanted, pick_device(settings.device))
+        filing = running.load_filing(settings, watcher)
+        kept = StartOptions(escrow=settings.escrow)
+        training = start(experiment, Path(out), settings.engine, kept)
         try:
-            with training.lock, _tracked(training, given.trackers) as listener:
-                started = time.monotonic()
-                trained = _trained(training, given.callbacks, listener)
-                replayed = _replaying(training, replay, time.monotonic() - started, given.kept)
-                finished = after_training.finish(trained, filing, replay=replayed)
-                listener.finished(finished.summary)
+            finished = running.complete(training, filing, settings, replay, watcher)
         except BaseException as error:
-            rundir.mark_resumable(error, training.run.path, given.kept is not None)
+            rundir.mark_resumable(error, training.run.path, settings.escrow is not None)
             raise
     return _stamped(finished, Run(training.run.path, given.model, given.allow_code))
 
@@ -358,45 +352,16 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
             it wrote.
     """
     given = Given.of(options)
-    from dpfedadamw.filing import after_training, tracked
-
-    tracked.check(given.trackers)
-    listeners: list[Listener] = []
+    settings, watcher = given.settings, _Callbacks(tuple(given.callbacks))
+    running.check_trackers(settings.trackers)
     found = rundir.open_existing(Path(run_dir))
-
-    def train_the_rest(lock: RunLock) -> Outcome:
-        from dpfedadamw.experiment import pick_device
-        from dpfedadamw.run.setup import resume
-
-        device = pick_device(given.device)
-        training = resume(found, device, given.engine, lock, given.kept)
-        listeners.append(stack.enter_context(_tracked(training, given.trackers)))
-        return _trained(training, given.callbacks, listeners[0])
-
     try:
-        with given.handed_over(found.path), contextlib.ExitStack() as stack:
-            finished = after_training.resume(found, train_the_rest, given.filing)
-            if finished is not None and listeners:
-                listeners[0].finished(finished.summary)
+        with given.handed_over(found.path):
+            finished = running.resume(found, settings, watcher)
     except BaseException as error:
-        rundir.mark_resumable(error, found.path, given.kept is not None)
+        rundir.mark_resumable(error, found.path, settings.escrow is not None)
         raise
     return _stamped(finished, Run(found.path, given.model, given.allow_code))
-
-
-def _replaying(
-    training: Training, count: int | None, seconds: float, escrow: Path | None
-) -> Replay | None:
-    """That participations of a run are to be computed again by its audit."""
-    from dpfedadamw.filing.replaying import after_training, by_default
-
-    if count is not None:
-        return after_training(training, count, escrow) if count else None
-    # Nobody asked: the level says that nothing was computed again.
-    with contextlib.suppress(DpfedadamwError):
-        if unasked := by_default(training, seconds):
-            return after_training(training, unasked, escrow)
-    return None
 
 
 def _check_replay(count: int | None, spec: Spec) -> None:
@@ -416,37 +381,37 @@ def _check_replay(count: int | None, spec: Spec) -> None:
         )
 
 
-def _tracked(
-    training: Training, trackers: Sequence[str]
-) -> contextlib.AbstractContextManager[Listener]:
-    """Trackers of a run in progress; what goes wrong in one is a warning."""
-    from dpfedadamw.filing.tracked import tracked
+@dataclass(frozen=True)
+class _Callbacks(Watcher):
+    """Calls the user's own functions after each round; what else goes on is not shown.
 
-    return tracked(training, trackers, lambda problem: warnings.warn(problem, stacklevel=4))
+    Attributes:
+        called: The functions.
+    """
 
+    called: tuple[Callback, ...]
 
-def _trained(training: Training, callbacks: Iterable[Callback], listener: Listener) -> Outcome:
-    """Train what is left; the caller holds the lock."""
-    from dpfedadamw.filing.after_training import probing_before_claim
-    from dpfedadamw.run.training import train
+    def note(self, problem: str) -> None:
+        """A warning."""
+        warnings.warn(problem, stacklevel=5)
 
-    called = tuple(callbacks)
-    rounds = training.experiment.spec.federation.rounds
+    def training(self, training: Training) -> contextlib.AbstractContextManager[Hooks]:
+        """Each function gets what is public of a round."""
+        rounds = training.experiment.spec.federation.rounds
 
-    def after_round(result: RoundResult, evaluation: Evaluation) -> None:
-        listener.round_is_over()
-        seen = Round(
-            result.completed,
-            rounds,
-            evaluation.accuracy,
-            evaluation.loss,
-            training.epsilon,
-            dict(evaluation.measures),
-        )
-        for callback in called:
-            callback(seen)
+        def after_round(result: RoundResult, evaluation: Evaluation) -> None:
+            seen = Round(
+                result.completed,
+                rounds,
+                evaluation.accuracy,
+                evaluation.loss,
+                training.epsilon,
+                dict(evaluation.measures),
+            )
+            for callback in self.called:
+                callback(seen)
 
-    return train(training, after_round, before_claim=probing_before_claim())
+        return contextlib.nullcontext(Hooks(on_round=after_round))
 
 
 def _stamped(finished: Finished | None, run: Run) -> Run:

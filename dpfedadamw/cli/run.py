@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,34 +39,17 @@ from dpfedadamw.cli.terminal import (
 )
 from dpfedadamw.cli.training_lines import TrainingLines, score_of
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.filing import running
+from dpfedadamw.filing.running import Hooks, Settings, Watcher
 from dpfedadamw.loading import loading
 from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
-    from audit.reexecution import Replay
-    from dpfedadamw.filing.after_training import Filing, Finished
-    from dpfedadamw.filing.tracked import Listener
+    from dpfedadamw.filing.after_training import Finished
     from dpfedadamw.profiling import Profile
-    from dpfedadamw.run.journal import Outcome
     from dpfedadamw.run.training import Training
     from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec import Spec
-    from dpfedadamw.storage.lock import RunLock
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What a new run and one that is resumed are asked for alike; `run` explains each option."""
-
-    device: str
-    engine: str
-    escrow: Path | None
-    trainer_key: str | None
-    auditor_key: str | None
-    timestamp: str | None
-    as_json: bool
-    trackers: Sequence[str]
-    spent: Profile | None
 
 
 @may_run_named_code
@@ -169,27 +151,26 @@ def run(
         changes, engine = [*(changes or ()), f"federation.engine={engine}"], "auto"
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
-    if tracker:
-        from dpfedadamw.filing import tracked
-
-        tracked.check(tracker)
+    settings = Settings(
+        device=device,
+        engine=engine,
+        escrow=escrow,
+        trackers=tracker or (),
+        trainer_key=trainer_key,
+        auditor_key=auditor_key,
+        timestamp=timestamp,
+    )
+    running.check_trackers(settings.trackers)
     with profiled() if profile else contextlib.nullcontext() as spent:
-        asked = _Asked(
-            device=device,
-            engine=engine,
-            escrow=escrow,
-            trainer_key=trainer_key,
-            auditor_key=auditor_key,
-            timestamp=timestamp,
-            as_json=as_json,
-            trackers=tracker or (),
-            spent=spent,
-        )
+        screen = _Screen(as_json, spent)
         if resume is not None:
-            _resume(resume, asked)
+            _resume(resume, settings, screen)
             return
         assert wanted is not None
-        _new(wanted, out_dir, replay, challenge, trial, asked)
+        if replay is None and (challenge is not None or trial is not None):
+            # Only what is asked for: an auditor draws, or a sweep has many of them.
+            replay = 0
+        _start(wanted, out_dir, (challenge, trial), replay, settings, screen)
 
 
 def _refuse_together(
@@ -216,16 +197,17 @@ def _refuse_together(
         refuse("--challenge: give the file that was written with the intent too: --escrow FILE")
 
 
-def _new(
+def _start(
     wanted: Spec,
     out_dir: Path,
+    files: tuple[Path | None, Path | None],
     replay: int | None,
-    challenge: Path | None,
-    trial: Path | None,
-    asked: _Asked,
+    settings: Settings,
+    screen: _Screen,
 ) -> None:
-    """Start a run of a spec, and take it to its signed report."""
-    _refuse_profile(wanted, asked.spent)
+    """Start a run of a spec, with a challenge or a trial, and take it to its signed report."""
+    challenge, trial = files
+    _refuse_profile(wanted, screen.spent)
     if replay and wanted.privacy.unit == "none":
         refuse(
             "--replay: this spec claims no privacy, so no participation has noise to compute "
@@ -236,32 +218,24 @@ def _new(
         from dpfedadamw.run.setup import start
         from dpfedadamw.run.start_options import StartOptions, read_trial
 
-        tried = read_trial(trial) if trial is not None else None
-        chosen = pick_device(asked.device)
-    with status("reading data and dividing it among clients", quiet=asked.as_json):
+        options = StartOptions(escrow=settings.escrow)
+        if trial is not None:
+            options = StartOptions(escrow=settings.escrow, trial=read_trial(trial))
+        chosen = pick_device(settings.device)
+    with screen.stage("reading data and dividing it among clients"):
         experiment = prepare(wanted, chosen)
-        filing = _filing(asked)
+        filing = running.load_filing(settings, screen)
         if challenge is not None:
             # Few runs are announced to an auditor beforehand.
             from dpfedadamw.cli.challenge_files import read_challenged
 
-            assert asked.escrow is not None
-            challenged = read_challenged(challenge, asked.escrow, filing.signers.trainer)
-            training = start(experiment, out_dir, asked.engine, StartOptions(challenged=challenged))
-        else:
-            training = start(
-                experiment, out_dir, asked.engine, StartOptions(escrow=asked.escrow, trial=tried)
-            )
-    with resumable(training.run.path, asked.escrow is not None), training.lock:
-        with _tracked(training, asked.trackers) as listener:
-            started = time.monotonic()
-            trained = _train(training, asked.as_json, listener)
-            if replay is None and challenge is None and trial is None:
-                replayed = _replaying_by_default(training, time.monotonic() - started, asked)
-            else:
-                replayed = _replaying(training, replay, asked)
-            finished = _finish(trained, filing, asked.as_json, listener, replayed)
-        _show(finished, training.run, asked)
+            assert settings.escrow is not None
+            challenged = read_challenged(challenge, settings.escrow, filing.signers.trainer)
+            options = StartOptions(challenged=challenged)
+        training = start(experiment, out_dir, settings.engine, options)
+    with resumable(training.run.path, settings.escrow is not None):
+        finished = running.complete(training, filing, settings, replay, screen)
+        screen.show(finished, training.run)
 
 
 def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
@@ -275,166 +249,116 @@ def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
         )
 
 
-def _resume(run_dir: Path, asked: _Asked) -> None:
+def _resume(run_dir: Path, settings: Settings, screen: _Screen) -> None:
     """Finish a run that was cut off, wherever that was."""
     with within("start"), loading("torch"):
         from dpfedadamw.filing import after_training
         from dpfedadamw.rundir import open_existing
 
     run = open_existing(run_dir)
-
-    def train_the_rest(lock: RunLock) -> Outcome:
-        from dpfedadamw.experiment import pick_device
-        from dpfedadamw.run.setup import resume
-
-        with status("reading data and dividing it among clients", quiet=asked.as_json):
-            training = resume(run, pick_device(asked.device), asked.engine, lock, asked.escrow)
-        _refuse_profile(training.experiment.spec, asked.spent)
-        if training.note is not None:
-            err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
-        listeners.append(stack.enter_context(_tracked(training, asked.trackers)))
-        return _train(training, asked.as_json, listeners[0])
-
-    listeners: list[Listener] = []
-    with resumable(run.path, asked.escrow is not None), contextlib.ExitStack() as stack:
+    with resumable(run.path, settings.escrow is not None):
         try:
-            finished = after_training.resume(
-                run,
-                train_the_rest,
-                lambda: _filing(asked),
-                lambda what: status(what, quiet=asked.as_json),
-            )
-        except after_training.ChangedSinceTrainingError as error:
+            finished = running.resume(run, settings, screen)
+        except running.ChangedSinceTrainingError as error:
             stop(f"error: {error}", EXIT_NOT_PASSED)
-        if finished is None:
-            err.print(Text("this run is finished; nothing was left to do", style="dim"))
-            _stop_if_diverged(run)
-            exit_by(after_training.filed_verdict(run))
+        if finished is not None:
+            screen.show(finished, run)
             return
-        if listeners:
-            listeners[0].finished(finished.summary)
-        _show(finished, run, asked)
+        err.print(Text("this run is finished; nothing was left to do", style="dim"))
+        _stop_if_diverged(run)
+        exit_by(after_training.filed_verdict(run))
 
 
-def _filing(asked: _Asked) -> Filing:
-    """Load the keys and ask the authority once before training, so that neither costs training."""
-    from dpfedadamw.filing import after_training
+@dataclass(frozen=True)
+class _Screen(Watcher):
+    """Shows a run in a terminal, and nothing on the way where a machine reads.
 
-    signers = after_training.load_signers(asked.trainer_key, asked.auditor_key)
-    for path in signers.created:
-        err.print(Text(f"made a signing key: {path}", style="dim"), soft_wrap=True)
-    return after_training.Filing(signers, after_training.authority(asked.timestamp))
+    Attributes:
+        as_json: Whether a machine does.
+        spent: Where the time goes, for --profile; None without.
+    """
 
+    as_json: bool
+    spent: Profile | None
 
-def _tracked(
-    training: Training, trackers: Sequence[str]
-) -> contextlib.AbstractContextManager[Listener]:
-    """Trackers of a run in progress; what goes wrong in one is said, and the run goes on."""
-    from dpfedadamw.filing.tracked import tracked
+    def stage(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """A line that says what is going on."""
+        return status(what, quiet=self.as_json)
 
-    def say(problem: str) -> None:
+    def keys_made(self, files: Sequence[Path]) -> None:
+        """A line for each."""
+        for path in files:
+            err.print(Text(f"made a signing key: {path}", style="dim"), soft_wrap=True)
+
+    def taken_up(self, training: Training) -> None:
+        """What is to be known of a run that goes on."""
+        _refuse_profile(training.experiment.spec, self.spent)
+        if training.note is not None:
+            self.note(training.note)
+
+    def note(self, problem: str) -> None:
+        """A note of what went wrong."""
         err.print(Text(f"note: {problem}", style="yellow"), soft_wrap=True)
 
-    return tracked(training, trackers, say)
-
-
-def _train(training: Training, as_json: bool, listener: Listener) -> Outcome:
-    from dpfedadamw.accounting.registry import rounded_up
-    from dpfedadamw.filing.after_training import probing_before_claim
-    from dpfedadamw.run import training as training_of
-
-    experiment, federation = training.experiment, training.experiment.spec.federation
-    if not as_json:
-        # Whoever waits for hours looks into it, and a terminal that is closed tells nothing more.
-        err.print(Text(f"run: {relative(training.run.path)}", style="dim"), soft_wrap=True)
-    hidden = as_json or experiment.plan.participants_hidden
-    lines = TrainingLines(federation.rounds, training.completed, hidden)
-    with progress_bar(quiet=as_json) as progress:
-        task = progress.add_task("training", total=federation.rounds)
-        progress.update(task, completed=training.completed)
-        said = ""
-
-        def after_round(result: Any, evaluation: Any) -> None:
-            listener.round_is_over()
-            nonlocal said
-            score, epsilon = score_of(evaluation), training.epsilon
-            lines.round_is_over(result.completed, score, epsilon)
-            spent = "" if epsilon is None else f"  ε {rounded_up(epsilon)}"
-            # A round that was not evaluated leaves the last score where it is.
-            said = score or said
-            text = f"training{'  ' if said else ''}{said}{spent}"
-            progress.update(task, completed=result.completed, description=text)
-
-        def after_client(done: int, chosen: int) -> None:
-            # The bar creeps on within a round.
-            if done < chosen:
-                progress.update(task, completed=training.completed + done / chosen)
-
-        def before_probe() -> None:
-            progress.update(task, description="probing the private step")
-
-        # Nobody need know how many take part where that is hidden, be it from a bar's pace.
-        shown = None if experiment.plan.participants_hidden else after_client
-        before_claim = probing_before_claim(before_probe)
-        return training_of.train(training, after_round, shown, before_claim)
-
-
-def _replaying(training: Training, count: int | None, asked: _Asked) -> Replay | None:
-    """That participations of the run are to be computed again by its audit."""
-    if not count:
-        return None
-    from dpfedadamw.filing.replaying import after_training
-
-    with status("reading the data again", quiet=asked.as_json):
-        return after_training(training, count, asked.escrow)
-
-
-def _replaying_by_default(training: Training, seconds: float, asked: _Asked) -> Replay | None:
-    """As `_replaying`, for a run of which nobody said how much: what is quick and possible."""
-    from dpfedadamw.filing.replaying import by_default
-
-    try:
-        return _replaying(training, by_default(training, seconds), asked)
-    except DpfedadamwError as error:
-        # The level says that nothing was computed again; training is not lost for it.
+    def not_replayed(self, error: DpfedadamwError) -> None:
+        """A note of why."""
         err.print(Text(f"note: nothing was computed again: {error}", style="yellow"))
-        return None
 
+    @contextlib.contextmanager
+    def training(self, training: Training) -> Iterator[Hooks]:
+        """A bar with score and ε; lines where there is no terminal."""
+        from dpfedadamw.accounting.registry import rounded_up
 
-def _finish(
-    trained: Outcome,
-    filing: Filing,
-    as_json: bool,
-    listener: Listener,
-    replay: Replay | None = None,
-) -> Finished:
-    """Attest, audit, report and sign, and tell trackers what the run came to."""
-    from dpfedadamw.filing import after_training
+        experiment, federation = training.experiment, training.experiment.spec.federation
+        if not self.as_json:
+            # A terminal that is closed tells nothing more to those who wait for hours.
+            err.print(Text(f"run: {relative(training.run.path)}", style="dim"), soft_wrap=True)
+        hidden = self.as_json or experiment.plan.participants_hidden
+        lines = TrainingLines(federation.rounds, training.completed, hidden)
+        with progress_bar(quiet=self.as_json) as progress:
+            task = progress.add_task("training", total=federation.rounds)
+            progress.update(task, completed=training.completed)
+            said = ""
 
-    finished = after_training.finish(
-        trained, filing, lambda what: status(what, quiet=as_json), replay
-    )
-    listener.finished(finished.summary)
-    return finished
+            def after_round(result: Any, evaluation: Any) -> None:
+                nonlocal said
+                score, epsilon = score_of(evaluation), training.epsilon
+                lines.round_is_over(result.completed, score, epsilon)
+                spent = "" if epsilon is None else f"  ε {rounded_up(epsilon)}"
+                # A round that was not evaluated leaves the last score where it is.
+                said = score or said
+                text = f"training{'  ' if said else ''}{said}{spent}"
+                progress.update(task, completed=result.completed, description=text)
 
+            def after_client(done: int, chosen: int) -> None:
+                # The bar creeps on within a round.
+                if done < chosen:
+                    progress.update(task, completed=training.completed + done / chosen)
 
-def _show(finished: Finished, run: RunDirectory, asked: _Asked) -> None:
-    """Say what a run came to, and end with its verdict's exit code."""
-    summary, found = finished.summary, finished.findings
-    if asked.spent is not None:
-        summary["profile"] = asked.spent.to_json()
-    if asked.as_json:
-        print_json(summary)
-    else:
-        shown = relative(run.path)
-        out.print(display.run_summary(summary, found["verdict"], found["qualifications"], shown))
-        if found["verdict"] not in ("PASS", "NO CLAIM"):
-            out.print(display.findings_table(found))
-        if asked.spent is not None:
-            out.print(display.profile(asked.spent.to_json()))
-    refuse_unstamped(finished.unstamped, run.path)
-    _stop_if_diverged(run)
-    exit_by(found["verdict"])
+            def before_probe() -> None:
+                progress.update(task, description="probing the private step")
+
+            # Nobody need know how many take part where that is hidden, be it from a bar's pace.
+            shown = None if experiment.plan.participants_hidden else after_client
+            yield Hooks(on_round=after_round, on_client=shown, on_probe=before_probe)
+
+    def show(self, finished: Finished, run: RunDirectory) -> None:
+        """Say what a run came to, and end with its verdict's exit code."""
+        summary, found = finished.summary, finished.findings
+        if self.spent is not None:
+            summary["profile"] = self.spent.to_json()
+        if self.as_json:
+            print_json(summary)
+        else:
+            words = found["verdict"], found["qualifications"], relative(run.path)
+            out.print(display.run_summary(summary, *words))
+            if found["verdict"] not in ("PASS", "NO CLAIM"):
+                out.print(display.findings_table(found))
+            if self.spent is not None:
+                out.print(display.profile(self.spent.to_json()))
+        refuse_unstamped(finished.unstamped, run.path)
+        _stop_if_diverged(run)
+        exit_by(found["verdict"])
 
 
 def _stop_if_diverged(run: RunDirectory) -> None:

@@ -23,7 +23,7 @@ from audit.reading import leaks
 from audit.reexecution import Replay
 from audit.verdict import Findings
 from dpfedadamw.errors import FilingError
-from dpfedadamw.filing.earlier import refuse_changed, refuse_erased, with_earlier_replay
+from dpfedadamw.filing.earlier import refuse_changed, with_earlier_replay
 from dpfedadamw.profiling import part, within
 from dpfedadamw.run.journal import Journal, Outcome
 from dpfedadamw.rundir import RunDirectory
@@ -59,10 +59,6 @@ _TRAINERS = (
     signing.TRAINER_KEY,
     signing.TRAINER_ROTATIONS,
 )
-
-
-class ChangedSinceTrainingError(FilingError):
-    """A file of a run was changed since it was trained, so nothing of it is signed anew."""
 
 
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -122,45 +118,6 @@ class Filed:
 
     files: reports.ReportFiles
     unstamped: str | None
-
-
-def resume(
-    run: RunDirectory,
-    train_the_rest: Callable[[RunLock], Outcome],
-    filing: Callable[[], Filing],
-    stage: Stage | None = None,
-) -> Finished | None:
-    """Finish a run that was cut off, wherever that was; hold it for as long as that takes.
-
-    Args:
-        run: Its directory.
-        train_the_rest: Trains what is left under the lock, where the claim is not there yet.
-        filing: Loads what it is signed with: before training, and only if something is left to do.
-        stage: As of `finish`.
-
-    Returns:
-        What it came to; None where nothing was left to do.
-
-    Raises:
-        ChangedSinceTrainingError: If a file was changed since training; nothing is signed anew.
-        DpfedadamwError: As `finish`; or if somebody else writes to the run, or it was erased.
-    """
-    refuse_erased(run)
-    with RunLock(run.path) as lock:
-        outcome = outcome_of(run)
-        if outcome is None:
-            signed_with = filing()
-            outcome = train_the_rest(lock)
-        else:
-            if is_filed(run) and not lock.cut_off:
-                found = problems(run)
-                changed = changed_since_training(found)
-                if changed is not None:
-                    raise ChangedSinceTrainingError(f"{changed}; nothing was signed anew")
-                if not found:
-                    return None
-            signed_with = filing()
-        return finish(outcome, signed_with, stage or _unseen)
 
 
 def _unseen(_what: str) -> AbstractContextManager[None]:
