@@ -32,7 +32,7 @@ def test_the_page_has_the_tables_as_they_are() -> None:
     assert page == written_into(page), f"run: python -m tests.tiers {PAGE}"
 
 
-def test_the_picture_of_the_tiers_has_their_sizes_within_five_per_cent() -> None:
+def test_the_picture_of_the_tiers_has_their_sizes_within_ten_per_cent() -> None:
     picture = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("```")[1]
     names = "trusted core|core|engine|auditor|reports|extensions"
     sizes = rf"({names}) [─ ]+(\d+) files, ([\d,]+) lines"
@@ -44,7 +44,9 @@ def test_the_picture_of_the_tiers_has_their_sizes_within_five_per_cent() -> None
     tiers = {name: tier(name) for name in TIERS} | {"core": core}
     assert shown.keys() == tiers.keys()
     for name, paths in tiers.items():
-        assert shown[name] == pytest.approx((len(paths), lines(paths)), rel=0.05), name
+        assert shown[name] == pytest.approx((len(paths), lines(paths)), rel=0.1), (
+            f"{name}: write the sizes of python -m tests.tiers into the picture"
+        )
 
 
 def test_readme_has_the_trusted_cores_size() -> None:
