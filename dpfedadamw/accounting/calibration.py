@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from dpfedadamw.accounting.views import server_worst_case, third_party_view
 from dpfedadamw.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.composition import check_delta
+from dpfedadamw.privacy.composition import Composition, check_delta
 from dpfedadamw.privacy.sampling import PoissonSampling, Sampling, composition_of, from_ledger
 
 __all__ = [
@@ -56,6 +56,7 @@ class PlannedRun:
         participation: l = S/N, used by the third party's view.
         decay: how the noise may fall; the multiplier is then the first round's.
         clients_per_person: at how many clients the records of one person may be.
+        queries: what every record is in beside the rounds.
     """
 
     sampling: Sampling
@@ -69,6 +70,7 @@ class PlannedRun:
     participation: float = 1.0
     decay: NoiseDecay | None = None
     clients_per_person: int = 1
+    queries: tuple[Composition, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what has no ε."""
@@ -97,6 +99,7 @@ class PlannedRun:
             self.noise_multiplier,
             adaptation,
             self.clients_per_person,
+            self.queries,
         )
         if self.view == "server":
             return server_worst_case(bound, per_round, self.delta).value

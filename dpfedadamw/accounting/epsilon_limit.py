@@ -190,13 +190,15 @@ class Participations:
         if self._known_to_fit(replace(step, noise_multiplier=least, steps=total)):
             return True
         if len(after) == 1:
-            return fits(
-                replace(step, noise_multiplier=least, steps=total), self._limit, self._delta
-            )
+            return self._keeps_to_it(replace(step, noise_multiplier=least, steps=total))
         parts = [
             replace(step, noise_multiplier=noise, steps=steps) for noise, steps in after.items()
         ]
-        return fits(parts, self._limit, self._delta)
+        return self._keeps_to_it(*parts)
+
+    def _keeps_to_it(self, *parts: Composition) -> bool:
+        """Whether steps, with what is queried beside the rounds, keep to the limit."""
+        return fits((*parts, *self._bound.queries), self._limit, self._delta)
 
     def _known_to_fit(self, wanted: Composition) -> bool:
         """Whether steps fit well, as far as that follows from what was worked out before.
@@ -211,7 +213,7 @@ class Participations:
         if any(_at_most(one, ahead) and one.steps <= ahead.steps for one in self._exceeding):
             return False
         # Near the limit the very composition is asked about that the claim would state.
-        fitting = fits(ahead, self._limit, self._delta)
+        fitting = self._keeps_to_it(ahead)
         (self._fitting if fitting else self._exceeding).append(ahead)
         return fitting
 

@@ -95,7 +95,10 @@ def privacy_profile(composition: Compositions, points: int = 40) -> list[tuple[f
 
 
 def mixture_epsilon_pld(
-    kinds: Sequence[tuple[Composition, int]], participation: float, delta: float
+    kinds: Sequence[tuple[Composition, int]],
+    participation: float,
+    delta: float,
+    always: Sequence[Composition] = (),
 ) -> float:
     """Return the ε with E[δ(ε)] ≤ δ over rounds that each happen with a probability.
 
@@ -109,6 +112,7 @@ def mixture_epsilon_pld(
         kinds: what one participation costs, and in how many rounds it costs that.
         participation: l in (0, 1].
         delta: δ in [1e-10, 1).
+        always: what happens beside the rounds, once, whoever takes part in these.
 
     Raises:
         PrivacyError: if an argument is out of range.
@@ -117,9 +121,10 @@ def mixture_epsilon_pld(
     if not 0 < participation <= 1:
         raise PrivacyError(f"a participation lies in (0, 1], not at {participation}")
     whole = merge([replace(part, steps=part.steps * rounds) for part, rounds in kinds])
+    whole = merge((*whole, *always))
     if participation == 1.0:
         return epsilon_pld(whole, delta)
-    return _composed(tuple(kinds), participation, delta).epsilon(delta)
+    return _composed(tuple(kinds), participation, delta, tuple(always)).epsilon(delta)
 
 
 # What a round costs, and how many such rounds there are.
@@ -136,11 +141,14 @@ def _once(parts: tuple[Composition, ...]) -> _Kinds:
     return tuple((part, 1) for part in parts)
 
 
-def _composed(kinds: _Kinds, participation: float, delta: float) -> LossPair:
+def _composed(
+    kinds: _Kinds, participation: float, delta: float, always: tuple[Composition, ...] = ()
+) -> LossPair:
     """The losses of rounds that each happen with a probability, on a grid that suits a δ."""
     parts = [_steps_of(part, rounds) for part, rounds in kinds]
     if participation == 1.0:
         parts = _one_gaussian(parts)
+    parts += [replace(_steps_of(part, 1), certain=True) for part in always]
     interval = _interval(parts, participation, delta)
     tail = _TAIL / (4.0 * len(parts))
     composed = []
@@ -150,7 +158,7 @@ def _composed(kinds: _Kinds, participation: float, delta: float) -> LossPair:
         of_rounds = min(halvings, coarsenings_of(part.rounds))
         one = part.losses(interval / 2.0**halvings)
         one = one.repeated(part.each, halvings - of_rounds, tail / part.rounds)
-        if participation < 1.0:
+        if participation < 1.0 and not part.certain:
             one = one.happening(participation)
         composed.append(one.repeated(part.rounds, of_rounds, tail))
     while len(composed) > 1:
@@ -171,6 +179,7 @@ class _Steps:
         fixed_size: Whether the batch has a fixed size.
         each: Steps of one round.
         rounds: Rounds.
+        certain: Whether they happen whatever the participation.
     """
 
     sigma: float
@@ -178,6 +187,7 @@ class _Steps:
     fixed_size: bool
     each: int
     rounds: int
+    certain: bool = False
 
     @property
     def count(self) -> int:
@@ -281,11 +291,11 @@ def _moments(
     Of the larger direction. A round happens with probability l, so that its moment is
     1 - l + l·m^n for n steps of moment m.
     """
-    absent = math.log1p(-participation) if participation < 1.0 else -math.inf
-    present = math.log(participation)
 
     def of_rounds(part: _Steps, of_a_step: NDArray[np.float64]) -> NDArray[np.float64]:
-        return part.rounds * np.logaddexp(absent, present + part.each * of_a_step)
+        share = 1.0 if part.certain else participation
+        absent = math.log1p(-share) if share < 1.0 else -math.inf
+        return part.rounds * np.logaddexp(absent, math.log(share) + part.each * of_a_step)
 
     rising, falling = np.zeros(len(TILTS)), np.zeros(len(TILTS))
     with np.errstate(over="ignore", invalid="ignore"):

@@ -39,6 +39,12 @@ ADAPTED = (
     "the rule could have spent in the rounds taken part in, not of what it happened to spend"
 )
 
+QUERIED = (
+    "bounds of columns were learnt before the first round: each record is counted once in the "
+    "histogram of each such column, to which its client adds Gaussian noise of the stated "
+    "multiplier, and no draw of clients or records amplifies what that costs"
+)
+
 LIMITED = (
     "the run ends before the epsilon of any client towards the server exceeds {:g}, by a rule that "
     "heeds who took part and nothing else; so no epsilon towards anybody exceeds it"
@@ -102,6 +108,23 @@ def spends_from_ledger(lines: Iterable[Mapping[str, Any]]) -> tuple[ClientSpend,
             ),
         )
         for client in sorted(steps)
+    )
+
+
+def queries_from_ledger(lines: Iterable[Mapping[str, Any]]) -> tuple[Composition, ...]:
+    """What the ledger's queries of columns cost a record, of the client that they cost most.
+
+    Args:
+        lines: parsed ledger lines. Every such line counts; other lines are passed over.
+    """
+    found: dict[float, dict[int, int]] = {}
+    for line in lines:
+        if line.get("kind") == "query":
+            by = found.setdefault(float(line["noise_multiplier"]), {})
+            client = int(line["client"])
+            by[client] = by.get(client, 0) + len(line["columns"])
+    return tuple(
+        Composition(noise, 1.0, max(by.values()), 1, "full") for noise, by in sorted(found.items())
     )
 
 
@@ -204,12 +227,14 @@ def claim(
         return epsilon if max_epsilon is None else min(epsilon, max_epsilon)
 
     spent, entries, profile, notes = 0.0, [], [(0.0, 0.0)], worst.assumptions
+    if bound.queries and not spends:
+        spent, profile = accountant.epsilon(bound.queries, delta), leads.profile(bound.queries)
     if spends:
-        server = server_view(spends, delta, bound.everything(per_round))
+        server = server_view(spends, delta, bound.everything(per_round), bound.queries)
         spent, notes = server.epsilon.value, server.epsilon.assumptions
         entries = [asdict(entry) for entry in server.clients]
         most = [entry.epsilon[accountant.name] for entry in server.clients].index(spent)
-        dearest = spends[most].compositions
+        dearest = (*spends[most].compositions, *bound.queries)
         if bound.clients_per_person > 1:
             both = together(spends, bound.clients_per_person, delta)
             spent, dearest = both.epsilon, both.parts
@@ -223,6 +248,7 @@ def claim(
         *(spelled.get(note, note) for note in shared),
         *(f"server: {note}" for note in notes if note not in shared),
         *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
+        *([QUERIED] if bound.queries else []),
         *([LIMITED.format(max_epsilon)] if max_epsilon is not None else []),
         *([ADAPTED] if bound.adaptation and bound.adaptation.follows_releases else []),
     ]

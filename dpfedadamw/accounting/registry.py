@@ -8,12 +8,12 @@ calibration and the command line take whatever is registered, so a new accountan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.composition import Composition, Compositions, covers, merge
+from dpfedadamw.privacy.composition import Compositions, covers, merge
 from dpfedadamw.registration import Registry
 
 __all__ = [
@@ -40,11 +40,12 @@ class Leading:
 
     Attributes:
         mixture: ε of (what one participation costs, in how many rounds) where each round happens
-            with a probability, at a δ.
+            with a probability, at a δ; and, where there is a fourth argument, of the compositions
+            in it too, which always happen.
         profile: points (ε, δ(ε)) of the whole curve.
     """
 
-    mixture: Callable[[Sequence[tuple[Composition, int]], float, float], float]
+    mixture: Callable[..., float]
     profile: Callable[[Compositions], list[tuple[float, float]]]
 
 

@@ -189,7 +189,10 @@ class ThirdPartyView:
 
 
 def server_view(
-    spends: Sequence[ClientSpend], delta: float, most: Compositions | None = None
+    spends: Sequence[ClientSpend],
+    delta: float,
+    most: Compositions | None = None,
+    queries: tuple[Composition, ...] = (),
 ) -> ServerView:
     """Return every client's ε towards the server from what it was really charged.
 
@@ -197,6 +200,7 @@ def server_view(
         spends: what each client was charged.
         delta: δ of every ε.
         most: the most that a client was to be charged; see `registry.epsilons`.
+        queries: what every client was charged beside the rounds.
 
     Raises:
         PrivacyError: if no client was charged, or no finite ε holds.
@@ -206,7 +210,10 @@ def server_view(
     # Once for each class of participation: who was charged alike spent alike, and among very many
     # clients there are few sizes and few numbers of rounds.
     classes = {spend.compositions: spend for spend in spends}
-    spent = {parts: _epsilons_of(spend, delta, most) for parts, spend in classes.items()}
+    spent = {
+        parts: _epsilons_of(spend.client, (*parts, *queries), delta, most)
+        for parts, spend in classes.items()
+    }
     clients = tuple(_client_epsilon(spend, delta, spent[spend.compositions]) for spend in spends)
     name = leading()[0].name
     largest = max(entry.epsilon[name] for entry in clients)
@@ -256,7 +263,8 @@ def third_party_view(
         value = accountant.epsilon(bound.of_person(per_round), delta)
         epsilon = _epsilon(value, delta, "third-party", (SEEN_BY_ALL,), per_round.sampling)
         return ThirdPartyView(epsilon, bound.rounds, participation)
-    value = leads.mixture(bound.each_round(per_round), participation, delta)
+    always = (bound.queries,) if bound.queries else ()
+    value = leads.mixture(bound.each_round(per_round), participation, delta, *always)
     if bound.adaptation is not None and bound.adaptation.step_limit is not None:
         value = min(value, accountant.epsilon(bound.everything(per_round), delta))
     assumptions = (*_THIRD_PARTY, _CLIENT_DRAWS[client_sampling])
@@ -265,11 +273,11 @@ def third_party_view(
 
 
 def _epsilons_of(
-    spend: ClientSpend, delta: float, most: Compositions | None
+    client: int, parts: Compositions, delta: float, most: Compositions | None
 ) -> Mapping[str, float]:
-    values = epsilons(spend.compositions, delta, most)
+    values = epsilons(parts, delta, most)
     if not all(math.isfinite(value) for value in values.values()):
-        raise PrivacyError(f"client {spend.client} has no finite epsilon at delta {delta:g}")
+        raise PrivacyError(f"client {client} has no finite epsilon at delta {delta:g}")
     return values
 
 

@@ -134,6 +134,7 @@ class SpendingBound:
         adaptation: What may change; None for a run that is the same in every round.
         clients_per_person: At how many clients the records of one person may be; 1 where records
             are protected, or clients.
+        queries: What every record is in beside the rounds, whoever takes part in these.
     """
 
     rounds: int
@@ -141,6 +142,7 @@ class SpendingBound:
     noise_multiplier: float
     adaptation: Adaptation | None = None
     clients_per_person: int = 1
+    queries: tuple[Composition, ...] = ()
 
     @property
     def most_local_steps(self) -> int:
@@ -179,6 +181,14 @@ class SpendingBound:
 
         Args:
             per_round: what one participation of the most steps costs it, at the first noise.
+        """
+        return (*self.of_rounds(per_round), *self.queries)
+
+    def of_rounds(self, per_round: Composition) -> tuple[Composition, ...]:
+        """The same without the queries that are beside the rounds.
+
+        Args:
+            per_round: as for `everything`.
         """
         limit = self.adaptation.step_limit if self.adaptation else None
         kinds = self.each_round(per_round)

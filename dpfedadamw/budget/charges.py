@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from dpfedadamw.accounting.client_level import third_party_compositions
-from dpfedadamw.accounting.record_level import spends_from_ledger
+from dpfedadamw.accounting.record_level import queries_from_ledger, spends_from_ledger
 from dpfedadamw.accounting.registry import epsilons, leading
 from dpfedadamw.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.errors import PrivacyError
@@ -36,12 +36,13 @@ def charged(entries: Entries) -> Cost:
             followed releases, spends count as the most that they could have been.
     """
     spends = [entry for entry in entries if entry["kind"] == "spend"]
+    queries = queries_from_ledger(entries)
     if not spends:
-        return ()
+        return queries
     if entries[0]["unit"] == "client":
         return third_party_compositions(spends)
     counted = _bound(entries[0]).accounted(entries)
-    return dearest(spend.compositions for spend in spends_from_ledger(counted))
+    return dearest((*spend.compositions, *queries) for spend in spends_from_ledger(counted))
 
 
 def reserved(plan: RunPlan, entries: Entries = (), completed: int = 0) -> Cost:
@@ -54,6 +55,8 @@ def reserved(plan: RunPlan, entries: Entries = (), completed: int = 0) -> Cost:
     """
     before = charged(entries) if entries else ()
     rest = _remaining(plan, completed)
+    if not queries_from_ledger(entries):
+        rest = (*rest, *plan.spending_bound.queries)
     limit = plan.adaptation.step_limit if plan.adaptation else None
     whole = merge((*before, *rest)) if before or rest else ()
     if limit is None:

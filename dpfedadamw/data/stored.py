@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from dpfedadamw.data.learnt import Bounds
+
 # Luma of ITU-R BT.601, as Pillow's grey conversion.
 _LUMA = (0.299, 0.587, 0.114)
 # Numbers that are finished at once where all records are gone through.
@@ -91,6 +93,7 @@ class StoredRecords:
         augmentation: Of "flip" and "crop": what is drawn anew for each record of a selection.
         stream: Where it is drawn from; None leaves records as they are.
         views: The views that were drawn, one a row.
+        bounds: Bounds that the run learnt of some columns; None where it learnt none.
     """
 
     values: NDArray[Any]
@@ -100,6 +103,7 @@ class StoredRecords:
     augmentation: tuple[str, ...] = ()
     stream: RandomBits | None = None
     views: Views | None = None
+    bounds: Bounds | None = None
 
     def __len__(self) -> int:
         return len(self.values) if self.rows is None else len(self.rows)
@@ -196,6 +200,8 @@ class StoredRecords:
             return batch
         grey_levels = batch.dtype == torch.uint8
         batch = batch.float() / 255 if grey_levels else batch.float()
+        if self.bounds is not None:
+            batch = self.bounds.apply(batch)
         if self.views is not None:
             batch = self.viewed(batch, self.views.part(part), part)
         return finish(batch, self.preprocessing, grey_levels) if batch.dim() == 4 else batch

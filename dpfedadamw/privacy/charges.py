@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpfedadamw.privacy.histograms import SENSITIVITY
 from dpfedadamw.privacy.plan import PrivacyPlan
 
 
@@ -37,6 +38,28 @@ def charges_of_records(
             "queries_per_step": plan.queries_per_step,
         }
         for client in clients
+    ]
+
+
+def charges_of_columns(plan: PrivacyPlan) -> list[dict[str, object]]:
+    """One line for each client, whose histograms of columns are noised before the first round.
+
+    Args:
+        plan: The run's plan, which has such queries.
+    """
+    queries = plan.column_queries
+    assert queries is not None
+    return [
+        {
+            "client": client,
+            "attempt": 1,
+            "records": records,
+            "columns": list(queries.columns),
+            "bins": list(queries.bins),
+            "sensitivity": SENSITIVITY,
+            "noise_multiplier": queries.noise_multiplier,
+        }
+        for client, records in enumerate(plan.records)
     ]
 
 

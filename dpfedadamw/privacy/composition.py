@@ -133,13 +133,23 @@ def merge(composition: Compositions) -> tuple[Composition, ...]:
 def covers(most: Compositions, own: Compositions) -> bool:
     """Whether one composition has for every step of another a step that costs as much or more.
 
-    So it is where, up to any noise multiplier, it has at least as many steps of at most that noise,
-    and no step of the other draws at a larger rate.
+    So it is where, sampler by sampler and up to any noise multiplier, it has at least as many steps
+    of at most that noise, and no step of the other draws at a larger rate.
     """
     whole, parts = merge(most), merge(own)
-    alike = {part.sampling for part in (*whole, *parts)}
-    rate = min(part.sampling_rate for part in whole)
-    if len(alike) > 1 or any(part.sampling_rate > rate for part in parts):
+    return all(
+        _covers(
+            tuple(part for part in whole if part.sampling == kind),
+            tuple(part for part in parts if part.sampling == kind),
+        )
+        for kind in {part.sampling for part in parts}
+    )
+
+
+def _covers(whole: tuple[Composition, ...], parts: tuple[Composition, ...]) -> bool:
+    """As `covers`, of steps that one sampler draws; some on the right."""
+    rate = min((part.sampling_rate for part in whole), default=0.0)
+    if any(part.sampling_rate > rate for part in parts):
         return False
 
     def within(found: tuple[Composition, ...], noise: float) -> int:

@@ -47,7 +47,7 @@ def extended(history: bytes, entry: Mapping[str, Any]) -> bytes:
         history: The history so far, 32 bytes.
         entry: The ledger's next, with or without its chain.
     """
-    if entry["kind"] == "spend":
+    if entry["kind"] in ("spend", "query"):
         counted = {name: entry[name] for name in entry if name not in _CHAIN}
     elif entry["kind"] == "round":
         counted = {name: entry[name] for name in _EXCHANGED if name in entry}

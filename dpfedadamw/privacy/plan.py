@@ -20,6 +20,7 @@ from dpfedadamw.privacy.sampling import (
 from dpfedadamw.vectors.sparsification import Sparsification
 
 if TYPE_CHECKING:
+    from dpfedadamw.privacy.histograms import ColumnQueries
     from dpfedadamw.privacy.noise.noise import Method
 
 
@@ -73,6 +74,7 @@ class PrivacyPlan:
         records_per_person: m, most records of a drawn person in a batch; None where records are
             drawn themselves.
         clients_per_person: s, at how many clients one person's records may be, at least 1.
+        column_queries: What every client sends before the first round; None for nothing.
     """
 
     unit: ProtectedUnit
@@ -92,6 +94,7 @@ class PrivacyPlan:
     sparsification: Sparsification | None = None
     records_per_person: int | None = None
     clients_per_person: int = 1
+    column_queries: ColumnQueries | None = None
 
     @property
     def private(self) -> bool:

@@ -52,6 +52,7 @@ from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain, StartAg
 from dpfedadamw.reexecution.unprotected import Kept, UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
+from dpfedadamw.run.columns import of_run
 from dpfedadamw.run.computing import determinism, engine_of, performance_of
 from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated
 from dpfedadamw.run.header import initial_weights, refuse_changed_source, tensors_digest
@@ -107,7 +108,7 @@ class Rerun:
         changes = [] if data is None else [f"data.path={data.resolve()}"]
         self.filed_spec = specs.load_filed(run.spec)
         refuse_changed_source(run, self.filed_spec)
-        self.experiment = prepare(specs.load_filed(run.spec, changes), device)
+        self.experiment = of_run(prepare(specs.load_filed(run.spec, changes), device), run)
         if self.ledger.header.get("data_sha256") != self.experiment.dataset.sha256:
             raise ReexecutionError(
                 "the data set is not the one that the ledger names by its digest; give the run's "

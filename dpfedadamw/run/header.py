@@ -14,6 +14,7 @@ from torch import nn
 
 from dpfedadamw import __version__
 from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.data.learnt import learnable, told
 from dpfedadamw.evidence.commitments import BLAKE3
 from dpfedadamw.evidence.exchanges import frozen_digest
 from dpfedadamw.evidence.records import are_told, contents_digest
@@ -311,6 +312,7 @@ def write_model_config(
     """Write what is needed to rebuild the model around its weights."""
     source, task = source_of(experiment.spec), experiment.spec.task
     dataset = experiment.dataset
+    bounds = dataset.train.inputs.bounds
     config = {
         "format": 1,
         "model": experiment.spec.to_mapping()["model"],
@@ -321,6 +323,8 @@ def write_model_config(
         # What its answers are called, and how further records are read.
         **({"labels": list(dataset.labels)} if dataset.labels else {}),
         **({"inputs": dict(dataset.read_by)} if dataset.read_by else {}),
+        # What is done to them once they are read: bounds that the run learnt.
+        **({"learnt": told(learnable(experiment.spec.data), bounds)} if bounds else {}),
         "parameters": sum(p.numel() for p in experiment.model.parameters()),
         "tensors": tensor_list(experiment.model),
         # Which published weights the file with the trained ones belongs to.

@@ -9,7 +9,7 @@ from typing import Any
 from dpfedadamw.accounting.client_level import third_party_compositions
 from dpfedadamw.accounting.dp_accounting_check import Composed, checked
 from dpfedadamw.accounting.epsilon_limit import rounds_that_fit
-from dpfedadamw.accounting.record_level import spends_from_ledger
+from dpfedadamw.accounting.record_level import queries_from_ledger, spends_from_ledger
 from dpfedadamw.accounting.registry import claimed, leading
 from dpfedadamw.accounting.several import epsilon_of_records, together
 from dpfedadamw.errors import PrivacyError
@@ -152,6 +152,7 @@ def _beyond_the_plan(
     # Spends and the claim's clients are those that were charged, by number.
     pairs = zip(spends, claim["server"]["clients"], strict=True)
     dearest = max(pairs, key=lambda pair: float(pair[1]["epsilon"][by]), default=None)
-    if dearest is None or covers(_most(plan), dearest[0].compositions):
+    if dearest is None:
         return ()
-    return dearest[0].compositions
+    parts = (*dearest[0].compositions, *queries_from_ledger(entries))
+    return () if covers(_most(plan), parts) else parts

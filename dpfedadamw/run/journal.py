@@ -123,12 +123,12 @@ class Journal:
         return int(over[-1]["round"]) + 1 if over else 0
 
     @part("ledger")
-    def charge(self, spends: Iterable[Mapping[str, Any]]) -> None:
-        """Pay for a round before its first noise is drawn."""
+    def charge(self, spends: Iterable[Mapping[str, Any]], kind: str = "spend") -> None:
+        """Pay for a round, or for what is asked beside the rounds, before its noise is drawn."""
         spends = list(spends)
         if not spends:
             return
-        self.ledger.append_all("spend", spends)
+        self.ledger.append_all(kind, spends)
         record = _record(self.ledger.size)
         append(_paid(self._run), record, self._paid_size, self._disk)
         self._paid_size += len(record)

@@ -9,7 +9,7 @@ path that a test goes (`evaluation.answers`). No code and no pickle of a folder 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import nn
 from dpfedadamw import spec as specs
 from dpfedadamw.data import handed_over
 from dpfedadamw.data.formats import arrays
+from dpfedadamw.data.learnt import Bounds, from_plain
 from dpfedadamw.data.preparation import prepare
 from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.data.source import Images, Numbers, Texts
@@ -121,6 +122,7 @@ class Served:
         labels: Names of its classes or targets; their numbers where they have no names.
         read_by: A data set's name, and the keys that say which columns; empty for arrays alone.
         shape: Shape of one record.
+        bounds: Bounds of columns that the run learnt, or None.
     """
 
     model: nn.Module
@@ -129,6 +131,7 @@ class Served:
     labels: tuple[str, ...]
     read_by: Mapping[str, Any]
     shape: tuple[int, ...]
+    bounds: Bounds | None = None
 
     def predict(self, rows: Any) -> Predictions:
         """Answer records: a file's path, an array [n, …], or a frame with the run's columns.
@@ -137,6 +140,7 @@ class Served:
             DataError: If they cannot be read, or are not of the shape that the model reads.
         """
         stored = features(raw(rows, self.read_by), self.preprocessing, self.shape)
+        stored = replace(stored, bounds=self.bounds)
         found = [outputs for _, outputs in answers(self.model, stored, torch.device("cpu"))]
         known = None
         if self.task.kind == TOKENS and stored.preprocessing is None:
@@ -162,7 +166,8 @@ def load(run: RunDirectory) -> Served:
     if not isinstance(read_by, dict):
         raise RunDirectoryError(f"{run.model_config}: inputs: must be a section")
     form = registry.preprocessing(section)
-    return Served(model, task, form, tuple(names), read_by, shape)
+    bounds = from_plain(config.get("learnt"), shape)
+    return Served(model, task, form, tuple(names), read_by, shape, bounds)
 
 
 def raw(rows: Any, read_by: Mapping[str, Any]) -> Iterator[Images | Numbers | Texts]:

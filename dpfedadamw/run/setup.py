@@ -35,7 +35,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReleaseRandomness,
     ReproducibleRandomness,
 )
-from dpfedadamw.run import checkpoints
+from dpfedadamw.run import checkpoints, columns
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.computing import divided, engine_of, performance_of, unit_of, workers_of
 from dpfedadamw.run.environment import write_environment
@@ -300,6 +300,7 @@ def _unchanged(
     if "canaries" in noted:
         raise RunError(f"{run.path}: an audit run is not continued; plant its canaries anew")
     journal.check_spec()
+    columns.refuse_half_done(run, journal)
     if (deployment is not None) != ("sites" in noted):
         raise RunError(
             f"{run.path}: this run's clients hold their records themselves; it is continued by its "
@@ -365,7 +366,8 @@ def _recovered(
 
 def _built(parts: _Parts, run: RunDirectory, lock: RunLock, journal: Journal) -> Training:
     """Wire the rounds, and note the evidence that is there before the next of them."""
-    experiment, deployment = parts.experiment, parts.deployment
+    experiment = columns.learnt(parts.experiment, run, journal, parts.randomness)
+    deployment = parts.deployment
     plan, algorithm, randomness = experiment.plan, experiment.algorithm, parts.randomness
     clients = divided(
         experiment,
@@ -479,6 +481,11 @@ def _drawn_canaries(
     experiment: Experiment, order: CanaryOrder, randomness: RandomSource
 ) -> CanarySetup:
     canaries = unit_of(experiment.plan).canaries
+    if experiment.plan.column_queries is not None:
+        raise RunError(
+            "--canaries: bounds of columns are learnt from records before any canary is planted; "
+            "audit a spec without learn_quantiles"
+        )
     if canaries is None:
         why = "this spec claims no privacy, so there is nothing to contradict"
         if experiment.plan.private:

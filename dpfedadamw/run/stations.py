@@ -30,6 +30,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReleaseRandomness,
     ReproducibleRandomness,
 )
+from dpfedadamw.run.columns import of_run
 from dpfedadamw.run.computing import divided, engine_of, performance_of, unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
@@ -82,6 +83,7 @@ def open_station(opening: Opening, scratch: Path) -> tuple[Station, Spec]:
     run = RunDirectory(Path(opening.run))
     with allowing(opening.allow_code, closed=[run.path]):
         experiment = prepare(specs.load_filed(run.spec), torch.device(opening.device))
+        experiment = of_run(experiment, run)
     performance = performance_of(experiment, opening.engine)
     engine = engine_of(experiment, performance)
     # Each participation comes with its own keys; without them, nothing is drawn.

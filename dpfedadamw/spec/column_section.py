@@ -1,7 +1,8 @@
 """The items of `data.columns`: what a column of a table holds, and how it becomes numbers.
 
-All of it is constants that are known before a record is read. What is computed from private records
-(a mean, the largest value, which categories occur) is a release, and nothing would pay for it.
+All of it is constants that are known before a record is read, but for bounds that a run learns
+privately: what is computed from private records (a mean, the largest value, which categories occur)
+is a release, and these are the only ones that are paid for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from dpfedadamw.spec.section import (
     Absent,
     AbsentInteger,
+    AbsentNumbers,
     AbsentText,
     AbsentTexts,
     Contradictions,
@@ -40,6 +42,17 @@ _Category = Annotated[
         examples=("ward A",),
     ),
 ]
+_Quantile = Annotated[
+    float,
+    key(
+        ...,
+        "A share of the records.",
+        title="Quantile",
+        gt=0,
+        lt=1,
+        examples=(0.01, 0.99),
+    ),
+]
 _Word = Annotated[
     str, key(..., "A cell's text.", title="Word", min_length=1, max_length=50, examples=("yes",))
 ]
@@ -65,6 +78,8 @@ class ColumnSpec(Section, title="Column"):
     format: AbsentText = None
     categories: AbsentTexts = None
     buckets: AbsentInteger = None
+    learn_quantiles: AbsentNumbers = ()
+    learn_bins: AbsentInteger = None
     unseen: AbsentText = None
     true_words: AbsentTexts = None
     false_words: AbsentTexts = None
@@ -116,6 +131,27 @@ class NumberColumn(ColumnSpec, title="Numbers"):
         ge=-1e30,
         le=1e30,
         examples=(None, 40.0),
+    )
+    learn_quantiles: tuple[_Quantile, ...] = key(
+        (),
+        "Two shares between 0 and 1. Tighter bounds within low and high are then learnt before the "
+        "first round, between these quantiles of all training records: each client sends a "
+        "histogram with the noise of data.column_noise_multiplier, which is charged to the ledger. "
+        "Empty keeps to low and high. With unit record and Poisson sampling.",
+        title="Quantiles that become the bounds",
+        max_length=2,
+        examples=((), (0.01, 0.99)),
+    )
+    learn_bins: int = key(
+        32,
+        "Cells of equal width between low and high (of their logarithms with scale log) that such "
+        "a histogram has; the bounds that are learnt are edges of cells. A cell whose records are "
+        "fewer than about three standard deviations of the clients' noise together counts as empty.",
+        title="Cells of the histogram",
+        unit="cells",
+        ge=1,
+        le=4096,
+        examples=(32, 64),
     )
 
 
@@ -241,6 +277,7 @@ MissingValues = Annotated[
 
 def contradictions(get: Values) -> Contradictions:
     """What items of `data.columns` contradict, each other or themselves."""
+    yield from _learnt(get)
     names: set[str] = set()
     for number, _ in enumerate(get("data", "columns") or ()):
         path = ("data", "columns", number)
@@ -258,6 +295,65 @@ def contradictions(get: Values) -> Contradictions:
             both = {word.casefold() for word in true} & {word.casefold() for word in false}
             if both:
                 yield (*path, "false_words"), f"holds {min(both)}, which means true; give it once"
+
+
+def learns(column: ColumnSpec) -> bool:
+    """Whether a column's bounds are learnt from private records."""
+    return bool(column.learn_quantiles)
+
+
+def _learnt(get: Values) -> Contradictions:
+    """What bounds that are learnt need, beside their own two quantiles."""
+    noise, items = ("data", "column_noise_multiplier"), get("data", "columns") or ()
+    found = [
+        ("data", "columns", number, "learn_quantiles")
+        for number, _ in enumerate(items)
+        if get("data", "columns", number, "learn_quantiles")
+    ]
+    if not found:
+        if get(*noise) is not None and not {("data", "columns"), noise} & get.bad:
+            message = f"{get.found(*noise)}, but no column has learn_quantiles; leave it out"
+            yield noise, message
+        return
+    if get(*noise) is None and noise not in get.bad:
+        yield noise, "missing with learn_quantiles; give σ of the noise on each count, such as 20"
+    for path in found:
+        shares = get(*path)
+        if len(shares) != 2 or not shares[0] < shares[1]:
+            yield path, f"found {list(shares)}; give two shares, the smaller first: [0.01, 0.99]"
+        if get(*path[:-1], "scale") == "bins":
+            yield path, "bins have no bounds to learn; use scale linear or log"
+    refused = _refused(get)
+    if refused is not None:
+        yield found[0], f"{refused}; leave learn_quantiles out and give low and high as they are"
+
+
+def _refused(get: Values) -> str | None:
+    """Why bounds cannot be learnt with what the rest of the spec says; None where they can."""
+    unit = get("privacy", "unit")
+    if unit == "client":
+        return (
+            "with unit client no bound is learnt: a client has any number of records, so that it "
+            "moves a histogram by any amount"
+        )
+    if unit == "person":
+        return (
+            "with unit person no bound is learnt: a person's records are counted without a limit "
+            "on how many of them there are"
+        )
+    if unit == "none":
+        return "with unit none no bound is learnt: nothing would add noise to the histograms"
+    if get("privacy", "sampling", "kind") in ("fixed", "shuffled"):
+        return (
+            "with adjacency replace-one no bound is learnt: the noise is accounted for a record "
+            "that is added or removed (privacy.sampling.kind poisson)"
+        )
+    if get("tune", "selection") == "private":
+        return "in a private selection no bound is learnt: no accountant covers its trials with it"
+    for name in ("noise_decay", "local_iterations"):
+        if get("algorithm", name) is not None:
+            return "where steps or noise adapt no bound is learnt: their limits do not count it"
+    return None
 
 
 def _bounds(get: Values, path: tuple[str | int, ...], kind: str) -> Contradictions:

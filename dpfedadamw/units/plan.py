@@ -55,6 +55,7 @@ class RunPlan(PrivacyPlan):
             self.noise_multiplier,
             self.adaptation,
             self.clients_per_person,
+            () if self.column_queries is None else (self.column_queries.event,),
         )
 
     @property

@@ -21,6 +21,7 @@ from dpfedadamw.accounting.views import ClientSpend
 from dpfedadamw.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.grid import Grid
+from dpfedadamw.privacy.histograms import ColumnQueries
 from dpfedadamw.privacy.sampling import (
     FixedSizeSampling,
     PoissonSampling,
@@ -28,6 +29,7 @@ from dpfedadamw.privacy.sampling import (
     ShuffledEpochs,
 )
 from dpfedadamw.spec import LocalIterationsSpec, NoiseDecaySpec, Spec
+from dpfedadamw.spec.column_section import learns
 from dpfedadamw.units.plan import PrivacyUnit, RunPlan, private_fields
 from dpfedadamw.vectors.sparsification import Sparsification
 
@@ -62,7 +64,10 @@ class SingleRecords(PrivacyUnit):
         """The plan of a spec, for clients of the given sizes."""
         sampling, key, size = _batches(spec)
         plan = RunPlan(
-            unit=self, sampling=sampling, **private_fields(spec, records, queries_per_step)
+            unit=self,
+            sampling=sampling,
+            column_queries=_column_queries(spec),
+            **private_fields(spec, records, queries_per_step),
         )
         smallest, largest, delta = min(records), max(records), plan.claimed_delta
         if size > smallest and plan.stated_rate is None:
@@ -90,21 +95,24 @@ class SingleRecords(PrivacyUnit):
     def realised_claim(self, plan: RunPlan, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
         counted = plan.spending_bound.accounted(entries)
-        claim = _claim(plan, record_level.spends_from_ledger(counted), trials_drawn(entries))
+        queries = record_level.queries_from_ledger(entries)
+        bound = replace(plan.spending_bound, queries=queries)
+        spends = record_level.spends_from_ledger(counted)
+        claim = _claim(plan, bound, spends, trials_drawn(entries))
         return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: RunPlan, dearest: int | None) -> dict[str, Any]:
         """The claim if every client takes part in every round."""
         bound = _most_rounds(plan)
         spends = [
-            ClientSpend(client, records, bound.rounds, bound.everything(plan.composition(client)))
+            ClientSpend(client, records, bound.rounds, bound.of_rounds(plan.composition(client)))
             for client, records in enumerate(plan.records)
         ]
         if dearest is not None:
             # A larger rate and more steps never cost less, at one noise.
             spends.sort(key=lambda spend: (-spend.sampling_rate, -spend.steps))
             spends = sorted(spends[:dearest], key=lambda spend: spend.client)
-        return _claim(plan, spends)
+        return _claim(plan, plan.spending_bound, spends)
 
     def watch(self, plan: RunPlan, limit: float) -> Watch:
         """Says before each round whether it keeps to a limit on ε towards the server."""
@@ -139,6 +147,7 @@ class SingleRecords(PrivacyUnit):
             participation=plan.participation,
             decay=plan.adaptation.decay if plan.adaptation else None,
             clients_per_person=plan.clients_per_person,
+            queries=plan.spending_bound.queries,
         )
 
     def epsilon_after(self, plan: RunPlan, rounds: int) -> float:
@@ -151,7 +160,9 @@ class SingleRecords(PrivacyUnit):
         """What a run is charged: its steps in each round, and how clients are drawn."""
         part = plan.composition(plan.smallest_client)
         each = plan.spending_bound.each_round(part)
-        return (each, plan.participation, plan.client_sampling, plan.clients_per_person)
+        queries = plan.spending_bound.queries
+        drawn = (plan.participation, plan.client_sampling, plan.clients_per_person)
+        return (each, *drawn, *queries)
 
     def check_target(self, view: str, solve: str) -> None:
         """Any number of the spec may be solved for, towards anybody."""
@@ -186,6 +197,7 @@ class SingleRecords(PrivacyUnit):
             ("batches", _BATCHES[kind].format(one=self.one)),
             (amplified, span),
             ("steps per client", _steps(plan)),
+            *_columns(plan),
             (f"{self.many} per client", f"{min(plan.records)} … {max(plan.records)}"),
         ]
 
@@ -212,7 +224,7 @@ class WholePeople(SingleRecords):
 
 
 def _claim(
-    plan: RunPlan, spends: Sequence[ClientSpend], drawn: int | None = None
+    plan: RunPlan, bound: SpendingBound, spends: Sequence[ClientSpend], drawn: int | None = None
 ) -> dict[str, Any]:
     return record_level.claim(
         spends,
@@ -220,7 +232,7 @@ def _claim(
         share=plan.stated_rate or plan.divisor(plan.smallest_client) / min(plan.records),
         clients=len(plan.records),
         clients_per_round=plan.clients_per_round,
-        bound=plan.spending_bound,
+        bound=bound,
         delta=plan.claimed_delta,
         client_sampling=plan.client_sampling,
         max_epsilon=plan.max_epsilon,
@@ -260,6 +272,18 @@ def _batches(spec: Spec) -> tuple[Sampling, str, float]:
     return ShuffledEpochs(size), "batch_size", size
 
 
+def _column_queries(spec: Spec) -> ColumnQueries | None:
+    """The histograms by which bounds of columns are learnt; None where they are constants."""
+    found = [column for column in getattr(spec.data, "columns", ()) if learns(column)]
+    if not found:
+        return None
+    return ColumnQueries(
+        columns=tuple(column.name for column in found),
+        bins=tuple(column.learn_bins for column in found),
+        noise_multiplier=spec.data.column_noise_multiplier,
+    )
+
+
 def _adaptation(spec: Spec, plan: RunPlan) -> Adaptation | None:
     """What the spec's rule may change from round to round; ``plan`` is that of the first round."""
     steps = spec.algorithm.part(LocalIterationsSpec)
@@ -273,6 +297,15 @@ def _adaptation(spec: Spec, plan: RunPlan) -> Adaptation | None:
     assert target is not None
     limit = solve_step_limit(target, plan.planned_run(), plan.rounds * steps.maximum)
     return Adaptation(steps.maximum, limit, steps.estimate, None)
+
+
+def _columns(plan: RunPlan) -> list[tuple[str, str]]:
+    queries = plan.column_queries
+    if queries is None:
+        return []
+    many = len(queries.columns)
+    sigma = f"noise multiplier {queries.noise_multiplier:g} on each count"
+    return [("bounds of columns", f"{many} learnt from histograms before round 1, {sigma}")]
 
 
 def _steps(plan: RunPlan) -> str:

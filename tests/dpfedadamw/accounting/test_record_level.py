@@ -383,9 +383,10 @@ def test_the_most_that_a_client_was_to_spend_is_handed_to_its_view(monkeypatch) 
     asked = []
     own = record_level.server_view
 
-    def noted(spends: Any, delta: float, most: Any) -> Any:
+    def noted(spends: Any, delta: float, most: Any, queries: Any) -> Any:
         asked.append((delta, most))
-        return own(spends, delta, most)
+        assert queries == ()
+        return own(spends, delta, most, queries)
 
     monkeypatch.setattr(record_level, "server_view", noted)
     made = plain([2, 1])

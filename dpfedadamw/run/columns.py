@@ -1,0 +1,130 @@
+"""Before the first round: the bounds of columns that a run learns privately, once and for all.
+
+Each client counts its records in public cells and sends the counts with noise (`privacy.histograms`).
+What they cost is in the ledger, and on the disk, before any noise is drawn. The bounds follow from
+what was sent. They stand in the ledger and in model.json, for whoever reads records later.
+
+A run that was cut off between its charge and the bounds is not continued: what was sent may have
+been seen, and a second answer to the same question was never paid for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.data.learnt import Bounds, bounds_of, from_plain, learnable, told, within
+from dpfedadamw.experiment import Experiment, RunError
+from dpfedadamw.privacy.charges import charges_of_columns
+from dpfedadamw.privacy.histograms import counted, noised
+from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.run.header import write_model_config
+from dpfedadamw.run.journal import Journal
+from dpfedadamw.rundir import RunDirectory, RunDirectoryError, write_arrays
+from dpfedadamw.storage.foreign import read_mapping
+
+# What its noise is drawn from; the streams of round 0, of which no other has this name.
+PURPOSE = "columns"
+EVIDENCE = "columns.npz"
+
+
+def learnt(
+    experiment: Experiment, run: RunDirectory, journal: Journal, randomness: RandomSource
+) -> Experiment:
+    """The experiment with the bounds that its run learns, or has learnt before it was cut off.
+
+    Args:
+        experiment: What is run.
+        run: Its directory.
+        journal: Its course.
+        randomness: Where every stream of the run comes from.
+
+    Raises:
+        RunError: If the run was cut off in the middle of it (`refuse_half_done`).
+    """
+    queries, ledger = experiment.plan.column_queries, journal.ledger
+    if queries is None:
+        return experiment
+    refuse_half_done(run, journal)
+    if not ledger.of_kind("bounds"):
+        journal.charge(charges_of_columns(experiment.plan), "query")
+        counts = counts_of(experiment)
+        sent = np.stack(
+            [
+                noised(
+                    own,
+                    queries,
+                    randomness.stream(PURPOSE, 0, client, 1, ledger.history),
+                    experiment.plan.gaussian_sampler,
+                )
+                for client, own in enumerate(counts)
+            ]
+        )
+        write_arrays(run.evidence / EVIDENCE, {"counts": counts, "noised": sent})
+        run.disk.sync_folder(run.evidence)
+        columns = learnable(experiment.spec.data)
+        bounds = bounds_of(columns, sent, queries.noise_multiplier)
+        said = {"columns": told(columns, bounds), "noised_sha256": digest(sent)}
+        ledger.append("bounds", said)
+    (entry,) = ledger.of_kind("bounds")
+    found = with_bounds(experiment, from_plain(entry["columns"], experiment.dataset.input_shape))
+    write_model_config(found, run)
+    return found
+
+
+def refuse_half_done(run: RunDirectory, journal: Journal) -> None:
+    """Refuse a run that was charged for histograms and kept no bounds.
+
+    Raises:
+        RunError: If it is one.
+    """
+    if journal.ledger.of_kind("query") and not journal.ledger.of_kind("bounds"):
+        raise RunError(
+            f"{run.path}: this run was cut off after it had paid for its bounds of columns and "
+            "before they were kept; their noise is not drawn a second time, so start a new run"
+        )
+
+
+def of_run(experiment: Experiment, run: RunDirectory) -> Experiment:
+    """The experiment with the bounds that a run has learnt, as its model.json states them.
+
+    Raises:
+        DpfedadamwError: If it states none that a run writes, or lacks those that it must have.
+    """
+    if experiment.plan.column_queries is None:
+        return experiment
+    try:
+        plain = read_mapping(run.model_config).get("learnt")
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
+    bounds = from_plain(plain, experiment.dataset.input_shape)
+    if bounds is None:
+        raise RunDirectoryError(f"{run.model_config}: learnt: is missing; the bounds stand there")
+    return with_bounds(experiment, bounds)
+
+
+def with_bounds(experiment: Experiment, bounds: Bounds | None) -> Experiment:
+    """The experiment, whose batches are held to bounds."""
+    return replace(experiment, dataset=within(experiment.dataset, bounds))
+
+
+def counts_of(experiment: Experiment) -> NDArray[np.int64]:
+    """Each client's counts, [clients, sum of bins]: clean, and for its evidence alone."""
+    queries, records = experiment.plan.column_queries, experiment.dataset.train.inputs
+    assert queries is not None
+    places = [column.place for column in learnable(experiment.spec.data)]
+    values = records.stored(slice(None))[:, places]
+    return np.stack(
+        [
+            counted(values[experiment.owner == client], queries.bins)
+            for client in range(len(experiment.plan.records))
+        ]
+    )
+
+
+def digest(sent: NDArray[np.float64]) -> str:
+    """SHA-256 (hex) of what the clients sent, [clients, cells], as little-endian float64."""
+    return hashlib.sha256(sent.astype("<f8").tobytes()).hexdigest()
