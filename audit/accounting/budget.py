@@ -173,6 +173,7 @@ class ThirdParty:
         participation: l = S/N in (0, 1].
         delta: δ in (0, 1).
         fineness: cells of the grid are 4^fineness times as narrow.
+        always: what happens beside the rounds, once, whoever takes part in these.
     """
 
     def __init__(
@@ -181,13 +182,23 @@ class ThirdParty:
         participation: float,
         delta: float,
         fineness: int = 0,
+        always: Sequence[Steps] = (),
     ) -> None:
         """Prepare the grid for participation in every round, the worst case."""
-        self._steps = [item.steps for item, _ in kinds]
-        self._participation = participation
+        known = {item.kind for item, _ in kinds}
+        # A kind that rounds have too is kept apart from it, by noise that is hardly less.
+        always = [
+            replace(item, noise_multiplier=item.noise_multiplier * (1.0 - 1e-12))
+            if item.kind in known
+            else item
+            for item in merge(always)
+        ]
+        self._steps = [item.steps for item in (*(item for item, _ in kinds), *always)]
+        self._rounds, self._beside = len(kinds), len(always)
+        self._shares = [participation] * self._rounds + [1.0] * self._beside
         self._delta = delta
         history = tuple(replace(item, steps=item.steps * rounds) for item, rounds in kinds)
-        self._composer = composer(history, delta, fineness)
+        self._composer = composer((*history, *always), delta, fineness)
 
     def epsilon(self, rounds: Sequence[int]) -> float:
         """ε after these numbers of rounds of each kind; kinds left out at the end have none."""
@@ -195,8 +206,8 @@ class ThirdParty:
 
     def losses(self, rounds: Sequence[int]) -> LossPair:
         """The whole mixture's privacy losses, after as many rounds; at least one in all."""
-        counts = [*rounds, *[0] * (len(self._steps) - len(rounds))]
-        return self._composer.distribution(self._steps, (counts, self._participation))
+        counts = [*rounds, *[0] * (self._rounds - len(rounds)), *[1] * self._beside]
+        return self._composer.distribution(self._steps, (counts, self._shares))
 
 
 def server_delta(delta: float, participation: float) -> float:

@@ -268,6 +268,10 @@ class _Window:
     charge: float
 
 
+# Rounds of each kind of query, and the chance with which each of them happens.
+Mixture = tuple[Sequence[int], Sequence[float]]
+
+
 class Composer:
     """Composes the privacy loss of some steps, any number of times, on one grid.
 
@@ -366,17 +370,17 @@ class Composer:
         self,
         direction: Direction,
         counts: Sequence[int],
-        mixture: tuple[Sequence[int], float] | None,
+        mixture: Mixture | None,
     ) -> _Window:
         charge = self._delta * _TAIL_SHARE
         up = np.zeros(len(self._tilts))
         down = np.zeros(len(self._tilts))
-        rounds, participation = mixture or ([1] * len(counts), 1.0)
-        rest = np.log1p(-participation) if participation < 1.0 else -np.inf
-        for (plus, minus), count, often in zip(
-            self._slopes[direction], counts, rounds, strict=True
+        rounds, shares = mixture or ([1] * len(counts), [1.0] * len(counts))
+        for (plus, minus), count, often, participation in zip(
+            self._slopes[direction], counts, rounds, shares, strict=True
         ):
             if mixture is not None:
+                rest = np.log1p(-participation) if participation < 1.0 else -np.inf
                 plus = np.logaddexp(rest, np.log(participation) + count * plus)
                 minus = np.logaddexp(rest, np.log(participation) + count * minus)
                 count = often
@@ -394,14 +398,14 @@ class Composer:
     def distribution(
         self,
         counts: Sequence[int] | None = None,
-        mixture: tuple[Sequence[int], float] | None = None,
+        mixture: Mixture | None = None,
     ) -> LossPair:
         """Compose and return the privacy loss distributions of both directions.
 
         Args:
             counts: steps of each kind of query, in the order of the history's kinds; None for
                 the history itself.
-            mixture: (rounds of each kind, participation in (0, 1]): of every kind of query the
+            mixture: (rounds of each kind, its participation in (0, 1]): of every kind of query the
                 composition is that of a Binomial number of rounds, each of which makes that kind's
                 count of steps. Hockey-stick divergences of a mixture are at most the mixture of
                 the divergences, and the latter is linear in the distributions, so one product does
@@ -413,12 +417,13 @@ class Composer:
             window = self._window(direction, numbers, mixture)
             product = np.ones(self._length // 2 + 1, dtype=np.complex128)
             log_finite = 0.0
-            rounds, participation = mixture or ([1] * len(numbers), 1.0)
-            for transform, single, count, often in zip(
+            rounds, shares = mixture or ([1] * len(numbers), [1.0] * len(numbers))
+            for transform, single, count, often, participation in zip(
                 self._transforms[direction],
                 self._singles[direction],
                 numbers,
                 rounds,
+                shares,
                 strict=True,
             ):
                 factor, finite = transform**count, count * float(np.log1p(-single.infinite))

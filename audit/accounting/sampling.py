@@ -138,10 +138,12 @@ class MostSpent:
         per_round: the most that one participation costs one record of any client, under the first
             round's noise.
         header: rounds, steps, noise and participation.
+        queries: what every record was in beside the rounds.
     """
 
     per_round: Steps
     header: Header
+    queries: tuple[Steps, ...] = ()
 
     def kinds(self, rounds: int) -> list[tuple[Steps, int]]:
         """What a participation in each of the first rounds costs, and how many rounds cost it."""
@@ -162,7 +164,7 @@ class MostSpent:
         if adaptation is not None and adaptation.step_limit is not None and len(kinds) == 1:
             kinds = [replace(kinds[0], steps=min(kinds[0].steps, adaptation.step_limit))]
         times = self.header.clients_per_person
-        return [replace(item, steps=item.steps * times) for item in kinds]
+        return [replace(item, steps=item.steps * times) for item in (*kinds, *self.queries)]
 
     def third_party(self, delta: float, fineness: int = 0) -> Callable[[int], float]:
         """ε towards a third party as a function of the rounds done.
@@ -180,7 +182,8 @@ class MostSpent:
                 return epsilon_curve(whole, [done], delta, fineness)[0]
 
             return of_all
-        mixture = ThirdParty(self.kinds(self.header.rounds), share, delta, fineness)
+        kinds = self.kinds(self.header.rounds)
+        mixture = ThirdParty(kinds, share, delta, fineness, self.queries)
 
         def epsilon(rounds: int) -> float:
             value = mixture.epsilon(list(course.noise_levels(rounds).values()))
@@ -193,6 +196,19 @@ class MostSpent:
             return min(value, epsilon_curve(whole, [done], delta, fineness)[0])
 
         return epsilon
+
+
+def queried(ledger: Ledger) -> tuple[Steps, ...]:
+    """What the histograms of columns cost a record, of the client that they cost most.
+
+    Each histogram is one Gaussian query of all records: no draw amplifies it.
+    """
+    found: dict[float, dict[int, int]] = {}
+    for query in ledger.queries:
+        sigma = query.noise_multiplier / max(1.0, query.sensitivity)
+        by = found.setdefault(sigma, {})
+        by[query.client] = by.get(query.client, 0) + len(query.columns)
+    return tuple(Steps(1.0, sigma, max(by.values())) for sigma, by in sorted(found.items()))
 
 
 def most_spent(ledger: Ledger, header: Header) -> MostSpent:
@@ -231,4 +247,5 @@ def most_spent(ledger: Ledger, header: Header) -> MostSpent:
             rate < 1.0 and any(item.fixed_size for item in paid),
         ),
         header,
+        queried(ledger),
     )

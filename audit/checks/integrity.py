@@ -28,6 +28,7 @@ from audit.reading.evidence import RoundEvidence
 from audit.reading.files import hash_file, read_bytes
 from audit.reading.ledger import Header, Ledger, Resume, Round
 from audit.reading.ledger_lines import RoundSpend, Spend, last_round_spends
+from audit.reading.units import RECORD
 from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, parse_json
 from audit.untrusted.fields import FieldError
@@ -180,6 +181,12 @@ def _order(ledger: Ledger, reasons: list[str]) -> None:
     for line, kind in ledger.kinds[1:]:
         if kind == "header":
             reasons.append(f"ledger.jsonl:{line}: a second header")
+    if (ledger.queries or ledger.answers) and ledger.header and ledger.header.unit is not RECORD:
+        line = [*ledger.queries, *ledger.answers][0].line
+        reasons.append(
+            f"ledger.jsonl:{line}: bounds of columns are learnt where single records are not what "
+            "is protected"
+        )
     claims = [line for line, kind in ledger.kinds if kind == "claim"]
     if not claims:
         reasons.append("ledger.jsonl: there is no claim; the run did not finish")

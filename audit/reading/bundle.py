@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
+from audit.reading.columns import Histograms, read_histograms
 from audit.reading.evidence import (
     CoordinateSums,
     Holdings,
@@ -249,6 +250,16 @@ class Bundle:
             UntrustedFileError: it cannot be read.
         """
         return self._of_archive("evidence/people.npz", read_people)
+
+    def histograms(self, clients: int, cells: int) -> Histograms:
+        """The clients' histograms of columns, without and with noise.
+
+        Raises:
+            UntrustedFileError: they cannot be read.
+        """
+        return self._of_archive(
+            "evidence/columns.npz", lambda arrays: read_histograms(arrays, clients, cells)
+        )
 
     def moments(self) -> Moments:
         """Moments of each client's numbers as the model reads them.

@@ -20,6 +20,7 @@ import numpy as np
 
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, open_bundle
+from audit.reading.columns import LearntColumn, Queries, Query
 from audit.reading.files import read_bytes
 from audit.reading.ledger import DIGESTS, INTENTS, Pieces, Stopped
 from audit.reading.ledger_lines import (
@@ -45,6 +46,8 @@ def _fields_of(section: type) -> Shape:
 
 
 _CHAIN = dict.fromkeys(("kind", "previous", "digest"))
+
+_LEARNT: Shape = _fields_of(LearntColumn)
 
 METRICS: Shape = dict.fromkeys(
     (
@@ -89,6 +92,8 @@ MODEL: Shape = {
     # Names of classes and columns, which specs and headers of tables have too.
     "labels": None,
     "inputs": None,
+    # What the ledger's line of kind bounds says, which follows from noised counts alone.
+    "learnt": _LEARNT,
     "parameters": None,
     "tensors": dict.fromkeys(("name", "shape", "dtype", "trained", "sha256")),
     "base": None,
@@ -147,6 +152,7 @@ LEDGER: Mapping[str, Shape] = {
             **dict.fromkeys(("nonce", "root", "own")),
             "intents": dict.fromkeys(INTENTS),
         },
+        "column_queries": _fields_of(Queries),
         "initial": dict.fromkeys(("broadcast_sha256", "origin", "file", "file_sha256")),
         "adaptation": {
             **dict.fromkeys(("most_local_steps", "step_limit", "follows_releases")),
@@ -162,6 +168,8 @@ LEDGER: Mapping[str, Shape] = {
         "released": dict.fromkeys(("strong_convexity", "slope")),
     },
     "resume": {**_CHAIN, **dict.fromkeys(("round", "commitment"))},
+    "query": {**_CHAIN, **_fields_of(Query)},
+    "bounds": {**_CHAIN, "columns": _LEARNT, "noised_sha256": None},
     "claim": {
         **_CHAIN,
         **dict.fromkeys(("view_headline", "delta", "adjacency", "assumptions", "profile")),
@@ -198,7 +206,7 @@ RUN_FILES = (
 )
 # What the engine and the auditor write into the evidence; of round and client, the numbers.
 EVIDENCE_FILES = (
-    r"evidence/(salt|tuning|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records|people|end)\.npz)",
+    r"evidence/(salt|tuning|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records|people|columns|end)\.npz)",
     r"evidence/(round|server)-\d{5,}\.npz",
     r"evidence/upload-\d{5,}(-\d{5,})?\.npz",
     r"evidence/(state-\d{5,}\.safetensors|environment-\d+\.json|client-\d{5,}\.jsonl)",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from audit.errors import UnverifiedError
+from audit.reading.columns import Answer, Queries, Query, read_answer, read_queries, read_query
 from audit.reading.ledger_lines import (
     HEX,
     RUN_NAME,
@@ -71,6 +72,8 @@ class Ledger:
         stopped: that a limit on ε ended the run; None where the claim does not say so.
         diverged: after how many rounds the model was no numbers any more, which ended the run; None
             where the claim does not say so.
+        queries: charges for histograms of columns, in order.
+        answers: what was learnt from them; one line, where there are any.
     """
 
     header: Header | None
@@ -83,6 +86,8 @@ class Ledger:
     round_spends: tuple[RoundSpend, ...] = ()
     stopped: Stopped | None = None
     diverged: int | None = None
+    queries: tuple[Query, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
     @property
     def rounds_to_finish(self) -> int:
@@ -152,6 +157,8 @@ def read_ledger(raw: bytes) -> Ledger:
         kinds=tuple(kinds),
         faults=tuple(faults),
         round_spends=tuple(item for item in found["spend"] if isinstance(item, RoundSpend)),
+        queries=tuple(found["query"]),
+        answers=tuple(found["bounds"]),
     )
 
 
@@ -221,6 +228,7 @@ class Header:
         rows: where people are protected, how many training records each client has.
         records_per_person: the most records of one person in a batch.
         clients_per_person: at how many clients one person may be.
+        column_queries: the histograms by which bounds of columns are learnt.
     """
 
     run: str
@@ -267,6 +275,7 @@ class Header:
     rows: tuple[int, ...] | None = None
     records_per_person: int | None = None
     clients_per_person: int = 1
+    column_queries: Queries | None = None
 
     @property
     def training_records(self) -> tuple[int, ...]:
@@ -433,6 +442,7 @@ def _with_sections(header: Header, entry: Mapping[str, Any]) -> Header:
         whole_seconds=_optional(entry, "seconds", fields.choice, allowed=("whole",)) is not None,
         frozen=_digest(entry, "frozen_sha256"),
         contents=_digest(entry, "contents_sha256"),
+        column_queries=_section(entry, "column_queries", read_queries),
     )
     if header.unit is PERSON:
         header = replace(
@@ -628,4 +638,6 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], int], Any]] = {
     "round": _round,
     "resume": _resume,
     "claim": _claim,
+    "query": read_query,
+    "bounds": read_answer,
 }

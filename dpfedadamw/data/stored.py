@@ -156,12 +156,14 @@ class StoredRecords:
     def plain(self) -> Iterator[Tensor]:
         """The numbers that a model reads, float32 [b, …]: not resized, and without random views.
 
-        Tokens are no numbers, so there are none.
+        They lie between bounds that are declared, not between those that the run learns. Tokens are
+        no numbers, so there are none.
         """
         form = self.preprocessing
         if form is None:
             return
-        plain = replace(self, preprocessing=replace(form, size=None), stream=None, views=None)
+        unsized = replace(form, size=None)
+        plain = replace(self, preprocessing=unsized, stream=None, views=None, bounds=None)
         step = max(1, _AT_ONCE // max(1, self._numbers_each))
         for start in range(0, len(self), step):
             yield plain[start : start + step]

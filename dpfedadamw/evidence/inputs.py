@@ -193,6 +193,8 @@ def write_partition(
 def write_inputs(directory: Path, held: Sequence[HeldRecords]) -> None:
     """Write the moments of the clients' numbers as the model reads them, before resizing.
 
+    Where bounds of columns are learnt, before these too: their counts are evidence of their own.
+
     One row a client, and a last one for all together. Records scaled by statistics of their own
     show there: their mean is 0, and their variance 1 in every column that is not constant; or they
     reach from exactly 0 to exactly 1.

@@ -1,8 +1,8 @@
 """Before the first round: the bounds of columns that a run learns privately, once and for all.
 
-Each client counts its records in public cells and sends the counts with noise (`privacy.histograms`).
-What they cost is in the ledger, and on the disk, before any noise is drawn. The bounds follow from
-what was sent. They stand in the ledger and in model.json, for whoever reads records later.
+Each client counts its records in public cells and sends the counts with noise
+(`privacy.histograms`). What they cost is in the ledger, and on the disk, before any noise is drawn.
+The bounds follow from what was sent. They stand in the ledger, and in model.json for prediction.
 
 A run that was cut off between its charge and the bounds is not continued: what was sent may have
 been seen, and a second answer to the same question was never paid for.

@@ -108,6 +108,7 @@ def header(
         "sparsification": asdict(plan.sparsification) if plan.sparsification else None,
         "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
         **({"max_epsilon": plan.max_epsilon} if plan.max_epsilon is not None else {}),
+        **({"column_queries": asdict(plan.column_queries)} if plan.column_queries else {}),
         **({"budget": reserved} if reserved is not None else {}),
         **({"tuning": trial.header} if trial is not None else {}),
         **({"grid": asdict(plan.unit.grid)} if plan.unit.grid is not None else {}),

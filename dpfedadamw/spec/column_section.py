@@ -145,8 +145,8 @@ class NumberColumn(ColumnSpec, title="Numbers"):
     learn_bins: int = key(
         32,
         "Cells of equal width between low and high (of their logarithms with scale log) that such "
-        "a histogram has; the bounds that are learnt are edges of cells. A cell whose records are "
-        "fewer than about three standard deviations of the clients' noise together counts as empty.",
+        "a histogram has; the bounds that are learnt are edges of cells. A cell with fewer records "
+        "than about three standard deviations of all clients' noise counts as empty.",
         title="Cells of the histogram",
         unit="cells",
         ge=1,

@@ -25,7 +25,7 @@ from audit.accounting.budget import (
     together,
 )
 from audit.accounting.comparison import AtFineness, Comparison, profile_fault
-from audit.accounting.sampling import cost_of, most_spent
+from audit.accounting.sampling import cost_of, most_spent, queried
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.shared.claimed import judgement_on
 from audit.errors import UnverifiedError
@@ -43,8 +43,9 @@ def histories(ledger: Ledger, header: Header) -> Mapping[int, tuple[Steps, ...]]
 
     Of a rule that follows released values, that is the most it could have charged.
     """
+    queries = queried(ledger)
     return {
-        client: merge([event for _, event in events])
+        client: merge([*(event for _, event in events), *queries])
         for client, events in sorted(_events(ledger, header).items())
     }
 
@@ -64,7 +65,10 @@ def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
     last = max(1, ledger.rounds_to_finish)
     points = sorted({round(x) for x in np.linspace(1, last, min(last, _MOST_POINTS))})
     final = histories(ledger, header)
-    done = {client: [0] * len(history) for client, history in final.items()}
+    beside = {item.kind: item.steps for item in queried(ledger)}
+    done = {
+        client: [beside.get(item.kind, 0) for item in history] for client, history in final.items()
+    }
     kinds = {
         client: {item.kind: i for i, item in enumerate(history)}
         for client, history in final.items()
@@ -127,7 +131,7 @@ def _delta(header: Header) -> float:
 def _client(
     entry: Any,
     spends: Sequence[Spend],
-    history: Sequence[Steps],
+    steps: int,
     spent: Budget,
     header: Header,
     comparison: Comparison,
@@ -135,7 +139,6 @@ def _client(
     client = fields.integer(entry, "client")
     where = f"client {client}:"
     claimed, reasons = comparison.numbers(where, entry, spent), comparison.reasons
-    steps = sum(item.steps for item in history)
     rounds = {spend.round for spend in spends}
     if fields.integer(entry, "steps") != steps:
         reasons.append(f"{where} the claim's steps are not the {steps} that it must count")
@@ -175,6 +178,8 @@ def _judge(bundle: Bundle) -> Judgement:
         leads = together(list(past.values()), several, delta)
         at = budget(leads, delta).at
     largest = at(0)
+    # A claim's steps are those of rounds.
+    beside = sum(item.steps for item in queried(ledger))
     try:
         server = fields.mapping(ledger.claim, "server")
         claimed: dict[int, float] = {}
@@ -184,8 +189,8 @@ def _judge(bundle: Bundle) -> Judgement:
                 reasons.append(f"client {client} is claimed twice")
             spends = charges.get(client, [])
             result = spent.get(client, budget((), delta))
-            history = past.get(client, ())
-            claimed[client] = _client(entry, spends, history, result, header, comparison)
+            steps = sum(item.steps for item in past.get(client, ())) - beside
+            claimed[client] = _client(entry, spends, steps, result, header, comparison)
         missing = [client for client in spent if client not in claimed]
         if missing:
             reasons.append(f"the claim leaves out client {missing[0]}, who took part")

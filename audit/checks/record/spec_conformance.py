@@ -12,6 +12,7 @@ from typing import Any
 from audit.accounting.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, conclude, register
 from audit.checks.record.accounting import histories
+from audit.checks.shared import columns
 from audit.checks.shared.agreement import (
     agree_on_unit,
     budget_faults,
@@ -214,6 +215,8 @@ def _judge(bundle: Bundle) -> Judgement:
         else:
             _charges(ledger, header, reasons)
             _adaptation(spec, ledger, header, reasons)
+            if columns.concern(spec, ledger, header):
+                columns.query_faults(spec, ledger, header, reasons)
             _delta(ledger, header, reasons)
             _said(ledger.claim or {}, header, reasons)
             target_fault(spec, ledger, "server", reasons)

@@ -22,7 +22,7 @@ import numpy as np
 
 from audit.accounting.budget import Steps, budget, dearest, rdp_estimate
 from audit.accounting.comparison import ABSOLUTE, RELATIVE, understates
-from audit.accounting.sampling import cost, most_spent
+from audit.accounting.sampling import cost, most_spent, queried
 from audit.reading.ledger import Header, Ledger, Resume, Round
 from audit.reading.ledger_lines import SharedBudget, claimed_headline
 from audit.statistics.intervals import relative_difference
@@ -274,7 +274,7 @@ def _with_a_further_round(
             course.most_local_steps,
             header.sampling_rate,
         )
-        before = charged.get(client, ())
+        before = charged.get(client, queried(ledger))
         if limit is not None:
             left = limit - sum(item.steps for item in before)
             one = replace(one, steps=max(0, min(one.steps, left)))

@@ -1,0 +1,244 @@
+"""Check "columns": do the bounds of columns follow from histograms that had their noise?
+
+The counts and what was sent of them are in the evidence. Their difference is held to the law of the
+noise that was charged; the sums of counts to the records of each client; and the bounds are read
+off the noised counts once more, and compared exactly with those in ledger and model.json.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from audit.checks.base import Check, Judgement, conclude, register
+from audit.errors import UntrustedFileError, UnverifiedError
+from audit.reading.bundle import Bundle
+from audit.reading.columns import (
+    Histograms,
+    LearntColumn,
+    Promised,
+    Queries,
+    promised,
+    read_learnt,
+)
+from audit.reading.files import read_bytes
+from audit.reading.ledger import Header
+from audit.reading.units import RECORD
+from audit.statistics.intervals import (
+    FALSE_ALARM,
+    chi_square_interval,
+    correlation_threshold,
+    kolmogorov_p_value,
+    sigma_half_width,
+)
+from audit.statistics.noise_values import largest_correlation
+from audit.untrusted.archives import Floats
+from audit.untrusted.documents import parse_json
+from audit.untrusted.fields import FieldError
+
+_MOST_BYTES = 1 << 26
+_SAID = re.compile(r"bounds of columns were learnt.*histogram")
+# An edge that is written in decimal and read again.
+_EXACT = 1e-9
+
+
+def edges_of(sums: Sequence[float], deviation: float, column: Promised) -> tuple[int, int]:
+    """The edges of cells that become a column's bounds.
+
+    Args:
+        sums: noised counts of all clients together, by cell.
+        deviation: of their noise.
+        column: cells and quantiles.
+    """
+    least = deviation * math.sqrt(2.0 * math.log(2.0 * column.bins))
+    kept = [one if one >= least else 0.0 for one in sums]
+    total = math.fsum(kept)
+    if total <= 0.0:
+        return 0, column.bins
+    low, high = (share * total for share in column.quantiles)
+    first, last = 0, column.bins
+    for edge in range(1, column.bins + 1):
+        if math.fsum(kept[:edge]) <= low:
+            first = edge
+    for edge in range(column.bins, -1, -1):
+        if math.fsum(kept[:edge]) >= high:
+            last = edge
+    return first, last
+
+
+def unit_of(column: Promised, edge: int) -> float:
+    """An edge in the column's unit."""
+    low, high = column.low, column.high
+    if edge == 0:
+        return low
+    if edge == column.bins:
+        return high
+    if not column.log:
+        return low + edge / column.bins * (high - low)
+    low, high = (math.copysign(math.log1p(abs(one)), one) for one in (low, high))
+    at = low + edge / column.bins * (high - low)
+    return math.copysign(math.expm1(abs(at)), at)
+
+
+def _recomputed(
+    columns: Sequence[Promised], found: Histograms, queries: Queries
+) -> list[tuple[Promised, int, int]]:
+    deviation = queries.noise_multiplier * math.sqrt(len(found.noised))
+    again, start = [], 0
+    for column in columns:
+        part = found.noised[:, start : start + column.bins]
+        start += column.bins
+        sums = [math.fsum(one) for one in part.T.tolist()]
+        again.append((column, *edges_of(sums, deviation, column)))
+    return again
+
+
+def _same(
+    where: str,
+    said: Sequence[LearntColumn],
+    again: Sequence[tuple[Promised, int, int]],
+    reasons: list[str],
+) -> None:
+    if len(said) != len(again):
+        reasons.append(f"{where}: does not name the bounds of each column that was learnt")
+        return
+    for one, (column, first, last) in zip(said, again, strict=True):
+        if (one.column, one.bins) != (column.name, column.bins):
+            reasons.append(f"{where}: names other columns or cells than the spec")
+        elif (one.first, one.last) != (first, last):
+            reasons.append(
+                f"{where}: the bounds of {_shown(one.column)} are not those that the noised "
+                "histograms give"
+            )
+        elif not all(
+            math.isclose(told, unit_of(column, edge), rel_tol=_EXACT, abs_tol=_EXACT)
+            for told, edge in ((one.low, first), (one.high, last))
+        ):
+            reasons.append(f"{where}: low or high of {_shown(one.column)} is not at its edge")
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= 40 else f"{name[:40]}…")
+
+
+def _counts(found: Histograms, header: Header, queries: Queries, reasons: list[str]) -> None:
+    """Every record of a client is in exactly one cell of each column."""
+    if np.any(found.counts < 0):
+        reasons.append("evidence/columns.npz: a count is below 0")
+    start = 0
+    records = np.asarray(header.records)
+    for name, bins in zip(queries.columns, queries.bins, strict=True):
+        sums = found.counts[:, start : start + bins].sum(axis=1)
+        start += bins
+        if np.any(sums != records):
+            reasons.append(
+                f"the histogram of {_shown(name)} does not count each record of a client once: a "
+                "record moves it by more, or by less, than is charged"
+            )
+
+
+def _noise(noise: Floats, queries: Queries, reasons: list[str]) -> dict[str, Any]:
+    """Hold what was added to the law that was charged; the intervals, for the finding."""
+    starts = np.cumsum((0, *queries.bins))
+    parts = [noise, *(noise[:, a:b] for a, b in itertools.pairwise(starts))]
+    # Of the interval tests each, of the shape and of repeated noise.
+    share = FALSE_ALARM / (len(parts) + 2)
+    for place, part in enumerate(parts):
+        low, high = chi_square_interval(part.size, share)
+        ratio = float(np.square(part).mean())
+        if not low <= ratio <= high:
+            which = "the histograms" if not place else f"the histogram of column {place}"
+            reasons.append(
+                f"the noise on {which} has {'less' if ratio < low else 'more'} than the standard "
+                "deviation that is charged"
+            )
+    if kolmogorov_p_value(noise.ravel()) < share:
+        reasons.append("the noise on the histograms is not Gaussian with what is charged")
+    clients, cells = noise.shape
+    if clients > 1 and cells >= 4:
+        pairs = clients * (clients - 1) // 2
+        if largest_correlation(noise) > correlation_threshold(cells, pairs, share):
+            reasons.append("two clients' histograms have the same noise, which cancels out")
+    width = sigma_half_width(chi_square_interval(noise.size, share))
+    return {"cells": int(noise.size), "sigma_half_width": width}
+
+
+def _judge(bundle: Bundle) -> Judgement:
+    header, ledger = bundle.header, bundle.readable_ledger
+    queries, reasons = header.column_queries, list[str]()
+    if queries is None:
+        raise UnverifiedError("the ledger's header lacks column_queries")
+    if header.unit is not RECORD:
+        reasons.append("bounds of columns are learnt, and single records are not what is protected")
+    try:
+        columns = promised(bundle.readable_spec)
+        found = bundle.histograms(header.clients, sum(queries.bins))
+        model = parse_json(read_bytes(bundle.root, "model.json", _MOST_BYTES))
+        told = read_learnt(model, "learnt")
+    except UntrustedFileError as error:
+        return conclude("", reasons, [str(error)])
+    except FieldError as error:
+        return conclude("", [*reasons, str(error)])
+    if tuple((one.name, one.bins) for one in columns) != tuple(
+        zip(queries.columns, queries.bins, strict=True)
+    ):
+        return conclude("", [*reasons, "the header's columns and cells are not the spec's"])
+    if not ledger.answers:
+        return conclude("", [*reasons, "the ledger does not say which bounds were learnt"])
+    answer = ledger.answers[-1]
+    _counts(found, header, queries, reasons)
+    deviation = queries.noise_multiplier
+    details = _noise((found.noised - found.counts) / deviation, queries, reasons)
+    if hashlib.sha256(found.noised.astype("<f8").tobytes()).hexdigest() != answer.noised:
+        reasons.append("evidence/columns.npz: its noised counts are not those the ledger names")
+    again = _recomputed(columns, found, queries)
+    _same("the ledger", answer.columns, again, reasons)
+    _same("model.json", told, again, reasons)
+    if told != answer.columns:
+        reasons.append("model.json names other bounds than the ledger")
+    said = (ledger.claim or {}).get("assumptions")
+    if not any(_SAID.search(str(one)[:4096]) for one in (said if isinstance(said, list) else ())):
+        reasons.append("the claim does not say that bounds of columns were learnt")
+    width = details["sigma_half_width"]
+    return conclude(
+        f"{details['cells']} counts of {header.clients} clients have Gaussian noise of the charged "
+        f"standard deviation (within {width:.1%}), each record is counted once in each of "
+        f"{len(columns)} columns, and the bounds in ledger and model.json are those that the "
+        "noised counts give",
+        reasons,
+        details=details,
+        power=f"noise whose standard deviation is off by {2 * width:.1%} or more; bounds that "
+        "follow from counts without noise; a record that is counted twice or not at all; noise "
+        "that two clients share",
+    )
+
+
+COLUMNS = Check(
+    name="columns",
+    title="Were the bounds of columns learnt from noised counts alone?",
+    units=(RECORD,),
+    place=56,
+    meaning="If it fails, bounds that anybody can read in the model may tell of single records.",
+    claim="Before the first round each client counted each of its records once in the histogram of "
+    "each column whose bounds are learnt, and added Gaussian noise of the charged standard "
+    "deviation to each count. The bounds follow from the noised counts alone.",
+    tolerance="chi-square intervals on the variance of all noise and of each column's, a "
+    "Kolmogorov-Smirnov test of its law, and correlations between clients, together at 0.1 %; "
+    "counts, edges and digests exactly",
+    power="noise whose standard deviation is off by twice the half-width of its interval, which "
+    "the finding states; bounds that follow from counts without noise; a record that is counted "
+    "twice or not at all; noise that two clients share",
+    limits="The counts are those that the trainer recorded; whether they are the counts of the "
+    "records that the header commits to, only someone who has the data can say, as re-execution "
+    "does. That a client sent nothing else of its records before the first round is not in a run's "
+    "files.",
+    rule=_judge,
+    concerns=lambda header: header is not None and header.column_queries is not None,
+)
+register(COLUMNS)
