@@ -182,7 +182,7 @@ def _order(ledger: Ledger, reasons: list[str]) -> None:
         if kind == "header":
             reasons.append(f"ledger.jsonl:{line}: a second header")
     if (ledger.queries or ledger.answers) and ledger.header and ledger.header.unit is not RECORD:
-        line = [*ledger.queries, *ledger.answers][0].line
+        line = min(line for line, kind in ledger.kinds if kind in ("query", "bounds"))
         reasons.append(
             f"ledger.jsonl:{line}: bounds of columns are learnt where single records are not what "
             "is protected"

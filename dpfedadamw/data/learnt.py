@@ -24,8 +24,6 @@ from dpfedadamw.spec.column_section import NumberColumn, learns
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dpfedadamw.data.datasets import Dataset, Records
-
 
 @dataclass(frozen=True)
 class Learnable:
@@ -178,23 +176,6 @@ def from_plain(plain: Any, shape: Sequence[int]) -> Bounds | None:
             raise DataError("model.json: learnt: is not what a run writes")
     places, bins, first, last = (tuple(one) for one in zip(*rows, strict=True))
     return Bounds(places, bins, first, last)
-
-
-def within(dataset: Dataset, bounds: Bounds | None) -> Dataset:
-    """The data set with the bounds that its run learnt; as it is where there are none."""
-    if bounds is None:
-        return dataset
-
-    def of(records: Records) -> Records:
-        return replace(records, inputs=replace(records.inputs, bounds=bounds))
-
-    validation = dataset.validation
-    return replace(
-        dataset,
-        train=of(dataset.train),
-        test=of(dataset.test),
-        validation=None if validation is None else of(validation),
-    )
 
 
 def told(columns: Sequence[Learnable], bounds: Bounds) -> list[dict[str, Any]]:

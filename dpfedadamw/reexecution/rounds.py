@@ -52,7 +52,7 @@ from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain, StartAg
 from dpfedadamw.reexecution.unprotected import Kept, UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
-from dpfedadamw.run.columns import of_run
+from dpfedadamw.run.columns import of_run, same_counts
 from dpfedadamw.run.computing import determinism, engine_of, performance_of
 from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated
 from dpfedadamw.run.header import initial_weights, refuse_changed_source, tensors_digest
@@ -134,6 +134,21 @@ class Rerun:
         """What commits to the content under each row of the training records, hexadecimal."""
         salt = read_salt(self._run.evidence / "salt")
         return contents_digest(salt, self.experiment.dataset.train.inputs)
+
+    def same_counts(self) -> bool:
+        """Whether the histograms of columns, where bounds were learnt, are those of the records.
+
+        Raises:
+            ReexecutionError: If the evidence of them cannot be read.
+        """
+        if self.experiment.plan.column_queries is None:
+            return True
+        try:
+            return same_counts(self.experiment, self._run)
+        except (OSError, ValueError) as error:
+            raise ReexecutionError(
+                f"evidence/columns.npz: cannot be read ({type(error).__name__})"
+            ) from None
 
     def cost(self, drawn: Drawn, last: int) -> Cost:
         """What `rounds` would take.

@@ -16,7 +16,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.learnt import Bounds, bounds_of, from_plain, learnable, told, within
+from dpfedadamw.data.datasets import Dataset, Records
+from dpfedadamw.data.learnt import Bounds, bounds_of, from_plain, learnable, told
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.privacy.charges import charges_of_columns
 from dpfedadamw.privacy.histograms import counted, noised
@@ -24,7 +25,7 @@ from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.run.header import write_model_config
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError, write_arrays
-from dpfedadamw.storage.foreign import read_mapping
+from dpfedadamw.storage.foreign import read_arrays, read_mapping
 
 # What its noise is drawn from; the streams of round 0, of which no other has this name.
 PURPOSE = "columns"
@@ -96,19 +97,54 @@ def of_run(experiment: Experiment, run: RunDirectory) -> Experiment:
     """
     if experiment.plan.column_queries is None:
         return experiment
+    return with_bounds(experiment, bounds_in(run, experiment.dataset))
+
+
+def bounds_in(run: RunDirectory, dataset: Dataset) -> Bounds:
+    """The bounds that a run's model.json states.
+
+    Raises:
+        DpfedadamwError: If it states none that a run writes.
+    """
     try:
         plain = read_mapping(run.model_config).get("learnt")
     except (OSError, ValueError) as error:
         raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
-    bounds = from_plain(plain, experiment.dataset.input_shape)
+    bounds = from_plain(plain, dataset.input_shape)
     if bounds is None:
         raise RunDirectoryError(f"{run.model_config}: learnt: is missing; the bounds stand there")
-    return with_bounds(experiment, bounds)
+    return bounds
+
+
+def same_counts(experiment: Experiment, run: RunDirectory) -> bool:
+    """Whether the data have the counts that a run's evidence says its clients had.
+
+    Raises:
+        OSError: If the evidence cannot be read.
+        ValueError: If it is damaged.
+    """
+    kept = read_arrays(run.evidence / EVIDENCE).get("counts")
+    return kept is not None and np.array_equal(kept, counts_of(experiment))
 
 
 def with_bounds(experiment: Experiment, bounds: Bounds | None) -> Experiment:
     """The experiment, whose batches are held to bounds."""
     return replace(experiment, dataset=within(experiment.dataset, bounds))
+
+
+def within(dataset: Dataset, bounds: Bounds | None) -> Dataset:
+    """The data set, whose batches are held to bounds."""
+
+    def of(records: Records) -> Records:
+        return replace(records, inputs=replace(records.inputs, bounds=bounds))
+
+    validation = dataset.validation
+    return replace(
+        dataset,
+        train=of(dataset.train),
+        test=of(dataset.test),
+        validation=None if validation is None else of(validation),
+    )
 
 
 def counts_of(experiment: Experiment) -> NDArray[np.int64]:

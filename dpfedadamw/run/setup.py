@@ -148,6 +148,8 @@ def _checked(experiment: Experiment, engine: str, options: StartOptions) -> _Par
     measures.given(experiment.spec.evaluation.metrics)
     if options.deployment is None:
         _check_engine(experiment)
+    elif experiment.plan.column_queries is not None:
+        raise RunError("data.columns: where clients hold their records no bound is learnt yet")
     performance = performance_of(experiment, engine)
     summing = engine_of(experiment, performance)
     randomness = _randomness(experiment.spec)

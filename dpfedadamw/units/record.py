@@ -280,7 +280,7 @@ def _column_queries(spec: Spec) -> ColumnQueries | None:
     return ColumnQueries(
         columns=tuple(column.name for column in found),
         bins=tuple(column.learn_bins for column in found),
-        noise_multiplier=spec.data.column_noise_multiplier,
+        noise_multiplier=getattr(spec.data, "column_noise_multiplier", 0.0),
     )
 
 

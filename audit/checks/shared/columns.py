@@ -73,6 +73,6 @@ def _order(ledger: Ledger, reasons: list[str]) -> None:
     (answer,) = ledger.answers
     if any(query.line > answer.line for query in ledger.queries):
         reasons.append("histograms of columns are charged after their bounds were learnt")
-    later = [*ledger.spends, *ledger.rounds]
-    if any(one.line < answer.line for one in later):
+    later = [one.line for one in ledger.spends] + [one.line for one in ledger.rounds]
+    if any(line < answer.line for line in later):
         reasons.append("bounds of columns are learnt after a round had begun")

@@ -93,6 +93,11 @@ def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Pr
             "data.person: people are told apart where one process holds all records, and here none "
             "does; leave it out, with privacy.unit record or client"
         )
+    if experiment.plan.column_queries is not None:
+        raise DeploymentError(
+            "data.columns: in a federation of machines no bound is learnt yet; leave "
+            "learn_quantiles out and give low and high as they are"
+        )
     if spec.budget.file is not None or spec.tune.selection == "private":
         raise DeploymentError(
             "budget and tune: count what is spent on one machine's data; leave them out"

@@ -25,6 +25,7 @@ from dpfedadamw.extensions.figures.errors import FigureError
 from dpfedadamw.reexecution.history import PastLedger
 from dpfedadamw.reexecution.observation import RoundObserver
 from dpfedadamw.reexecution.rounds import Rerun
+from dpfedadamw.run.columns import bounds_in, within
 from dpfedadamw.run.export import load_model
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
@@ -226,6 +227,8 @@ class FinishedRun:
                 "the data set is not the one that the ledger names by its digest; give the run's "
                 "own data, with --data PATH where they lie elsewhere"
             )
+        if any(one.learn_quantiles for one in getattr(self.spec.data, "columns", ())):
+            dataset = within(dataset, bounds_in(self.directory, dataset))
         test = dataset.test
         return test if most is None else test.select(np.arange(min(most, len(test))))
 
