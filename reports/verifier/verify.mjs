@@ -259,17 +259,30 @@ function spelled(value) {
   return `${sign}${digits.slice(0, exponent + 1).padEnd(exponent + 1, "0")}.${digits.slice(exponent + 1) || "0"}`;
 }
 
-/** The YAML of a spec: one key a line, sections indented by two spaces, values in one line. */
+/** The YAML of a spec: one key a line, sections and items of lists indented by two spaces, values in one line. */
 export function parseSpec(text) {
   const root = Object.create(null), open = [root];
+  let begun = null; // The section that the line before began, with its key: it may be a list.
   text.split("\n").forEach((line, index) => {
     if (!line.trim() || line.trimStart().startsWith("#")) return;
+    const item = /^((?: {2})*)- (.*)$/.exec(line);
+    if (item) {
+      const depth = item[1].length / 2;
+      if (begun?.depth === depth) open[depth] = begun.parent[begun.key] = [];
+      begun = null;
+      if (depth >= open.length || !Array.isArray(open[depth])) refuse(said`line ${index + 1} is in no form of a spec`);
+      open.length = depth + 1;
+      open[depth].push(flow(item[2]));
+      return;
+    }
     const found = /^((?: {2})*)("(?:[^"\\]|\\.)*"|[^\s:"][^:"]*):(?: (.*))?$/.exec(line) ?? refuse(said`line ${index + 1} is in no form of a spec`);
     const depth = found[1].length / 2, key = found[2].startsWith('"') ? flow(found[2]) : found[2];
     if (depth >= open.length) refuse(said`line ${index + 1} is indented too far`);
     open.length = depth + 1;
+    if (Array.isArray(open[depth])) refuse(said`line ${index + 1} is in no form of a spec`);
     if (key in open[depth]) refuse(said`has the key ${key} twice`);
-    if (found[3] === undefined) open.push((open[depth][key] = Object.create(null)));
+    begun = found[3] === undefined ? { depth: depth + 1, parent: open[depth], key } : null;
+    if (begun) open.push((open[depth][key] = Object.create(null)));
     else open[depth][key] = flow(found[3]);
   });
   return root;
@@ -428,6 +441,11 @@ const FIELDS = {
   "spend of a client": { clients: (v) => isList(v, (each) => isWhole(each)) && new Set(v).size === v.length, expected_clients: (v) => isPositive(v), noise_added_by: (v) => ["server", "clients"].includes(v) },
   round: { round: (v) => isWhole(v), clients: (v) => isList(v, (each) => isWhole(each)), steps: (v) => isList(v, (each) => isWhole(each)), queries: (v) => isList(v, (each) => isWhole(each)) },
   resume: { round: (v) => isWhole(v) },
+  query: {
+    client: (v) => isWhole(v), attempt: (v) => isWhole(v, 1), records: (v) => isWhole(v), columns: (v) => isList(v, (each) => typeof each === "string") && v.length > 0,
+    bins: (v) => isList(v, (each) => isWhole(each, 1)), sensitivity: (v) => isPositive(v), noise_multiplier: (v) => isPositive(v),
+  },
+  bounds: { columns: (v) => isList(v, (each) => each !== null && typeof each === "object"), noised_sha256: (v) => typeof v === "string" && HEX.test(v) },
   claim: { delta: (v, header) => header?.unit === "none" || isPositive(v, 1) },
 };
 
@@ -459,19 +477,26 @@ export function readLedger(text) {
     previous = sha256(bytesOf(line));
   }
   const of = (kind) => entries.filter((entry) => entry.kind === kind);
-  const ledger = { faults, entries, header, spends: of("spend"), rounds: of("round"), resumes: of("resume"), claim: of("claim").at(-1) ?? null };
+  const ledger = { faults, entries, header, spends: of("spend"), rounds: of("round"), resumes: of("resume"), queries: of("query"), bounds: of("bounds"), claim: of("claim").at(-1) ?? null };
   if (!header) refuse(said`has no header that can be read`);
   if (!ledger.claim) refuse(said`has no claim that can be read; the run did not finish`);
   faults.push(...orderFaults(ledger));
   return ledger;
 }
 
-function orderFaults({ entries, header, spends }) {
+function orderFaults({ entries, header, spends, queries, bounds }) {
   const faults = [], kinds = entries.map((entry) => entry.kind);
   if (kinds[0] !== "header" || kinds.lastIndexOf("header") !== 0) faults.push(said`the header is not the one first line`);
   if (kinds.indexOf("claim") !== kinds.length - 1) faults.push(said`the claim is not the one last line`);
   if (header.records.length !== header.clients || header.clients_per_round > header.clients) faults.push(said`the header's clients and records do not fit`);
   const recorded = header.producer != null;
+  if (queries.length || bounds.length) {
+    // Each client's histograms are charged once, then their bounds are read off, then rounds begin.
+    if (header.unit !== "record" || recorded) faults.push(said`bounds of columns are learnt where single records are not what is protected`);
+    if (queries.length !== header.clients || new Set(queries.map((query) => query.client)).size !== header.clients || queries.some((query) => query.client >= header.clients)) faults.push(said`not every client is charged once for its histograms of columns`);
+    const answer = bounds[0]?.line;
+    if (bounds.length !== 1 || queries.some((query) => query.line > answer) || entries.some((entry) => ["spend", "round"].includes(entry.kind) && entry.line < answer)) faults.push(said`bounds of columns are not learnt once, after their charges and before the first round`);
+  }
   let next = 0;
   const charges = Map.groupBy?.(spends, (spend) => spend.round) ?? spends.reduce((map, spend) => map.set(spend.round, [...(map.get(spend.round) ?? []), spend]), new Map());
   const running = new Map(), before = new Map(), ended = new Map();
@@ -777,11 +802,21 @@ export function costOf({ sampling, noise_multiplier, queries_per_step = 1, expec
   return refuse(said`the sampler ${sampling} has no accounting here`);
 }
 
+/** What histograms of columns cost a record beside the rounds: a Gaussian query of all records for each column. */
+function besideOf(queries) {
+  const found = new Map();
+  for (const { client, columns, noise_multiplier, sensitivity } of queries) {
+    const sigma = noise_multiplier / Math.max(1, sensitivity), by = found.get(sigma) ?? found.set(sigma, new Map()).get(sigma);
+    by.set(client, (by.get(client) ?? 0) + columns.length);
+  }
+  return [...found].map(([sigma, by]) => ({ rate: 1, sigma, steps: Math.max(...by.values()) }));
+}
+
 /** Privacy losses that a ledger's charges amount to, by the claim's views, each with what is claimed. */
-function viewsOf({ header, spends, claim }) {
+function viewsOf({ header, spends, claim, queries }) {
   const known = new Map(), delta = claim.delta, people = header.unit === "person" ? header.clients_per_person : 1;
-  const epsilon = (history, mixture) => (finer) => {
-    const kinds = merged(history).map((kind) => ({ ...kind, ...mixture })), key = JSON.stringify([finer, kinds]);
+  const epsilon = (history, mixture, certain = []) => (finer) => {
+    const kinds = [...merged(history).map((kind) => ({ ...kind, ...mixture })), ...certain], key = JSON.stringify([finer, kinds]);
     if (!known.has(key)) known.set(key, epsilonByLosses(kinds, delta, finer));
     return known.get(key);
   };
@@ -806,7 +841,8 @@ function viewsOf({ header, spends, claim }) {
     return [third, { key: "server", claimed: stated(claim.server), costs: epsilon([{ rate: 1, sigma: 1 / Math.sqrt(most), steps: 1 }]) }];
   }
   for (const spend of spends) charge(spend.client, costOf(spend));
-  byClient.forEach((history, client) => byClient.set(client, merged(history)));
+  const beside = besideOf(queries);
+  byClient.forEach((history, client) => byClient.set(client, merged([...history, ...beside])));
   const smallest = Math.min(...header.records.filter((records) => records > 0)), paid = spends.map(costOf);
   const most = costOf({
     ...header, steps: header.local_steps, records: smallest, expected_batch_size: Math.min(header.expected_batch_size, smallest), rate_stated: header.sampling_rate != null,
@@ -814,8 +850,8 @@ function viewsOf({ header, spends, claim }) {
   });
   const rate = Math.max(most.rate, ...new Set(paid.map((kind) => kind.rate))), steps = Math.max(most.steps, ...new Set(paid.map((kind) => kind.steps)));
   const kind = { rate, sigma: most.sigma, steps, fixed: rate < 1 && Boolean(most.fixed) };
-  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds * people }]);
-  const mixture = people > 1 ? whole : epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients });
+  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds * people }, ...beside]);
+  const mixture = people > 1 ? whole : epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients }, beside);
   return [
     { key: "server", claimed: stated(claim.server), costs: server },
     { key: "server_worst_case", claimed: stated(claim.server_worst_case), costs: (finer) => Math.max(server(finer), Math.min(limit, whole(finer))) },
@@ -824,7 +860,7 @@ function viewsOf({ header, spends, claim }) {
 }
 
 /** Spec against header against charges: each pair of numbers that must be one number. */
-function promiseFaults(spec, { header, spends, claim }) {
+function promiseFaults(spec, { header, spends, claim, queries }) {
   const faults = [], privacy = spec.privacy ?? {}, sampling = privacy.sampling ?? {};
   const plain = (value) => (typeof value === "number" ? figure(String(value)) : value);
   const same = (what, a, b) => (typeof a === "number" && typeof b === "number" ? near(a, b) : a === b) || faults.push(said`${what}: ${plain(a)} here, ${plain(b)} there`);
@@ -849,6 +885,19 @@ function promiseFaults(spec, { header, spends, claim }) {
     if ((header.sampling === "poisson" ? "add-remove" : "replace-one") !== header.adjacency) faults.push(said`${header.sampling} batches have no accounting under ${header.adjacency}`);
     const worst = Math.max(...header.records);
     if (header.delta * worst >= 1) faults.push(said`δ is not below 1/${worst}, the records of a client`);
+  }
+  const learnt = (Array.isArray(spec.data?.columns) ? spec.data.columns : []).filter((column) => column?.learn_quantiles?.length);
+  if (learnt.length || queries.length || header.column_queries != null) {
+    const names = learnt.map((column) => column.name).join(), bins = learnt.map((column) => column.learn_bins).join(), declared = header.column_queries ?? {};
+    for (const [where, named] of [[said`the header`, declared], ...queries.map((query) => [said`line ${query.line}`, query])]) {
+      if (String(named.columns) !== names || String(named.bins) !== bins) faults.push(said`${where}: histograms of other columns or cells than the spec's`);
+      if (!near(named.noise_multiplier ?? 0, spec.data?.column_noise_multiplier ?? -1)) faults.push(said`${where}: noise on histograms is not the spec's column_noise_multiplier`);
+    }
+    if (learnt.length && queries.length !== header.clients) faults.push(said`bounds of columns are learnt, and not every client is charged for it`);
+    for (const query of queries) {
+      if (query.sensitivity !== 1) faults.push(said`${said`line ${query.line}`}: a record moves a histogram by 1, and another number is named`);
+      if (query.records !== header.records[query.client]) faults.push(said`${said`line ${query.line}`}: records of client ${query.client} differ from the header's`);
+    }
   }
   for (const spend of spends) {
     const where = said`line ${spend.line}`;
@@ -1187,8 +1236,9 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
     else if (costs !== null && header.producer == null && above(view.claimed, costs)) contradict(said`ε (${towards}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(costs)}`);
     else say("holds", said`ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(costs)}`, "ledger.jsonl");
   }
-  if (!folder.has("evidence/salt")) return say("unseen", said`Noise and batches: the evidence is not in this folder.`);
-  if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", said`Noise and batches of this kind of run: dpfedadamw audit reads them.`);
+  if (ledger.queries.length) say("unseen", said`Noise on histograms of columns, and the bounds learnt from them: dpfedadamw audit reads them.`);
+  if (!folder.has("evidence/salt")) return say("unseen", "Noise and batches: the evidence is not in this folder.");
+  if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", "Noise and batches of this kind of run: dpfedadamw audit reads them.");
   const evidence = await evidenceFaults(folder, ledger);
   evidence.faults.forEach(contradict);
   if (!evidence.faults.length) say("holds", said`the noise of ${evidence.queries} answers has ${figure(evidence.ratio?.toFixed(3))} of the variance that the ledger states, and batches have their sizes`, "evidence");
