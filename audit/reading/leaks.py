@@ -185,6 +185,8 @@ LEDGER: Mapping[str, Shape] = {
         "tuning": {name: dict.fromkeys(_VIEW) for name in ("one_trial", "server_all_trials")},
         "closed_forms": dict.fromkeys(_FORMS),
         "budget": dict.fromkeys(("epsilon", "delta", "charged")),
+        # Of the histograms alone by which bounds were learnt, whoever took part in the rounds.
+        "columns": dict.fromkeys(("learnt", "epsilon")),
         # Of the person with most records, in every round: no more than the worst case tells.
         "person": dict.fromkeys(("records", "epsilon", "reason")),
         "stopped": _fields_of(Stopped),

@@ -263,6 +263,12 @@ def claim(
         rounds, one = bound.each_round(per_round), at_most(third_party.epsilon.value)
         alone, tuning = claim_of_selection(rounds, participation, delta, trials, one, every)
         chosen = {"tuning": tuning}
+    beside = {}
+    if bound.queries:
+        # Of all that is spent, what the histograms of columns alone would cost.
+        epsilon = accountant.epsilon(bound.queries, delta)
+        learnt = sum(part.steps for part in bound.queries)
+        beside = {"columns": {"learnt": learnt, "epsilon": epsilon}}
     return {
         "view_headline": "server" if trials is None else "third-party",
         "delta": float(delta),
@@ -273,6 +279,7 @@ def claim(
         "server_worst_case": as_claimed({accountant.name: max(at_most(worst.value), spent)}),
         "third_party": {**alone, "participation": participation},
         **chosen,
+        **beside,
         "closed_forms": asdict(forms),
         "assumptions": readings,
         "profile": [list(point) for point in profile],

@@ -32,13 +32,15 @@ from reports.content.parts import (
 from reports.content.units import unit_of
 from reports.document import Block, code, note, paragraph
 from reports.figures import BLUE, ORANGE, FigureData, whole_numbers
-from reports.files import clean, integer, mapping, number
+from reports.files import clean, integer, mapping, number, sequence
 from reports.source import RunSource
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+# Columns that a sentence names.
+_MOST_NAMES = 6
 # A description that is no longer stands on the first page.
 _SHORT = 280
 
@@ -111,7 +113,8 @@ def mechanism(source: RunSource, audience: str) -> Mechanism:
     )
     return Mechanism(
         algorithm=clean(algorithm.get("name"), 100) or "unknown",
-        statement=f"{unit.mechanism(source)}{_sites(source)}{shared_budget(source, audience)}"
+        statement=f"{unit.mechanism(source)}{_learnt(source)}{_sites(source)}"
+        f"{shared_budget(source, audience)}"
         if private
         else without,
         clipping_norm=number(header.get("clipping_norm")) if private else None,
@@ -180,6 +183,26 @@ def shared_budget(source: RunSource, audience: str) -> str:
     return (
         f"{kept}; when it ended, ε = {formatting.epsilon(charged)} of it was spent or reserved, "
         f"and {formatting.plain(left)} was left."
+    )
+
+
+def _learnt(source: RunSource) -> str:
+    """Which bounds were learnt privately, and what that cost; with a space before it."""
+    declared = mapping(source.header.get("column_queries"))
+    names = [clean(name, 60) for name in sequence(declared.get("columns"))]
+    sigma = number(declared.get("noise_multiplier"))
+    if not names or sigma is None:
+        return ""
+    shown = ", ".join(names[:_MOST_NAMES]) + (" and others" if len(names) > _MOST_NAMES else "")
+    alone = number(mapping(source.claim.get("columns")).get("epsilon"))
+    cost = "What that costs is part of the run's ε."
+    if alone is not None:
+        cost = f"That alone costs ε = {formatting.epsilon(alone)}, which is part of the run's ε."
+    return (
+        f" Before the first round, the bounds of {formatting.count(len(names))} "
+        f"{'column' if len(names) == 1 else 'columns'} ({shown}) were learnt privately: each "
+        "client counted its records in public cells and sent the counts with Gaussian noise of "
+        f"standard deviation {formatting.plain(sigma)}. {cost}"
     )
 
 

@@ -122,7 +122,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "histograms-left-out-of-epsilon",
-            "the histograms of columns are charged to the ledger, and ε is that of the rounds alone",
+            "the histograms of columns are charged to the ledger, and ε is that of rounds alone",
             "accountants that are stepped by the optimiser",
             ("accounting", "views"),
             learning_spec,

@@ -16,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from audit.checks.base import Check, Judgement, conclude, register
+from audit.accounting.budget import budget
+from audit.accounting.comparison import ABSOLUTE, RELATIVE
+from audit.accounting.sampling import queried
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, conclude, register
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.columns import (
@@ -28,7 +31,7 @@ from audit.reading.columns import (
     read_learnt,
 )
 from audit.reading.files import read_bytes
-from audit.reading.ledger import Header
+from audit.reading.ledger import Header, Ledger
 from audit.reading.units import RECORD
 from audit.statistics.intervals import (
     FALSE_ALARM,
@@ -38,6 +41,7 @@ from audit.statistics.intervals import (
     sigma_half_width,
 )
 from audit.statistics.noise_values import largest_correlation
+from audit.untrusted import fields
 from audit.untrusted.archives import Floats
 from audit.untrusted.documents import parse_json
 from audit.untrusted.fields import FieldError
@@ -169,6 +173,24 @@ def _noise(noise: Floats, queries: Queries, reasons: list[str]) -> dict[str, Any
     return {"cells": int(noise.size), "sigma_half_width": width}
 
 
+def _alone(ledger: Ledger, header: Header, reasons: list[str]) -> float:
+    """What the histograms cost by themselves, as the claim must say."""
+    delta = header.declared("delta")
+    spent = budget(queried(ledger), delta).headline if ledger.queries else 0.0
+    try:
+        stated = fields.mapping(ledger.claim, "columns")
+        epsilon = fields.number(stated, "epsilon", least=0.0)
+        if fields.integer(stated, "learnt") != sum(item.steps for item in queried(ledger)):
+            reasons.append("the claim says of another number of columns that bounds were learnt")
+        if abs(epsilon - spent) > RELATIVE * spent + ABSOLUTE:
+            reasons.append(
+                f"the histograms alone are claimed to cost {epsilon:.4g}, and cost {spent:.4g}"
+            )
+    except FieldError as error:
+        reasons.append(f"claim: {error}")
+    return spent
+
+
 def _judge(bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
     queries, reasons = header.column_queries, list[str]()
@@ -202,6 +224,7 @@ def _judge(bundle: Bundle) -> Judgement:
     _same("model.json", told, again, reasons)
     if told != answer.columns:
         reasons.append("model.json names other bounds than the ledger")
+    alone = _alone(ledger, header, reasons)
     said = (ledger.claim or {}).get("assumptions")
     if not any(_SAID.search(str(one)[:4096]) for one in (said if isinstance(said, list) else ())):
         reasons.append("the claim does not say that bounds of columns were learnt")
@@ -210,7 +233,7 @@ def _judge(bundle: Bundle) -> Judgement:
         f"{details['cells']} counts of {header.clients} clients have Gaussian noise of the charged "
         f"standard deviation (within {width:.1%}), each record is counted once in each of "
         f"{len(columns)} columns, and the bounds in ledger and model.json are those that the "
-        "noised counts give",
+        f"noised counts give; by themselves they cost epsilon = {alone:.4g}",
         reasons,
         details=details,
         power=f"noise whose standard deviation is off by {2 * width:.1%} or more; bounds that "
@@ -222,7 +245,7 @@ def _judge(bundle: Bundle) -> Judgement:
 COLUMNS = Check(
     name="columns",
     title="Were the bounds of columns learnt from noised counts alone?",
-    units=(RECORD,),
+    units=AT_RECORD_LEVEL,
     place=56,
     meaning="If it fails, bounds that anybody can read in the model may tell of single records.",
     claim="Before the first round each client counted each of its records once in the histogram of "

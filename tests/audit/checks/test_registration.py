@@ -35,8 +35,8 @@ from audit.verdict import Severity, Verdict
 
 ORDER = {
     "record": (
-        "integrity promise partition sensitivity noise-scale initial-weights uploads weights "
-        "reexecution accounting views participation publication disclosure second-moment "
+        "integrity promise partition sensitivity noise-scale initial-weights columns uploads "
+        "weights reexecution accounting views participation publication disclosure second-moment "
         "randomness outside-budget canaries"
     ),
     "client": (
@@ -58,7 +58,8 @@ def test_the_checks_of_a_unit_stand_in_the_order_of_the_report(unit):
 
 def test_a_run_without_a_claim_is_asked_what_a_run_on_records_is():
     assert checks_of(NONE) == checks_of(RECORD)
-    assert checks_for(None) == tuple(c for c in checks_of(RECORD) if c.name != "canaries")
+    asked_for = ("canaries", "columns")
+    assert checks_for(None) == tuple(c for c in checks_of(RECORD) if c.name not in asked_for)
 
 
 # Where a unit is asked by a check of its own, which of its texts and answers are its own too.
