@@ -311,7 +311,8 @@ def _learnt(get: Values) -> Contradictions:
         if get("data", "columns", number, "learn_quantiles")
     ]
     if not found:
-        if get(*noise) is not None and not {("data", "columns"), noise} & get.bad:
+        wrong = any(path[:2] == ("data", "columns") for path in get.bad)
+        if get(*noise) is not None and not wrong:
             message = f"{get.found(*noise)}, but no column has learn_quantiles; leave it out"
             yield noise, message
         return

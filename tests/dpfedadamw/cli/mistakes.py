@@ -74,12 +74,27 @@ _TABLE = "data={dataset: table, path: table.csv, label: label, numbers: [age]}"
 _NUMBERS = "data={dataset: table, path: numbers.csv, targets: [price], numbers: [age]}"
 _OWN = "model={name: python, target: 'nets:net'%s}"
 _AGE = "{name: age, kind: number, low: 0, high: 120}"
+_SIGMA = ", column_noise_multiplier: 20"
+_OF_CLIENTS = "{unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
+_OF_PEOPLE = (
+    "{unit: person, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-5, "
+    "records_per_person: 2, sampling: {kind: poisson, expected_batch_size: 8}}"
+)
+_FIXED = (
+    "{unit: record, adjacency: replace-one, clipping_norm: 1.0, noise_multiplier: 2.0, "
+    "delta: 1.0e-5, sampling: {kind: fixed, batch_size: 8}}"
+)
 
 
 def _columns(columns: str, path: str = "stays.csv", more: str = "") -> str:
     """A run of a table with these items of `data.columns`."""
     data = f"dataset: table, path: {path}, label: outcome, columns: [{columns}]{more}"
     return f'run quickstart --set "data={{{data}}}" --set federation.clients_per_round=1'
+
+
+def _learnt(keys: str, noise: str = _SIGMA, more: str = "") -> str:
+    """A run of a table with these further keys of a column of numbers."""
+    return f"{_columns(f'{_AGE[:-1]}, {keys}}}', more=noise)} {more}".strip()
 
 
 def _init(flags: str, data: str = "stays.csv") -> str:
@@ -135,6 +150,29 @@ TABLES = (
     _columns("{name: age, kind: number, low: 0, high: 120, missing: median}"),
     _columns("{name: age, kind: number, low: 0, high: 120, categories: [a]}"),
     _columns("{name: age, kind: number, low: 0, high: 120, scale: sqrt}"),
+    # Bounds that are learnt.
+    _learnt("learn_quantiles: [0.01, 0.99], learn_bins: 0"),
+    _learnt("learn_quantiles: [0.01, 0.99], learn_bins: many"),
+    _learnt("learn_quantiles: [0, 0.99]"),
+    _learnt("learn_quantiles: [0.01, 1]"),
+    _learnt("learn_quantiles: [0.99, 0.01]"),
+    _learnt("learn_quantiles: [0.5]"),
+    _learnt("learn_quantiles: [0.1, 0.5, 0.9]"),
+    _learnt("learn_quantiles: auto"),
+    _learnt("scale: bins, learn_quantiles: [0.01, 0.99]"),
+    _learnt("learn_quantiles: [0.01, 0.99]", noise=""),
+    _learnt("learn_quantiles: [0.01, 0.99]", noise=", column_noise_multiplier: 0"),
+    _learnt("missing: 40"),
+    _columns(
+        "{name: age, kind: number, low: 120, high: 0, learn_quantiles: [0.01, 0.99]}", more=_SIGMA
+    ),
+    _learnt("learn_quantiles: [0.01, 0.99]", more=f"--set 'privacy={_OF_CLIENTS}'"),
+    _learnt("learn_quantiles: [0.01, 0.99]", more=f"--set 'privacy={_OF_PEOPLE}'"),
+    _learnt("learn_quantiles: [0.01, 0.99]", more="--set 'privacy={unit: none}'"),
+    _learnt("learn_quantiles: [0.01, 0.99]", more=f"--set 'privacy={_FIXED}'"),
+    _columns(
+        "{name: ward, kind: category, buckets: 8, learn_quantiles: [0.01, 0.99]}", more=_SIGMA
+    ),
     _columns("{name: ward, kind: category}"),
     _columns("{name: ward, kind: category, categories: auto}"),
     _columns("{name: ward, kind: category, categories: [x, y], buckets: 8}"),
