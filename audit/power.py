@@ -26,6 +26,7 @@ from audit.checks.noise import (
     silent_alpha,
     tail_alpha,
 )
+from audit.checks.record.columns import caught_scales
 from audit.statistics.batches import (
     batches_to_see_a_cut,
     batches_to_see_none,
@@ -256,6 +257,7 @@ def tables() -> str:
         _rate_table(),
         _extremes_table(),
         _claim_table(),
+        _histogram_table(),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts)
 
@@ -394,6 +396,20 @@ def _claim_table() -> list[str]:
     for steps in (20, 200, 2000):
         factor = caught_claimed_sigma(Steps(0.016, 1.0, steps), 1e-5)
         lines.append(f"| {steps} | 0.016, 1, 1e-05 | {_percent(factor - 1.0)} |")
+    return lines
+
+
+def _histogram_table() -> list[str]:
+    lines = [
+        "| counts in histograms | columns | half-width | caught: too small by | too large by |",
+        "|---|---|---|---|---|",
+    ]
+    for counts, columns in ((32, 1), (128, 1), (640, 2), (6400, 10)):
+        half, low, high = caught_scales(counts, columns)
+        lines.append(
+            f"| {counts} | {columns} | {_percent(half)} | {_percent(1.0 - low)} "
+            f"| {_percent(high - 1.0)} |"
+        )
     return lines
 
 

@@ -173,7 +173,7 @@ class ThirdParty:
         participation: l = S/N in (0, 1].
         delta: δ in (0, 1).
         fineness: cells of the grid are 4^fineness times as narrow.
-        always: what happens beside the rounds, once, whoever takes part in these.
+        always: what happens in addition to the rounds, once, whoever takes part in these.
     """
 
     def __init__(

@@ -138,7 +138,7 @@ class MostSpent:
         per_round: the most that one participation costs one record of any client, under the first
             round's noise.
         header: rounds, steps, noise and participation.
-        queries: what every record was in beside the rounds.
+        queries: what every record was in in addition to the rounds.
     """
 
     per_round: Steps

@@ -56,7 +56,7 @@ class PlannedRun:
         participation: l = S/N, used by the third party's view.
         decay: how the noise may fall; the multiplier is then the first round's.
         clients_per_person: at how many clients the records of one person may be.
-        queries: what every record is in beside the rounds.
+        queries: what every record is in in addition to the rounds.
     """
 
     sampling: Sampling

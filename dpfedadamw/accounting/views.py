@@ -200,7 +200,7 @@ def server_view(
         spends: what each client was charged.
         delta: δ of every ε.
         most: the most that a client was to be charged; see `registry.epsilons`.
-        queries: what every client was charged beside the rounds.
+        queries: what every client was charged in addition to the rounds.
 
     Raises:
         PrivacyError: if no client was charged, or no finite ε holds.

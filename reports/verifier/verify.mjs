@@ -802,7 +802,7 @@ export function costOf({ sampling, noise_multiplier, queries_per_step = 1, expec
   return refuse(said`the sampler ${sampling} has no accounting here`);
 }
 
-/** What histograms of columns cost a record beside the rounds: a Gaussian query of all records for each column. */
+/** What histograms of columns cost a record in addition to the rounds: a Gaussian query of all records for each column. */
 function besideOf(queries) {
   const found = new Map();
   for (const { client, columns, noise_multiplier, sensitivity } of queries) {

@@ -179,7 +179,8 @@ def _judge(bundle: Bundle) -> Judgement:
         at = budget(leads, delta).at
     largest = at(0)
     # A claim's steps are those of rounds.
-    beside = sum(item.steps for item in queried(ledger))
+    queries = queried(ledger)
+    beside = sum(item.steps for item in queries)
     try:
         server = fields.mapping(ledger.claim, "server")
         claimed: dict[int, float] = {}
@@ -188,8 +189,8 @@ def _judge(bundle: Bundle) -> Judgement:
             if client in claimed:
                 reasons.append(f"client {client} is claimed twice")
             spends = charges.get(client, [])
-            result = spent.get(client, budget((), delta))
-            steps = sum(item.steps for item in past.get(client, ())) - beside
+            result = spent.get(client, budget(queries, delta))
+            steps = sum(item.steps for item in past[client]) - beside if client in past else 0
             claimed[client] = _client(entry, spends, steps, result, header, comparison)
         missing = [client for client in spent if client not in claimed]
         if missing:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from audit.accounting.budget import budget
 from audit.accounting.comparison import ABSOLUTE, RELATIVE
@@ -133,8 +134,6 @@ def _shown(name: str) -> str:
 
 def _counts(found: Histograms, header: Header, queries: Queries, reasons: list[str]) -> None:
     """Every record of a client is in exactly one cell of each column."""
-    if np.any(found.counts < 0):
-        reasons.append("evidence/columns.npz: a count is below 0")
     start = 0
     records = np.asarray(header.records)
     for name, bins in zip(queries.columns, queries.bins, strict=True):
@@ -147,12 +146,30 @@ def _counts(found: Histograms, header: Header, queries: Queries, reasons: list[s
             )
 
 
+def shared_alpha(columns: int) -> float:
+    """False alarms of one test: of all noise, each column's, its shape, and of clients alike."""
+    return FALSE_ALARM / (columns + 3)
+
+
+def caught_scales(counts: int, columns: int) -> tuple[float, float, float]:
+    """Half-width of the interval over all counts, and the nearest scales that it always catches.
+
+    Args:
+        counts: clients times cells.
+        columns: how many have a test of their own.
+    """
+    low, high = interval = chi_square_interval(float(counts), shared_alpha(columns))
+    # Noise of such a scale leaves the interval in 999 of 1000 runs.
+    small = math.sqrt(low * counts / stats.chi2.ppf(0.999, counts))
+    large = math.sqrt(high * counts / stats.chi2.ppf(0.001, counts))
+    return sigma_half_width(interval), small, large
+
+
 def _noise(noise: Floats, queries: Queries, reasons: list[str]) -> dict[str, Any]:
     """Hold what was added to the law that was charged; the intervals, for the finding."""
     starts = np.cumsum((0, *queries.bins))
     parts = [noise, *(noise[:, a:b] for a, b in itertools.pairwise(starts))]
-    # Of the interval tests each, of the shape and of repeated noise.
-    share = FALSE_ALARM / (len(parts) + 2)
+    share = shared_alpha(len(queries.bins))
     for place, part in enumerate(parts):
         low, high = chi_square_interval(part.size, share)
         ratio = float(np.square(part).mean())
@@ -169,8 +186,13 @@ def _noise(noise: Floats, queries: Queries, reasons: list[str]) -> dict[str, Any
         pairs = clients * (clients - 1) // 2
         if largest_correlation(noise) > correlation_threshold(cells, pairs, share):
             reasons.append("two clients' histograms have the same noise, which cancels out")
-    width = sigma_half_width(chi_square_interval(noise.size, share))
-    return {"cells": int(noise.size), "sigma_half_width": width}
+    width, small, large = caught_scales(noise.size, len(queries.bins))
+    return {
+        "cells": int(noise.size),
+        "sigma_half_width": width,
+        "caught_below": small,
+        "caught_above": large,
+    }
 
 
 def _alone(ledger: Ledger, header: Header, reasons: list[str]) -> float:
@@ -236,9 +258,10 @@ def _judge(bundle: Bundle) -> Judgement:
         f"noised counts give; by themselves they cost epsilon = {alone:.4g}",
         reasons,
         details=details,
-        power=f"noise whose standard deviation is off by {2 * width:.1%} or more; bounds that "
-        "follow from counts without noise; a record that is counted twice or not at all; noise "
-        "that two clients share",
+        power=f"noise of {details['caught_below']:.3f} times the standard deviation that is "
+        f"charged or less, and of {details['caught_above']:.3f} times or more; bounds that follow "
+        "from counts without noise; a record that is counted twice or not at all; noise that two "
+        "clients share",
     )
 
 
@@ -254,9 +277,9 @@ COLUMNS = Check(
     tolerance="chi-square intervals on the variance of all noise and of each column's, a "
     "Kolmogorov-Smirnov test of its law, and correlations between clients, together at 0.1 %; "
     "counts, edges and digests exactly",
-    power="noise whose standard deviation is off by twice the half-width of its interval, which "
-    "the finding states; bounds that follow from counts without noise; a record that is counted "
-    "twice or not at all; noise that two clients share",
+    power="noise whose standard deviation is off by more than the finding states: with few "
+    "counts, half of it may not be seen; bounds that follow from counts without noise; a record "
+    "that is counted twice or not at all; noise that two clients share",
     limits="The counts are those that the trainer recorded; whether they are the counts of the "
     "records that the header commits to, only someone who has the data can say, as re-execution "
     "does. That a client sent nothing else of its records before the first round is not in a run's "

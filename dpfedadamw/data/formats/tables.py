@@ -117,7 +117,7 @@ class TableSpec(DataSpec, title="Table"):
         None,
         "σ of the Gaussian noise that each client adds to each count of the histograms by which "
         "bounds are learnt, in records. Each column with learn_quantiles costs one Gaussian query "
-        "of all records at this σ, beside the rounds. Null where no bound is learnt.",
+        "of all records at this σ, in addition to the rounds. Null where no bound is learnt.",
         title="Noise on histograms of columns",
         unit="records",
         ge=0.1,
