@@ -60,10 +60,12 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="tables-")
 
 
+def table() -> Path:
+    """The small table, written once a process."""
+    path = Path(_folder().name) / "t.csv"
+    return path if path.exists() else write_table(path)
+
+
 def learning_spec(*overrides: str, path: Path | None = None) -> Spec:
     """A spec that learns the bounds of two columns of a small table."""
-    if path is None:
-        path = Path(_folder().name) / "t.csv"
-        if not path.exists():
-            write_table(path)
-    return specs.loads(LEARNING.format(path=path), overrides=overrides)
+    return specs.loads(LEARNING.format(path=path or table()), overrides=overrides)

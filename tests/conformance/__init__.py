@@ -27,6 +27,7 @@ from reports.signatures import dsse
 from tests.audit.synthetic_run import rewrite_ledger, rewrite_round
 from tests.dpfedadamw.extensions.recorders import gradient_loop
 from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PICTURE, PRIVATE, SMALL, call
+from tests.tables import LEARNING, table
 
 Edit = Callable[[Path], None]
 Lines = list[dict[str, Any]]
@@ -84,6 +85,7 @@ privacy:
   sampling: {kind: poisson, expected_batch_size: 60}
 randomness: {mode: reproducible, seed: 3}
 """
+_LEARNT = LEARNING.format(path="TABLE")
 _FIXED = PRIVATE.replace("kind: poisson, expected_batch_size", "kind: fixed, batch_size")
 _BASES: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "record": (_spec(PRIVATE), AGREES, (), "a correct run, four of five clients in each round"),
@@ -149,6 +151,12 @@ _BASES: dict[str, tuple[str, str, tuple[str, ...], str]] = {
         (),
         "people with several records, at up to three clients, whose queries compose",
     ),
+    "learnt-bounds": (
+        _LEARNT,
+        AGREES,
+        ("algorithm={name: dp-fedavg, learning_rate: 0.1}",),
+        "bounds of two columns are learnt from noised histograms, which compose with the rounds",
+    ),
     "no-privacy": (_spec(NOT_PRIVATE, "fedavg"), NO_CLAIM, (), "no privacy is claimed"),
 }
 
@@ -167,7 +175,7 @@ def write(folder: Path) -> list[Case]:
 def _good(folder: Path) -> Iterator[Case]:
     for name, (text, claim, changes, why) in _BASES.items():
         path = folder / f"{name}.yaml"
-        path.write_text(text, "utf-8")
+        path.write_text(text.replace("path: TABLE", f"path: {table()}"), "utf-8")
         options = [part for change in changes for part in ("--set", change)]
         made = folder / "made"
         if call("run", str(path), "--out", str(made), "--json", *options) != 0:
@@ -367,6 +375,17 @@ def _claims(factor: float, *views: str) -> Edit:
     return _ledger(change)
 
 
+def _without_histograms(lines: Lines) -> None:
+    lines[:] = [line for line in lines if line["kind"] != "query"]
+
+
+def _with_more_noise(lines: Lines) -> None:
+    lines[0]["column_queries"]["noise_multiplier"] = 60.0
+    for line in lines:
+        if line["kind"] == "query":
+            line["noise_multiplier"] = 60.0
+
+
 def _without_a_charge(lines: Lines) -> None:
     del lines[next(place for place, line in enumerate(lines) if line["kind"] == "spend")]
 
@@ -529,6 +548,21 @@ _FORGERIES: dict[str, tuple[str, Edit, str]] = {
         "record",
         _text("ledger.jsonl", '{"accountant"', '{ "accountant"'),
         "a line in another spelling",
+    ),
+    "histograms-not-charged": (
+        "learnt-bounds",
+        _ledger(_without_histograms),
+        "bounds are learnt, and no client is charged for its histograms",
+    ),
+    "histograms-with-more-noise": (
+        "learnt-bounds",
+        _ledger(_with_more_noise),
+        "histograms charged with ten times the noise of the spec",
+    ),
+    "histograms-left-out": (
+        "learnt-bounds",
+        _claims(0.9, "server", "server_worst_case", "third_party"),
+        "the claim is about that of the rounds alone",
     ),
     "client-rate": (
         "client",
