@@ -29,7 +29,7 @@ from audit.checks import (
     weights,
 )
 from audit.checks.base import Check, Judgement, conclude, listed
-from audit.checks.record import accounting, spec_conformance, uploads, views
+from audit.checks.record import accounting, columns, spec_conformance, uploads, views
 from audit.reading.units import CLIENT, EVERY_UNIT, LOOP, NONE, RECORD
 from audit.verdict import Severity, Verdict
 
@@ -124,7 +124,7 @@ def test_each_question_stands_in_the_file_that_is_named_after_it():
         "weights": weights.WEIGHTS, "accounting": accounting.ACCOUNTING,
         "initial-weights": initial_weights.INITIAL_WEIGHTS,
         "integrity": integrity.INTEGRITY, "promise": spec_conformance.SPEC_CONFORMANCE,
-        "uploads": uploads.UPLOADS, "views": views.VIEWS,
+        "uploads": uploads.UPLOADS, "views": views.VIEWS, "columns": columns.COLUMNS,
     }  # fmt: skip
     assert {check.name: check for check in checks_of(RECORD)} == named
     assert canaries.CANARY_CLIENTS in checks_of(CLIENT)
@@ -149,11 +149,13 @@ def test_which_units_share_a_check():
 
 
 def test_an_audit_run_is_asked_of_its_canaries_and_not_to_be_computed_again():
-    plain = SimpleNamespace(unit=RECORD, canaries=None)
-    planted = SimpleNamespace(unit=RECORD, canaries=3)
+    plain = SimpleNamespace(unit=RECORD, canaries=None, column_queries=None)
+    planted = SimpleNamespace(unit=RECORD, canaries=3, column_queries=None)
+    learning = SimpleNamespace(unit=RECORD, canaries=None, column_queries=object())
     every = {check.name for check in checks_of(RECORD)}
-    assert {check.name for check in checks_for(plain)} == every - {"canaries"}
-    assert {check.name for check in checks_for(planted)} == every - {"reexecution"}
+    assert {check.name for check in checks_for(plain)} == every - {"canaries", "columns"}
+    assert {check.name for check in checks_for(planted)} == every - {"reexecution", "columns"}
+    assert {check.name for check in checks_for(learning)} == every - {"canaries"}
 
 
 def test_a_run_that_claims_nothing_is_asked_only_what_is_judged_of_it():
