@@ -1237,8 +1237,8 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
     else say("holds", said`ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(costs)}`, "ledger.jsonl");
   }
   if (ledger.queries.length) say("unseen", said`Noise on histograms of columns, and the bounds learnt from them: dpfedadamw audit reads them.`);
-  if (!folder.has("evidence/salt")) return say("unseen", "Noise and batches: the evidence is not in this folder.");
-  if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", "Noise and batches of this kind of run: dpfedadamw audit reads them.");
+  if (!folder.has("evidence/salt")) return say("unseen", said`Noise and batches: the evidence is not in this folder.`);
+  if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", said`Noise and batches of this kind of run: dpfedadamw audit reads them.`);
   const evidence = await evidenceFaults(folder, ledger);
   evidence.faults.forEach(contradict);
   if (!evidence.faults.length) say("holds", said`the noise of ${evidence.queries} answers has ${figure(evidence.ratio?.toFixed(3))} of the variance that the ledger states, and batches have their sizes`, "evidence");
