@@ -143,6 +143,11 @@ def judge_run(
             reasons.append(f"{where} {fault.what}")
         _order(ledger, reasons)
     if ledger is not None and header is not None:
+        if (ledger.queries or ledger.answers) and header.unit is not RECORD:
+            reasons.append(
+                "ledger.jsonl: bounds of columns are learnt where single records are not what is "
+                "protected"
+            )
         if bundle.spec_sha256 is not None and bundle.spec_sha256 != header.spec_sha256:
             reasons.append("spec.yaml: is not the spec whose sha256 the ledger's header names")
         rounds(ledger, header, reasons)
@@ -181,12 +186,6 @@ def _order(ledger: Ledger, reasons: list[str]) -> None:
     for line, kind in ledger.kinds[1:]:
         if kind == "header":
             reasons.append(f"ledger.jsonl:{line}: a second header")
-    if (ledger.queries or ledger.answers) and ledger.header and ledger.header.unit is not RECORD:
-        line = min(line for line, kind in ledger.kinds if kind in ("query", "bounds"))
-        reasons.append(
-            f"ledger.jsonl:{line}: bounds of columns are learnt where single records are not what "
-            "is protected"
-        )
     claims = [line for line, kind in ledger.kinds if kind == "claim"]
     if not claims:
         reasons.append("ledger.jsonl: there is no claim; the run did not finish")

@@ -131,7 +131,7 @@ def _delta(header: Header) -> float:
 def _client(
     entry: Any,
     spends: Sequence[Spend],
-    steps: int,
+    history: Sequence[Steps],
     spent: Budget,
     header: Header,
     comparison: Comparison,
@@ -139,6 +139,7 @@ def _client(
     client = fields.integer(entry, "client")
     where = f"client {client}:"
     claimed, reasons = comparison.numbers(where, entry, spent), comparison.reasons
+    steps = sum(item.steps for item in history)
     rounds = {spend.round for spend in spends}
     if fields.integer(entry, "steps") != steps:
         reasons.append(f"{where} the claim's steps are not the {steps} that it must count")
@@ -178,9 +179,11 @@ def _judge(bundle: Bundle) -> Judgement:
         leads = together(list(past.values()), several, delta)
         at = budget(leads, delta).at
     largest = at(0)
-    # A claim's steps are those of rounds.
     queries = queried(ledger)
-    beside = sum(item.steps for item in queries)
+    # A claim's steps are those of rounds.
+    of_rounds = {
+        client: [event for _, event in events] for client, events in _events(ledger, header).items()
+    }
     try:
         server = fields.mapping(ledger.claim, "server")
         claimed: dict[int, float] = {}
@@ -190,8 +193,8 @@ def _judge(bundle: Bundle) -> Judgement:
                 reasons.append(f"client {client} is claimed twice")
             spends = charges.get(client, [])
             result = spent.get(client, budget(queries, delta))
-            steps = sum(item.steps for item in past[client]) - beside if client in past else 0
-            claimed[client] = _client(entry, spends, steps, result, header, comparison)
+            history = of_rounds.get(client, ())
+            claimed[client] = _client(entry, spends, history, result, header, comparison)
         missing = [client for client in spent if client not in claimed]
         if missing:
             reasons.append(f"the claim leaves out client {missing[0]}, who took part")

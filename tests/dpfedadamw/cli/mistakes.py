@@ -166,9 +166,19 @@ TABLES = (
     _columns(
         "{name: age, kind: number, low: 120, high: 0, learn_quantiles: [0.01, 0.99]}", more=_SIGMA
     ),
-    _learnt("learn_quantiles: [0.01, 0.99]", more=f"--set 'privacy={_OF_CLIENTS}'"),
-    _learnt("learn_quantiles: [0.01, 0.99]", more=f"--set 'privacy={_OF_PEOPLE}'"),
-    _learnt("learn_quantiles: [0.01, 0.99]", more="--set 'privacy={unit: none}'"),
+    _learnt(
+        "learn_quantiles: [0.01, 0.99]",
+        more=f"--set 'privacy={_OF_CLIENTS}' --set 'algorithm={{name: dp-fedavg}}'",
+    ),
+    _learnt(
+        "learn_quantiles: [0.01, 0.99]",
+        noise=f"{_SIGMA}, person: ward",
+        more=f"--set 'privacy={_OF_PEOPLE}'",
+    ),
+    _learnt(
+        "learn_quantiles: [0.01, 0.99]",
+        more="--set 'privacy={unit: none}' --set 'algorithm={name: fedavg}'",
+    ),
     _learnt("learn_quantiles: [0.01, 0.99]", more=f"--set 'privacy={_FIXED}'"),
     _columns(
         "{name: ward, kind: category, buckets: 8, learn_quantiles: [0.01, 0.99]}", more=_SIGMA
