@@ -425,7 +425,7 @@ const isList = (value, of) => Array.isArray(value) && value.every((each) => of(e
 const sampled = ({ unit }) => unit === "record" || unit === "person";
 const near = (a, b, share = 1e-9) => Math.abs(a - b) <= share * Math.max(Math.abs(a), Math.abs(b));
 
-const KINDS = ["header", "spend", "round", "resume", "claim"];
+const KINDS = ["header", "query", "bounds", "spend", "round", "resume", "claim"];
 /** What each kind of line must have, for each unit. */
 const FIELDS = {
   header: {
