@@ -249,6 +249,7 @@ def a_header(**changes: Any) -> Any:
 def a_ledger(*queries: int, rounds: int = 2, **changes: Any) -> Any:
     said = {
         "spends": tuple(SimpleNamespace(queries_per_step=each) for each in queries or (1,)),
+        "queries": (),
         "rounds": (), "resumes": (), "stopped": Stopped(rounds, 4.0),
         "claim": {"server": {"epsilon": {"pld": 1.0}, "accountant": "pld"}},
     }  # fmt: skip
