@@ -10,8 +10,6 @@ import pytest
 from audit.replay.base import Replay
 from dpfedadamw.algorithms.registry import ALGORITHMS
 
-pytestmark = pytest.mark.slow
-
 PAGE = Path(__file__).parents[3] / "docs/programs.md"
 SECTIONS = re.split(r"^## \d+\. ", PAGE.read_text(encoding="utf-8"), flags=re.M)[1:]
 NEEDED = {
@@ -41,6 +39,34 @@ def test_there_are_ten_of_five_to_forty_lines():
         assert 3 <= len([line for line in program.splitlines() if line.strip()]) <= 40
 
 
+def _counted(text, mark="", kind="python"):
+    """The lines of each program of a page, or its commands, blank ones left out."""
+    block = rf"{mark}\s+((?:    [^\n]*\n)+)" if mark else rf"^```{kind}\n(.*?)^```"
+    found = re.findall(block, text, re.M | re.S)
+    return [len([line for line in one.splitlines() if line.strip()]) for one in found]
+
+
+def test_the_table_says_how_many_lines_and_commands_each_user_needs():
+    names = ("analyst", "opacus")
+    pages = {name: (PAGE.parent / f"{name}.md").read_text("utf-8") for name in names}
+    programs = [_counted(section) for section in SECTIONS]
+    first = _counted(pages["opacus"], "<!-- commands -->")[0]
+    analyst = sum(_counted(pages["analyst"], "<!-- commands -->"))
+    assert _counted(pages["analyst"]) == []
+    assert pages["opacus"].count("  # one") == pages["opacus"].count("  # three") == 1
+    table = PAGE.read_text("utf-8").partition("| you have |")[2].partition("\n\n")[0]
+    rows = [line.split(" | ")[2:] for line in table.splitlines()[2:]]
+    assert [[one.strip(" |") for one in row] for row in rows] == [
+        ["0", str(analyst)],
+        # tests/dpfedadamw/api/test_serving_page.py counts them.
+        ["34 in three files", "3"],
+        [f"{programs[2][0]}, and {programs[2][1]} for its replay", "0"],
+        ["3 around the loop", str(first)],
+        [str(programs[4][0]), "0"],
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda text: text.partition("\n")[0])
 def test_a_program_runs_as_it_is_printed(section, tmp_path, monkeypatch):
     title = section.partition("\n")[0]
