@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
-from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 
 if TYPE_CHECKING:
     from dpfedadamw.privacy.noise.noise import Method, Stream
@@ -89,6 +87,11 @@ def noised(
         stream: This client's, for nothing else.
         method: How normal numbers are drawn.
     """
+    # What a spec costs is known without torch.
+    import torch
+
+    from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+
     clean = torch.from_numpy(counts.astype(np.float64))
     deviation = queries.noise_multiplier * SENSITIVITY
     return add_gaussian_noise(clean, deviation, stream, method).cpu().numpy().copy()

@@ -87,11 +87,11 @@ MUTATIONS = (
     Mutation(
         "what is paid is noted before the ledger is synced",
         Journal.charge,
-        'self.ledger.append_all("spend", spends)\n',
+        "self.ledger.append_all(kind, spends)\n",
         "import json\n"
         "    size = self.ledger.size + 300 * len(spends)\n"
         "    append(_paid(self._run), _record(size), self._paid_size, self._disk)\n"
-        '    self.ledger.append_all("spend", spends)\n',
+        "    self.ledger.append_all(kind, spends)\n",
     ),
     Mutation(
         "a round is over before its state is written",

@@ -26,7 +26,10 @@ def test_contents_that_were_committed_to_are_computed_again_from_the_data(
     header: dict[str, str], faults: list[str]
 ) -> None:
     rerun: Any = SimpleNamespace(
-        ledger=SimpleNamespace(header=header), experiment=None, contents_digest=lambda: "a" * 64
+        ledger=SimpleNamespace(header=header),
+        experiment=None,
+        contents_digest=lambda: "a" * 64,
+        same_counts=lambda: True,
     )
     order = Order(keys=Keys(lambda _: ReproducibleRandomness(0)), count=1, seed=bytes(32), salts={})
     assert list(_data_faults(rerun, order)) == faults

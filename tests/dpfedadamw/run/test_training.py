@@ -463,7 +463,10 @@ def rewritten(run, **fields):
     ("fields", "said"),
     [
         ({"canaries": {"count": 1}}, "an audit run is not continued; plant its canaries anew"),
-        ({"sites": {}}, r"this run's clients hold their records themselves; .*flwr run"),
+        (
+            {"sites": {}},
+            r"clients hold their records themselves; .*flower superlink SERVER",
+        ),
         ({"data_sha256": "0" * 64}, "the data set has changed since the run began; start a new"),
     ],
 )
