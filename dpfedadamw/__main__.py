@@ -60,7 +60,7 @@ def _leave_drawing_its_own_settings() -> None:
     here = os.getcwd()
     os.chdir(os.path.dirname(os.__file__))
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib  # noqa: F401  # it is loaded here, to find its own files
     finally:
         os.chdir(here)
 

@@ -339,6 +339,7 @@ def _array(value: Any, place: str) -> NDArray[Any]:
     try:
         plain = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
     except Exception:
+        # A foreign object may raise anything.
         raise DataError(f"{place}: holds what is no array of numbers") from None
     return np.asarray(plain)
 

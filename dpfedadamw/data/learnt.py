@@ -178,7 +178,7 @@ def from_plain(plain: Any, shape: Sequence[int]) -> Bounds | None:
     return Bounds(places, bins, first, last)
 
 
-def told(columns: Sequence[Learnable], bounds: Bounds) -> list[dict[str, Any]]:
+def to_plain(columns: Sequence[Learnable], bounds: Bounds) -> list[dict[str, Any]]:
     """What ledger and model.json say of the bounds, a mapping a column."""
     return [
         {"column": column.name, "low": column.edge(row["first"]), "high": column.edge(row["last"])}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data.datasets import Dataset, Records
-from dpfedadamw.data.learnt import Bounds, bounds_of, from_plain, learnable, told
+from dpfedadamw.data.learnt import Bounds, bounds_of, from_plain, learnable, to_plain
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.privacy.charges import charges_of_columns
 from dpfedadamw.privacy.histograms import counted, noised
@@ -68,7 +68,7 @@ def learnt(
         run.disk.sync_folder(run.evidence)
         columns = learnable(experiment.spec.data)
         bounds = bounds_of(columns, sent, queries.noise_multiplier)
-        said = {"columns": told(columns, bounds), "noised_sha256": digest(sent)}
+        said = {"columns": to_plain(columns, bounds), "noised_sha256": digest(sent)}
         ledger.append("bounds", said)
     (entry,) = ledger.of_kind("bounds")
     found = with_bounds(experiment, from_plain(entry["columns"], experiment.dataset.input_shape))

@@ -14,7 +14,7 @@ from torch import nn
 
 from dpfedadamw import __version__
 from dpfedadamw.algorithms.base import ServerState
-from dpfedadamw.data.learnt import learnable, told
+from dpfedadamw.data.learnt import learnable, to_plain
 from dpfedadamw.evidence.commitments import BLAKE3
 from dpfedadamw.evidence.exchanges import frozen_digest
 from dpfedadamw.evidence.records import are_told, contents_digest
@@ -325,7 +325,7 @@ def write_model_config(
         **({"labels": list(dataset.labels)} if dataset.labels else {}),
         **({"inputs": dict(dataset.read_by)} if dataset.read_by else {}),
         # What is done to them once they are read: bounds that the run learnt.
-        **({"learnt": told(learnable(experiment.spec.data), bounds)} if bounds else {}),
+        **({"learnt": to_plain(learnable(experiment.spec.data), bounds)} if bounds else {}),
         "parameters": sum(p.numel() for p in experiment.model.parameters()),
         "tensors": tensor_list(experiment.model),
         # Which published weights the file with the trained ones belongs to.

@@ -63,7 +63,7 @@ def rows_below(heading: str) -> list[Step]:
 
 
 PATH = rows_below("### The path of a gradient")
-BESIDE = rows_below("#### Beside the path")
+BESIDE = rows_below("#### Off the path")
 
 
 @contextmanager

@@ -122,8 +122,8 @@ def _same(
                 "histograms give"
             )
         elif not all(
-            math.isclose(told, unit_of(column, edge), rel_tol=_EXACT, abs_tol=_EXACT)
-            for told, edge in ((one.low, first), (one.high, last))
+            math.isclose(stated, unit_of(column, edge), rel_tol=_EXACT, abs_tol=_EXACT)
+            for stated, edge in ((one.low, first), (one.high, last))
         ):
             reasons.append(f"{where}: low or high of {_shown(one.column)} is not at its edge")
 
@@ -224,7 +224,7 @@ def _judge(bundle: Bundle) -> Judgement:
         columns = promised(bundle.readable_spec)
         found = bundle.histograms(header.clients, sum(queries.bins))
         model = parse_json(read_bytes(bundle.root, "model.json", _MOST_BYTES))
-        told = read_learnt(model, "learnt")
+        stated = read_learnt(model, "learnt")
     except UntrustedFileError as error:
         return conclude("", reasons, [str(error)])
     except FieldError as error:
@@ -243,8 +243,8 @@ def _judge(bundle: Bundle) -> Judgement:
         reasons.append("evidence/columns.npz: its noised counts are not those the ledger names")
     again = _recomputed(columns, found, queries)
     _same("the ledger", answer.columns, again, reasons)
-    _same("model.json", told, again, reasons)
-    if told != answer.columns:
+    _same("model.json", stated, again, reasons)
+    if stated != answer.columns:
         reasons.append("model.json names other bounds than the ledger")
     alone = _alone(ledger, header, reasons)
     said = (ledger.claim or {}).get("assumptions")

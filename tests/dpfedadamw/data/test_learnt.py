@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw.data.learnt import Bounds, Learnable, bounds_of, from_plain, learnable, told
+from dpfedadamw.data.learnt import Bounds, Learnable, bounds_of, from_plain, learnable, to_plain
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing
@@ -79,7 +79,7 @@ def test_records_are_held_to_the_bounds_and_scaled():
 def test_what_is_said_of_them_is_read_again():
     columns = learnable(learning_spec().data)
     bounds = Bounds((0, 4), (200, 64), (101, 40), (108, 50))
-    said = told(columns, bounds)
+    said = to_plain(columns, bounds)
     assert [one["column"] for one in said] == ["age", "income"]
     assert (said[0]["low"], said[0]["high"]) == (10.0, 80.0)
     assert from_plain(said, (6,)) == bounds

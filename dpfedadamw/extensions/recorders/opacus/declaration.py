@@ -96,7 +96,7 @@ def declared(
         generator="cryptographic (secure_mode)" if secure else "torch's default generator",
         secure=secure,
         optimizer=rule,
-        records=len(loader.dataset),  # type: ignore[arg-type]
+        records=len(loader.dataset),  # type: ignore[arg-type]  # Opacus needs one with a length
         delta=delta,
         tensors=tuple((name, one.numel()) for name, one in named),
         model_tensors=tuple(tensor_list(inner)),
