@@ -114,7 +114,7 @@ PRESENCE_NOT_HIDDEN = (
 HAZARDS = [
     (
         "The unit is one record",
-        "A person with k records is protected k times less: ε grows to about k·ε, and δ faster. "
+        "A person with k records is protected less: at the same δ, ε can exceed k·ε. "
         "Whole clients are not hidden.",
     ),
     (
@@ -154,7 +154,7 @@ CLIENT_HAZARDS = [
     (
         "The unit is one client",
         "One client with all its records is hidden among the others. Somebody whose records lie "
-        "with k clients is protected k times less: ε grows to about k·ε, and δ faster.",
+        "with k clients is protected less: at the same δ, ε can exceed k·ε.",
     ),
     HAZARDS[1],
     (

@@ -98,8 +98,8 @@ QUESTIONS: list[tuple[str, str, str, str, str]] = [
     (
         "I gave several records: am I protected as well?",
         "hazards",
-        r"A person with k records is protected k times less",
-        r"whose records lie with k clients is protected k times less",
+        r"A person with k records is protected less: at the same δ, ε can exceed k·ε",
+        r"whose records lie with k clients is protected less: at the same δ, ε can exceed k·ε",
         r"reveal who was in the training data",
     ),
     (
