@@ -168,6 +168,18 @@ class ComparedRun:
             return f"seed {header.get('seed')}"
         return self.source.hashes.get("model.safetensors", self.run)
 
+    @property
+    def seeds(self) -> str | None:
+        """The seeds of weights and run, by which it pairs with runs of other specs; None without.
+
+        Two runs of one seed have the same split, batches and initial weights as far as these are
+        the same in both specs. In release mode the run itself has no seed.
+        """
+        weights = mapping(self.source.spec.get("model")).get("seed")
+        header = self.source.header
+        run = header.get("seed") if header.get("randomness") == "reproducible" else None
+        return None if weights is None and run is None else f"{weights} {run}"
+
 
 def read(path: Path, audience: str) -> ComparedRun:
     """Read one run directory.

@@ -39,7 +39,7 @@ def selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]
             columns = [batch.column(name).to_pylist() for name in wanted]
             for cells in zip(*columns, strict=True):
                 row += 1
-                yield row, [_text(cell) for cell in cells]
+                yield row, [cell_text(cell) for cell in cells]
 
 
 @contextmanager
@@ -77,7 +77,8 @@ def _check_columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> N
             raise DataError(f"{where(path)}: {not_once(name, names)}")
 
 
-def _text(cell: Any) -> str:
+def cell_text(cell: Any) -> str:
+    """A value of Python as the text of a cell; empty where it is null or NaN."""
     # What pandas writes for a missing number is no null but a NaN.
     if cell is None or cell != cell:
         return ""

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfedadamw.data.columnar import cell_text
+from dpfedadamw.data.features import Preparation
 from dpfedadamw.data.lines import close_to
 from dpfedadamw.data.source import Images, Numbers, Texts
 from dpfedadamw.errors import DataError
@@ -103,6 +105,7 @@ class Named:
         client: Column that says whose a record is.
         person: Column that says whom it is about.
         targets: Columns of other targets than a class, in place of label.
+        preparation: What makes numbers of other columns, in place of text, numbers and records.
     """
 
     label: str
@@ -112,6 +115,7 @@ class Named:
     client: str | None
     targets: tuple[str, ...] = ()
     person: str | None = None
+    preparation: Preparation | None = None
 
 
 @dataclass(frozen=True)
@@ -185,11 +189,8 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
     part = part.with_format(None) if hasattr(part, "with_format") else part
     asked = [*(names.targets or (names.label,)), *names.text, *names.numbers]
     asked += [one for one in (names.records, names.client, names.person) if one is not None]
-    for name in asked:
-        if name not in columns:
-            raise DataError(
-                f"{place}: has no column {name!r} among its {len(columns)}{close_to(name, columns)}"
-            )
+    asked += names.preparation.names if names.preparation is not None else ()
+    _check_columns(columns, asked, place)
     labels = _cells(part, names.label) if not names.targets else []
     targets = _targets(part, names.targets, place) if names.targets else None
     clients = None if names.client is None else [str(one) for one in _cells(part, names.client)]
@@ -199,47 +200,82 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
     if names.text:
         texts = [_texts(_cells(part, name), name, place) for name in names.text]
         content: Any = Texts(texts[0], texts[1] if len(texts) == 2 else None)
+    elif names.preparation is not None:
+        content = _prepared(part, names.preparation, place)
     elif names.records is not None:
         content = _stacked(_cells(part, names.records), place)
     elif names.numbers:
         content = _table([(name, _cells(part, name)) for name in names.numbers], place)
     else:
         content = _guessed([(name, _cells(part, name)) for name in rest], place)
-    read = () if names.records is not None else names.text or names.numbers or tuple(rest)
+    whole = names.records is not None or names.preparation is not None
+    read = () if whole else names.text or names.numbers or tuple(rest)
     return Held(content, labels, clients, targets, read, people)
 
 
-def unlabelled(part: Any, columns: Mapping[str, Sequence[str]], place: str) -> Any:
+def unlabelled(
+    part: Any, text: Sequence[str], preparation: Preparation | None, place: str
+) -> Images | Numbers | Texts:
     """Records without labels that Python holds: a frame with such columns, or an array.
 
     Args:
-        part: A frame, or an array [n, …].
-        columns: Under "text" or "numbers" the columns that records are made of; neither where
-            they are no columns.
+        part: A frame, a list of rows that are dictionaries, or an array [n, …].
+        text: The columns of text that records are made of; empty where they are others.
+        preparation: What makes numbers of other columns; None where there is nothing of the kind.
         place: What to call it in messages.
 
     Raises:
         DataError: If they are not there, or hold something else.
     """
+    if isinstance(part, list) and part and all(isinstance(row, Mapping) for row in part):
+        part = _Rows(part)
     found = _columns_of(part)
     if found is None:
+        if preparation is not None and preparation.columns:
+            raise DataError(
+                f"{place}: {type(part).__name__} has no columns, and the model's are prepared by "
+                "their names; give a frame, or a list of dictionaries"
+            )
         records = _array(part, place)
         if records.ndim < 2:
             raise DataError(f"{place}: has shape {records.shape}; needed are records [n, …]")
         return _content(records, place)
-    text, numbers = columns.get("text", ()), columns.get("numbers", ())
-    if not text and not numbers:
+    if not text and preparation is None:
         raise DataError(f"{place}: the model's records have no columns; give them as an array")
-    for name in (*text, *numbers):
+    _check_columns(found, text or preparation.names if preparation is not None else text, place)
+    part = part.with_format(None) if hasattr(part, "with_format") else part
+    if preparation is not None and not text:
+        if preparation.columns:
+            return _prepared(part, preparation, place)
+        return _table([(name, _cells(part, name)) for name in preparation.numbers], place)
+    texts = [_texts(_cells(part, name), name, place) for name in text]
+    return Texts(texts[0], texts[1] if len(texts) == 2 else None)
+
+
+class _Rows:
+    """A list of dictionaries as a frame: its columns are the keys of the first."""
+
+    def __init__(self, rows: list[Mapping[str, Any]]) -> None:
+        self._rows = rows
+        self.columns = list(rows[0])
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return [row.get(name) for row in self._rows]
+
+
+def _check_columns(found: Sequence[str], wanted: Sequence[str], place: str) -> None:
+    for name in wanted:
         if name not in found:
             raise DataError(
                 f"{place}: has no column {name!r} among its {len(found)}{close_to(name, found)}"
             )
-    part = part.with_format(None) if hasattr(part, "with_format") else part
-    if numbers:
-        return _table([(name, _cells(part, name)) for name in numbers], place)
-    texts = [_texts(_cells(part, name), name, place) for name in text]
-    return Texts(texts[0], texts[1] if len(texts) == 2 else None)
+
+
+def _prepared(part: Any, preparation: Preparation, place: str) -> Numbers:
+    """Columns of a frame as a table's would be prepared, by constants of the spec."""
+    columns = [[cell_text(cell) for cell in _cells(part, name)] for name in preparation.names]
+    rows = list(zip(*columns, strict=True))
+    return Numbers(preparation.prepare(rows, lambda row: f"{place}: row {row}"))
 
 
 def _named(cells: Sequence[Any], place: str) -> list[str]:

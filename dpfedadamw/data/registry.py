@@ -56,15 +56,15 @@ class Prepared:
         content_sha256: Digest of the records themselves, in order.
         labels: What the classes or targets are called, in their order; empty where they have
             numbers alone.
-        columns: The columns of a frame that records are made of, by the keys of a table: numbers
-            or text. Empty where no frame was handed over.
+        columns: The columns of a frame that records are made of, by the keys of a table: numbers,
+            text, or columns with missing_values. Empty where no frame was handed over.
     """
 
     parts: dict[str, Part]
     classes: int
     content_sha256: str
     labels: tuple[str, ...] = ()
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    columns: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from torch import nn
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data import handed_over
+from dpfedadamw.data.features import Preparation
 from dpfedadamw.data.formats import arrays
 from dpfedadamw.data.learnt import Bounds, from_plain
 from dpfedadamw.data.preparation import prepare
@@ -181,8 +182,12 @@ def raw(rows: Any, read_by: Mapping[str, Any]) -> Iterator[Images | Numbers | Te
         DataError: If they cannot be read so: a column is missing, a cell holds no number, ….
     """
     if not isinstance(rows, str | Path):
-        columns = {name: read_by.get(name, ()) for name in ("text", "numbers")}
-        yield handed_over.unlabelled(rows, columns, "rows")
+        text: tuple[str, ...] = ()
+        preparation = None
+        if read_by.get("dataset") == "table":
+            keys = _section(read_by, "rows")
+            text, preparation = keys.text, Preparation.of(keys)
+        yield handed_over.unlabelled(rows, text, preparation, "rows")
         return
     path = Path(rows)
     try:
@@ -201,12 +206,16 @@ def _of_table(path: Path, read_by: Mapping[str, Any]) -> Iterator[Any]:
             f"data.path: {path}: the model's records are arrays without names of columns; give an "
             ".npz file with the array x, [n, …]"
         )
+    return entry.unlabelled(path, _section(read_by, str(path)))
+
+
+def _section(read_by: Mapping[str, Any], path: str) -> Any:
+    """The section `data` that says which columns are read, and how."""
     try:
-        keys = specs.data_of({**read_by, "path": str(path)})
+        return specs.data_of({**read_by, "path": path})
     except ValueError as error:
         lines = str(error).splitlines()[1:2] or [str(error)]
         raise DataError(f"model.json: inputs: is not what a run writes ({lines[0]})") from None
-    return entry.unlabelled(path, keys)
 
 
 def features(

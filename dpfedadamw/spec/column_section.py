@@ -262,7 +262,32 @@ class DateColumn(ColumnSpec, title="Dates"):
 
 
 COLUMN = one_of("kind", NumberColumn, CategoryColumn, BooleanColumn, DateColumn)
-Column = Annotated[ColumnSpec, COLUMN]
+PreparedColumns = Annotated[
+    tuple[Annotated[ColumnSpec, COLUMN], ...],
+    key(
+        (),
+        "Columns that are prepared here, each by constants that it declares: nothing is computed "
+        "from the records, but for bounds that learn_quantiles has learnt privately. A column that "
+        "is not listed is not read.",
+        title="Columns",
+        max_length=MOST_COLUMNS,
+        examples=((), ({"name": "age", "kind": "number", "low": 0.0, "high": 120.0},)),
+    ),
+]
+ColumnNoise = Annotated[
+    float | None,
+    key(
+        None,
+        "σ of the Gaussian noise that each client adds to each count of the histograms by which "
+        "bounds are learnt, in records. Each column with learn_quantiles costs one Gaussian query "
+        "of all records at this σ, in addition to the rounds. Null where no bound is learnt.",
+        title="Noise on histograms of columns",
+        unit="records",
+        ge=0.1,
+        le=1_000_000,
+        examples=(None, 20.0),
+    ),
+]
 MissingValues = Annotated[
     tuple[_Word, ...],
     key(

@@ -262,11 +262,12 @@ def _make_data_coherent(data: dict[str, Any]) -> None:
         data["numbers"], data["records"] = [], None
         told = data["targets"] or [data["label"]]
         data["text"] = [name for name in data["text"] if name not in told]
-    if data["dataset"] == "table":
+    if data["dataset"] in ("table", "given"):
         columns = data["columns"] = _columns_made_coherent(data["columns"])
         data["column_noise_multiplier"] = None
         data["text"] = [] if columns else data["text"][:1]
         data["numbers"] = []
+    if data["dataset"] == "table":
         data["missing_values"] = [word for word in data["missing_values"] if word.startswith("N")]
         data["unlabelled"] = "refuse"
     if data["partition"]["kind"] == "column":

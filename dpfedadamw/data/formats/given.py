@@ -10,12 +10,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfedadamw.data.features import Preparation, is_empty
 from dpfedadamw.data.handed_over import Held, Named, given_parts, given_people, held, people_given
 from dpfedadamw.data.preparation import content_bytes, prepare
 from dpfedadamw.data.registry import DatasetEntry, Part, Prepared, register
 from dpfedadamw.data.source import Texts
 from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
+from dpfedadamw.spec import column_section
+from dpfedadamw.spec.column_section import ColumnNoise, MissingValues, PreparedColumns
 from dpfedadamw.spec.data_section import Augmentation, DataSpec, HeldOut, PersonColumn
 from dpfedadamw.spec.section import Contradictions, Values, key
 
@@ -43,6 +46,9 @@ class GivenSpec(DataSpec, title="Given from Python"):
         "text",
         "numbers",
         "records",
+        "columns",
+        "column_noise_multiplier",
+        "missing_values",
         "person",
     )
 
@@ -76,6 +82,9 @@ class GivenSpec(DataSpec, title="Given from Python"):
     records: str | None = _name(
         None, "Column of images or arrays, all of one shape.", "Record column", None, "image"
     )
+    columns: PreparedColumns = ()
+    column_noise_multiplier: ColumnNoise = None
+    missing_values: MissingValues = ()
     classes: tuple[_Class, ...] = key(
         (),
         "Labels that may occur, in their order. Empty takes whole numbers as they are, 0 to the "
@@ -101,6 +110,7 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
             column if name == "train" else None,
             keys.targets,
             None if people_given() else keys.person,
+            Preparation.of(keys) if keys.columns else None,
         )
         parts[name] = held(part, names, f"data ({name})")
     numbers = _numbers_of_people(parts)
@@ -124,8 +134,13 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
         ready[name] = Part(values, labels, clients, numbers.get(name))
     count = classes if isinstance(classes, int) else len(classes)
     told = keys.targets if isinstance(classes, int) else classes
-    columns = {}
-    if parts["train"].columns:
+    columns: dict[str, Any] = {}
+    if keys.columns:
+        columns = {
+            "columns": tuple(one.to_mapping() for one in keys.columns),
+            "missing_values": keys.missing_values,
+        }
+    elif parts["train"].columns:
         kind = "text" if isinstance(parts["train"].content, Texts) else "numbers"
         columns = {kind: parts["train"].columns}
     return Prepared(ready, count, whole.hexdigest(), told, columns)
@@ -161,7 +176,7 @@ def _classes(keys: GivenSpec, parts: dict[str, Held]) -> int | tuple[str, ...]:
     if keys.classes:
         return keys.classes
     found = {label for part in parts.values() for label in part.labels}
-    if any(isinstance(one, str) and not one.strip() for one in found):
+    if any(isinstance(one, str) and is_empty(one, keys.missing_values) for one in found):
         raise DataError(
             "data.label: some records have an empty label; give it, leave them out, or name "
             "data.classes"
@@ -196,9 +211,11 @@ def _numbered(
 
 
 def _check(get: Values) -> Contradictions:
-    said = [name for name in ("text", "numbers", "records") if get("data", name)]
+    said = [name for name in ("text", "numbers", "records", "columns") if get("data", name)]
     if len(said) > 1:
-        yield ("data", said[1]), f"given beside {said[0]}; give one of text, numbers and records"
+        right = "give one of text, numbers, records and columns"
+        yield ("data", said[1]), f"given in addition to {said[0]}; {right}"
+    yield from column_section.contradictions(get)
     instead = "records that were handed over are in this process alone; give a file"
     if get("federation", "workers") not in (None, 1):
         yield ("federation", "workers"), f"{instead}, or use 1"

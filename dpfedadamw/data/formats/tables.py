@@ -18,7 +18,7 @@ from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
 from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.spec import column_section
-from dpfedadamw.spec.column_section import MOST_COLUMNS, Column, MissingValues
+from dpfedadamw.spec.column_section import ColumnNoise, MissingValues, PreparedColumns
 from dpfedadamw.spec.data_section import (
     CacheFolder,
     DataSpec,
@@ -104,26 +104,8 @@ class TableSpec(DataSpec, title="Table"):
         max_length=10_000,
         examples=(("age", "pressure"),),
     )
-    columns: tuple[Column, ...] = key(
-        (),
-        "Columns that are prepared here, each by constants that it declares: nothing is computed "
-        "from the records, but for bounds that learn_quantiles has learnt privately. A column that "
-        "is not listed is not read.",
-        title="Columns",
-        max_length=MOST_COLUMNS,
-        examples=((), ({"name": "age", "kind": "number", "low": 0.0, "high": 120.0},)),
-    )
-    column_noise_multiplier: float | None = key(
-        None,
-        "σ of the Gaussian noise that each client adds to each count of the histograms by which "
-        "bounds are learnt, in records. Each column with learn_quantiles costs one Gaussian query "
-        "of all records at this σ, in addition to the rounds. Null where no bound is learnt.",
-        title="Noise on histograms of columns",
-        unit="records",
-        ge=0.1,
-        le=1_000_000,
-        examples=(None, 20.0),
-    )
+    columns: PreparedColumns = ()
+    column_noise_multiplier: ColumnNoise = None
     missing_values: MissingValues = ()
     decimal: Literal["point", "comma"] = key(
         "point",

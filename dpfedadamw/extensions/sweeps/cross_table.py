@@ -12,8 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from scipy import stats
-
+from reports import paired
 from reports.errors import ReportError
 from reports.run_rows import (
     CELL,
@@ -30,8 +29,6 @@ from reports.run_rows import (
     Value,
 )
 
-LEVEL = 0.05
-PERCENT = f"{100 * LEVEL:.0f} %"
 # Digits of a printed number behind the point: of a loss, and of an accuracy in percent.
 _PRINTED = (3, 2)
 _LATEX = {
@@ -109,8 +106,8 @@ class CrossTable:
         elif max(seeds) > 1:
             found.append(
                 "Bold: better than every other row of its column, by paired t-tests over common "
-                f"seeds, Holm's correction, {PERCENT} for a column. ≈: not told apart from the "
-                "best mean."
+                f"seeds, Holm's correction, {paired.PERCENT} for a column. ≈: not told apart from "
+                "the best mean."
             )
         if any(entry.epsilons for entry in self.entries.values()):
             found.append(
@@ -253,37 +250,16 @@ def _mark(entries: dict[tuple[str, str], Entry], column: str, falling: bool) -> 
     sign = -1.0 if falling else 1.0
     first = max(here, key=lambda where: sign * here[where].mean)
     others = [where for where in here if where != first]
-    chances = {where: chance(here[first], here[where]) for where in others}
-    apart = holm(chances)
+    own = here[first].values
+    apart = paired.holm(
+        {where: paired.chance(paired.differences(own, here[where].values)) for where in others}
+    )
     for where in others:
         entry = entries[where]
         entries[where] = replace(entry, tied=where not in apart)
     entry = entries[first]
     best = bool(others) and len(apart) == len(others)
     entries[first] = replace(entry, best=best, tied=bool(others) and not best)
-
-
-def chance(first: Entry, other: Entry) -> float:
-    """Probability of a difference as large if there were none; 1 where it cannot be known."""
-    common = first.values.keys() & other.values.keys()
-    if len(common) < 2:
-        return 1.0
-    differences = [first.values[seed] - other.values[seed] for seed in sorted(common, key=str)]
-    if len(set(differences)) == 1:
-        return 0.0 if differences[0] else 1.0
-    mean, deviation = statistics.fmean(differences), statistics.stdev(differences)
-    statistic = abs(mean) / (deviation / len(differences) ** 0.5)
-    return float(2 * stats.t.sf(statistic, len(differences) - 1))
-
-
-def holm(chances: dict[tuple[str, str], float]) -> set[tuple[str, str]]:
-    """Which hypotheses fall at `LEVEL` for all of them together (Holm 1979)."""
-    fallen: set[tuple[str, str]] = set()
-    for index, where in enumerate(sorted(chances, key=lambda where: chances[where])):
-        if chances[where] > LEVEL / (len(chances) - index):
-            break
-        fallen.add(where)
-    return fallen
 
 
 def as_markdown(table: CrossTable) -> str:

@@ -17,17 +17,14 @@ import numpy as np
 from scipy import optimize, stats
 
 from dpfedadamw.extensions.sweeps.cross_table import (
-    LEVEL,
-    PERCENT,
     CrossTable,
     Entry,
-    chance,
     escaped,
     heading,
-    holm,
     in_symbols,
     piped,
 )
+from reports import paired
 from reports.errors import ReportError
 
 # Runs are at one ε within what `compare` takes for equal.
@@ -89,8 +86,8 @@ class DifferenceTable:
         found = [
             f"{self.row} minus the row{unit}: mean over {count} common seeds, and Student's "
             "interval of that mean alone at 95 %.",
-            f"It wins or loses where a paired t-test tells the two apart, {PERCENT} for all of "
-            "a column together (Holm's correction), and ties otherwise, which says that these "
+            f"It wins or loses where a paired t-test tells the two apart, {paired.PERCENT} for all "
+            "of a column together (Holm's correction), and ties otherwise, which says that these "
             f"seeds do not tell, not that the two are equal: {counts}.",
         ]
         found += self._left_open()
@@ -141,38 +138,33 @@ def against(table: CrossTable, row: str) -> DifferenceTable:
         if own is None:
             continue
         equal = {where: entry for where, entry in others.items() if _same_loss(own, entry)}
-        apart = holm({where: chance(own, entry) for where, entry in equal.items()})
+        apart = paired.holm(
+            {
+                where: paired.chance(paired.differences(own.values, entry.values))
+                for where, entry in equal.items()
+            }
+        )
         for where, entry in others.items():
-            common = sorted(own.values.keys() & entry.values.keys(), key=str)
-            if not common:
+            each = paired.differences(own.values, entry.values)
+            if not each:
                 continue
-            each = [own.values[seed] - entry.values[seed] for seed in common]
             mean = statistics.fmean(each)
             verdict = "ties"
             if where not in equal:
                 verdict = "other ε"
             elif where in apart:
                 verdict = "wins" if sign * mean > 0 else "loses"
-            low, high = _interval(each)
+            low, high = paired.interval(each) or (None, None)
             seen = _detectable(each, len(equal)) if where in equal else None
             found[where] = Difference(mean, low, high, len(each), verdict, seen)
     return DifferenceTable(table, row, found)
-
-
-def _interval(each: list[float]) -> tuple[float | None, float | None]:
-    """Student's interval of a mean at 95 %."""
-    if len(each) < _FEWEST:
-        return None, None
-    mean, error = statistics.fmean(each), statistics.stdev(each) / len(each) ** 0.5
-    reach = float(stats.t.ppf(1 - LEVEL / 2, len(each) - 1)) * error
-    return mean - reach, mean + reach
 
 
 def _detectable(each: list[float], comparisons: int) -> float | None:
     """The true mean that Holm's first level of so many tells from 0 with a power of 80 %."""
     if len(each) < _FEWEST:
         return None
-    return statistics.stdev(each) * _deviations(len(each), LEVEL / comparisons)
+    return statistics.stdev(each) * _deviations(len(each), paired.LEVEL / comparisons)
 
 
 @cache

@@ -101,13 +101,15 @@ class Distance(Part):
     """Distance.
 
     Attributes:
-        difference: Of the mean accuracies.
-        interval: Welch's 95 % interval of the difference.
-        told_apart: Whether the repetitions tell the two apart.
+        difference: Mean over common seeds, or of the mean accuracies where seeds do not pair.
+        interval: 95 % interval of the difference.
+        test: The test that judged it, in words; empty where nothing could be tested.
+        told_apart: Whether the repetitions tell the two apart, all of a group at 5 % (Holm).
     """
 
     difference: float
     interval: tuple[float, float] | None
+    test: str
     told_apart: bool
 
 
@@ -268,7 +270,10 @@ def _spec(entry: RankedSpec, audience: str) -> SpecData:
         behind_first=None
         if behind is None
         else Distance(
-            difference=behind.difference, interval=behind.interval, told_apart=behind.apart
+            difference=behind.difference,
+            interval=behind.interval,
+            test=behind.test,
+            told_apart=behind.apart,
         ),
         bytes_up=entry.mean_bytes("up"),
         bytes_down=entry.mean_bytes("down"),

@@ -1,24 +1,22 @@
 """Repetitions put together, and an order among specs that says when the seeds could make it.
 
 Third step of the package. Runs of one resolved spec are repetitions: mean, sample standard
-deviation, number. Two specs are told apart if Welch's 95 % interval of their difference leaves out
-zero and the difference is no smaller than the larger standard deviation; with a single run on
-either side nothing is known of the spread, and that is said. Runs that are not verified stand
-alone and without a rank.
+deviation, number. Each spec is tested against the first of its group by the differences of the
+seeds that both have (`reports.paired`), or by Welch's test where seeds do not pair, all of a group
+corrected together; with a single run on either side nothing is known of the spread, and that is
+said. Runs that are not verified stand alone and without a rank.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reports import formatting
+from reports import formatting, paired
 from reports.files import clean, mapping
 from reports.run_rows import ComparedRun
 
-_CONFIDENCE = 0.95
 _SHOWN_SETTINGS = 3
 # Not told in a label: what repetitions may differ in, and what follows from other settings.
 _SILENT = (
@@ -33,40 +31,41 @@ class Behind:
 
     Attributes:
         first: Label of the first.
-        difference: Of the mean accuracies, ≥ 0.
-        deviation: The larger of both standard deviations, None if either has one run only.
-        interval: Welch's 95 % interval of the difference, None likewise.
+        difference: Mean over the common seeds; of the mean accuracies where there are none.
+        interval: Its 95 % interval; None if either has one run only.
+        seeds: How many seeds both have, of which the differences were taken; None where their
+            seeds do not pair, and Welch's test was used.
+        apart: Whether the repetitions tell the two apart.
     """
 
     first: str
     difference: float
-    deviation: float | None
     interval: tuple[float, float] | None
+    seeds: int | None = None
+    apart: bool = False
 
     @property
-    def apart(self) -> bool:
-        """Whether the repetitions tell the two apart."""
-        if self.interval is None or self.deviation is None:
-            return False
-        return self.interval[0] > 0 and self.difference >= self.deviation
+    def test(self) -> str:
+        """The test, in words; empty where nothing could be tested."""
+        if self.interval is None:
+            return ""
+        if self.seeds is None:
+            return "Welch's t-test, as their seeds do not pair"
+        return f"paired t-test over {self.seeds} common seeds"
 
     def sentence(self, label: str) -> str:
         """Say it, for the entry called `label`."""
-        points = f"{100 * self.difference:.1f} points"
-        if self.interval is None or self.deviation is None:
+        points = f"{100 * self.difference:.1f} points".replace("-", "−")
+        if self.interval is None:
             return (
-                f"{label} is {points} behind {self.first}: a single run tells nothing of the "
+                f"{label} is {points} behind {self.first}. A single run says nothing about the "
                 "seeds' spread, so they are not told apart."
             )
         low, high = (f"{100 * end:.1f}".replace("-", "−") for end in self.interval)
-        span = f"95 % interval {low} to {high}"
-        spread = f"standard deviation {100 * self.deviation:.1f}"
-        if self.apart:
-            return f"{label} is {points} behind {self.first} ({span}; {spread})."
-        smaller = "smaller than" if self.difference < self.deviation else "within reach of"
+        verdict = "" if self.apart else " The seeds do not tell them apart."
         return (
-            f"{label} is {points} behind {self.first}, {smaller} the seeds' spread ({spread}; "
-            f"{span}): not told apart."
+            f"{label} is {points} behind {self.first} (95 % interval {low} to {high}; "
+            f"{self.test}).{verdict}"
         )
 
 
@@ -94,6 +93,16 @@ class RankedSpec:
     def accuracies(self) -> list[float]:
         """Final test accuracies of the repetitions that count."""
         return [run.accuracy for run in self.runs if run.accuracy is not None]
+
+    @property
+    def by_seed(self) -> dict[str, float] | None:
+        """These by the seeds of their runs; None where two have the same, or one has none."""
+        found = {
+            run.seeds: run.accuracy
+            for run in self.runs
+            if run.seeds is not None and run.accuracy is not None
+        }
+        return found if len(found) == len(self.runs) else None
 
     @property
     def mean(self) -> float | None:
@@ -148,35 +157,35 @@ def entries_of(runs: Sequence[ComparedRun]) -> list[RankedSpec]:
 def _ranked(entries: list[RankedSpec]) -> list[RankedSpec]:
     order = sorted(entries, key=lambda entry: (-(entry.mean or 0.0), entry.label))
     means = [entry.mean for entry in order]
+    tested = {number: _behind(order[0], order[number]) for number in range(1, len(order))}
+    apart = paired.holm({number: chance for number, (_, chance) in tested.items()})
+    behind = {number: replace(one, apart=number in apart) for number, (one, _) in tested.items()}
     return [
-        replace(
-            entry,
-            rank=1 + means.index(entry.mean),
-            behind=_behind(order[0], entry) if index else None,
-        )
-        for index, entry in enumerate(order)
+        replace(entry, rank=1 + means.index(entry.mean), behind=behind.get(number))
+        for number, entry in enumerate(order)
     ]
 
 
-def _behind(first: RankedSpec, entry: RankedSpec) -> Behind:
+def _behind(first: RankedSpec, entry: RankedSpec) -> tuple[Behind, float]:
+    """The distance, and how probable one as large were if there were none."""
     assert first.mean is not None
     assert entry.mean is not None
+    if first.by_seed is not None and entry.by_seed is not None:
+        each = paired.differences(first.by_seed, entry.by_seed)
+        if len(each) > 1:
+            found = Behind(first.label, statistics.fmean(each), paired.interval(each), len(each))
+            return found, paired.chance(each)
     difference = first.mean - entry.mean
-    a, b = first.deviation, entry.deviation
-    if a is None or b is None:
-        return Behind(first.label, difference, None, None)
-    parts = (a * a / len(first.runs), b * b / len(entry.runs))
-    error = math.sqrt(sum(parts))
-    half = 0.0
-    if error > 0:
-        freedom = sum(parts) ** 2 / sum(
-            part**2 / (len(side.runs) - 1) for part, side in zip(parts, (first, entry), strict=True)
-        )
-        # A second to load, for what only repetitions have.
-        from scipy import stats
+    if len(first.runs) < 2 or len(entry.runs) < 2:
+        return Behind(first.label, difference, None), 1.0
+    if first.deviation == entry.deviation == 0:
+        return Behind(first.label, difference, (difference,) * 2), 0.0 if difference else 1.0
+    # A second to load, for what only repetitions have.
+    from scipy import stats
 
-        half = float(stats.t.ppf(0.5 + _CONFIDENCE / 2, freedom)) * error
-    return Behind(first.label, difference, max(a, b), (difference - half, difference + half))
+    result = stats.ttest_ind(first.accuracies, entry.accuracies, equal_var=False)
+    low, high = result.confidence_interval(1 - paired.LEVEL)
+    return Behind(first.label, difference, (float(low), float(high))), float(result.pvalue)
 
 
 def settings_of(run: ComparedRun) -> dict[str, str]:

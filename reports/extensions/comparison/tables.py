@@ -157,7 +157,8 @@ def closing(comparison: Comparison) -> list[str]:
     texts += comparison.notes
     texts.append(
         f"Ranked by {METRIC}, mean ± standard deviation over repetitions of one spec; {_NOT_APART} "
-        "marks what the seeds do not tell apart from the first. ε agrees within "
+        "marks what the seeds do not tell apart from the first (paired t-test over common seeds, "
+        "or Welch's where seeds do not pair; 5 % for a group, Holm). ε agrees within "
         f"{100 * comparison.tolerance:g} % in a group and is rounded up."
     )
     if comparison.audience == INTERNAL and any(

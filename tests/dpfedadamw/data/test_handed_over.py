@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.handed_over import handed_over
+from dpfedadamw.data.features import Preparation
+from dpfedadamw.data.handed_over import handed_over, unlabelled
 from dpfedadamw.errors import DataError, SpecError
 from dpfedadamw.models.own_modules import plain_tokens
 from tests.runs import small_spec
@@ -95,6 +96,52 @@ def test_pairs_arrays_and_pictures_are_read_and_test_records_may_be_given():
     parts = {"train": (np.ones((5, 3)), [0, 1, 0, 1, 0]), "test": (torch.zeros(2, 3), [1, 1])}
     both = read(parts)
     assert (len(both.train), len(both.test), both.classes) == (5, 2, 2)
+
+
+PREPARED = [
+    {"name": "age", "kind": "number", "low": 0, "high": 100, "missing": 50},
+    {"name": "sex", "kind": "category", "categories": ["f", "m"]},
+    {"name": "smokes", "kind": "boolean"},
+]
+PEOPLE = {
+    "age": [25, None, 100.0, float("nan")],
+    "sex": ["f", "m", "m", "f"],
+    "smokes": [True, False, "yes", "no"],
+    "label": ["ill", "well", "ill", "well"],
+}
+
+
+def test_columns_of_a_frame_are_prepared_as_those_of_a_table(tmp_path):
+    given = read(_Frame(PEOPLE), columns=PREPARED, test_fraction=0.5)
+    lines = [",".join(PEOPLE)]
+    for row in zip(*PEOPLE.values(), strict=True):
+        lines.append(",".join("" if one is None or one != one else str(one) for one in row))
+    (tmp_path / "people.csv").write_text("\n".join(lines))
+    path = str(tmp_path / "people.csv")
+    keys = section(columns=PREPARED, test_fraction=0.5).to_mapping() | {"dataset": "table"}
+    del keys["records"]
+    table = load(specs.data_of(keys | {"path": path}))
+    for part in ("train", "test"):
+        ours, theirs = getattr(given, part), getattr(table, part)
+        assert torch.equal(ours.inputs[:], theirs.inputs[:])
+        assert ours.labels.tolist() == theirs.labels.tolist()
+    whole = torch.cat([given.train.inputs[:], given.test.inputs[:]])
+    assert sorted(whole[:, 0].tolist()) == [-0.5, 0.0, 0.0, 1.0]
+    assert given.read_by["dataset"] == "table"
+    assert given.read_by["columns"] == table.read_by["columns"]
+
+
+def test_rows_of_a_service_are_prepared_as_the_records_were():
+    preparation = Preparation.of(section(columns=PREPARED))
+    rows = [dict(zip(PEOPLE, row, strict=True)) for row in zip(*PEOPLE.values(), strict=True)]
+    frame = unlabelled(_Frame(PEOPLE), (), preparation, "rows")
+    assert unlabelled(rows, (), preparation, "rows").values.tolist() == frame.values.tolist()
+    with pytest.raises(DataError, match=r"row 1: the column sex holds no category of its list"):
+        unlabelled([rows[0], rows[0] | {"sex": SECRET}], (), preparation, "rows")
+    with pytest.raises(DataError, match=r"has no column 'sex' among its 1"):
+        unlabelled([{"age": 1}], (), preparation, "rows")
+    with pytest.raises(DataError, match=r"give a frame, or a list of dictionaries"):
+        unlabelled(np.zeros((2, 4)), (), preparation, "rows")
 
 
 def test_texts_become_a_models_tokens():

@@ -39,22 +39,6 @@ def test_the_best_is_marked_only_where_paired_seeds_tell_it_from_all_others():
     assert [third.entries[name, ""].tied for name in ("adam", "sgd", "same")] == [True, False, True]
 
 
-def test_chances_are_those_of_the_paired_t_test():
-    one, other = [0.61, 0.64, 0.66, 0.7], [0.6, 0.65, 0.63, 0.66]
-    first, second = (cross_table.Entry(dict(enumerate(values)), ()) for values in (one, other))
-    expected = stats.ttest_rel(one, other).pvalue
-    assert cross_table.chance(first, second) == pytest.approx(expected, rel=1e-12)
-
-
-def test_holms_correction_falls_where_the_reference_says():
-    # Holm (1979): the k-th smallest of m against 0.05 / (m - k + 1), and nothing after the first
-    # that stands.
-    chances = {("a", ""): 0.001, ("b", ""): 0.02, ("c", ""): 0.04, ("d", ""): 0.0126}
-    assert cross_table.holm(chances) == {("a", ""), ("d", ""), ("b", ""), ("c", "")}
-    chances["b", ""] = 0.026
-    assert cross_table.holm(chances) == {("a", ""), ("d", "")}
-
-
 def test_equal_means_mark_no_best_in_95_of_100_tables():
     """Five methods without any difference, 400 tables: at most 5 % mark a best (binomial, 3 σ)."""
     generator = stats.norm(0, 1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpfedadamw.extensions.sweeps import cross_table, differences
+from reports import paired
 from reports.errors import ReportError
 from tests.reports.test_run_rows import row
 
@@ -57,10 +58,11 @@ def test_only_seeds_that_both_rows_have_are_compared_each_with_itself_in_any_ord
     each = np.subtract(*pairs)
     assert found.seeds == common
     assert found.mean == pytest.approx(np.mean(each), rel=1e-9, abs=1e-12)
-    entries = (made.entries["ours", ""], made.entries["theirs", ""])
+    by_seed = (made.entries[name, ""].values for name in ("ours", "theirs"))
     if np.std(each) > 1e-6:
         reference = stats.ttest_rel(*pairs)
-        assert cross_table.chance(*entries) == pytest.approx(reference.pvalue, rel=1e-6)
+        chance = paired.chance(paired.differences(*by_seed))
+        assert chance == pytest.approx(reference.pvalue, rel=1e-6)
         interval = reference.confidence_interval(0.95)
         assert (found.low, found.high) == pytest.approx(tuple(interval), rel=1e-6, abs=1e-12)
 
@@ -78,7 +80,8 @@ def test_a_seed_that_failed_in_one_row_does_not_pair_the_others_with_the_wrong_o
         if seed != 1
     ]
     made = cross_table.tabulate(rows, "method", None)
-    assert cross_table.chance(made.entries["ours", ""], made.entries["theirs", ""]) < 1e-4
+    by_seed = (made.entries[name, ""].values for name in ("ours", "theirs"))
+    assert paired.chance(paired.differences(*by_seed)) < 1e-4
     found = differences.against(made, "ours").differences["theirs", ""]
     assert (found.verdict, found.seeds) == ("wins", 4)
 

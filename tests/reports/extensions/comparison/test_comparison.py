@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from dpfedadamw.extensions.sweeps import cross_table
+from dpfedadamw.extensions.sweeps.differences import against
 from reports import build_report
 from reports.content import guarantee
 from reports.content.parts import INTERNAL, PUBLIC
@@ -153,31 +155,94 @@ def test_seeds_of_one_spec_become_mean_deviation_and_number():
     assert len(entry.runs) == 3
 
 
-def test_the_interval_of_a_difference_is_welchs():
-    a, b = [0.91, 0.93, 0.92, 0.94], [0.80, 0.85, 0.82]
-    found = compared(*three("dp-fedavg", *a), *three("dp-fedadamw", *b))
+def test_specs_of_common_seeds_are_told_apart_by_a_paired_t_test():
+    """Their spread is the seeds' and not the specs': the differences have none of it."""
+    a, b = [0.80, 0.84, 0.88, 0.83], [0.78, 0.83, 0.86, 0.81]
+    found = compared(*three("a", *a), *three("b", *b))
     first, second = found.groups[0].entries
     assert (first.rank, second.rank) == (1, 2)
     assert second.behind is not None
     # SciPy's own test statistic is the independent reference.
+    reference = stats.ttest_rel(a, b)
+    low, high = reference.confidence_interval(0.95)
+    assert second.behind.interval == pytest.approx((low, high), rel=1e-9)
+    assert second.behind.apart == (reference.pvalue < 0.05)
+    assert second.behind.apart
+    assert not stats.ttest_ind(a, b, equal_var=False).pvalue < 0.05
+    assert "paired t-test over 4 common seeds" in remarks_of(found)
+    assert "do not tell them apart" not in remarks_of(found)
+
+
+def test_specs_whose_seeds_do_not_pair_are_told_apart_by_welchs_test():
+    a, b = [0.91, 0.93, 0.92, 0.94], [0.80, 0.85, 0.82]
+    found = compared(
+        *(run_of(value, algorithm="a") for value in a),
+        *(run_of(value, algorithm="b") for value in b),
+    )
+    second = found.groups[0].entries[1]
+    assert second.behind is not None
     reference = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert second.behind.interval == pytest.approx((reference.low, reference.high), rel=1e-9)
     assert second.behind.apart
-    assert "not told apart" not in " ".join(found.groups[0].remarks)
+    assert "Welch's t-test, as their seeds do not pair" in remarks_of(found)
 
 
-def test_a_difference_smaller_than_the_seeds_spread_is_said():
-    found = compared(*three("a", 0.80, 0.84, 0.88), *three("b", 0.79, 0.83, 0.87))
-    remarks = " ".join(found.groups[0].remarks)
-    assert "1.0 points behind a, smaller than the seeds' spread" in remarks
-    assert "not told apart" in remarks
+def test_several_comparisons_with_the_first_are_corrected_together():
+    """Holm: of two at 3 % and 4 %, neither stands at 5 % for both together."""
+    base = np.array([0.80, 0.84, 0.88, 0.83, 0.85])
+    noise = np.array([0.01, -0.01, 0.02, -0.02, 0.0])
+    others = {name: base - shift - noise for name, shift in (("b", 0.0235), ("c", 0.0215))}
+    chances = [stats.ttest_rel(base, other).pvalue for other in others.values()]
+    assert all(0.025 < chance < 0.05 for chance in chances)
+    alone = compared(*three("a", *base), *three("b", *others["b"]))
+    assert alone.groups[0].entries[1].behind.apart
+    both = compared(*three("a", *base), *(r for n, v in others.items() for r in three(n, *v)))
+    assert not any(entry.behind.apart for entry in both.groups[0].entries[1:])
+    assert tables.rows_of(both.groups[0])[1].rank == "2≈"
+
+
+def test_a_difference_that_the_seeds_do_not_show_is_said():
+    found = compared(*three("a", 0.80, 0.84, 0.88), *three("b", 0.82, 0.81, 0.86))
+    assert "b is 1.0 points behind a" in remarks_of(found)
+    assert "The seeds do not tell them apart." in remarks_of(found)
     assert tables.rows_of(found.groups[0])[1].rank == "2≈"
+
+
+def test_compare_and_sweep_table_judge_the_same_runs_alike():
+    values = {
+        "a": [0.80, 0.84, 0.88, 0.83],
+        "b": [0.78, 0.83, 0.86, 0.81],
+        "c": [0.81, 0.80, 0.90, 0.80],
+        "d": [0.70, 0.71, 0.72, 0.69],
+    }
+    found = compared(*(run for name, own in values.items() for run in three(name, *own)))
+    rows = [
+        {"algorithm": name, "seed": seed, "cell": f"{name}-{seed}", "test_accuracy": value}
+        | {"audit": "PASS", "signatures": "holds"}
+        for name, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    table = cross_table.tabulate(rows, "algorithm", None)
+    first, *others = found.groups[0].entries
+    assert first.label == "a"
+    differences = against(table, first.label).differences
+    for entry in others:
+        sweep = differences[(entry.label, "")]
+        assert entry.behind.difference == pytest.approx(sweep.mean, rel=1e-12)
+        assert entry.behind.interval == pytest.approx((sweep.low, sweep.high), rel=1e-12)
+        assert entry.behind.apart == (sweep.verdict == "wins")
+        assert table.entries[(entry.label, "")].tied != entry.behind.apart
+    assert {entry.behind.apart for entry in others} == {True, False}
+
+
+def remarks_of(found):
+    return " ".join(found.groups[0].remarks)
 
 
 def test_single_runs_are_ranked_but_never_told_apart():
     found = compared(run_of(0.9, algorithm="a"), run_of(0.2, algorithm="b"))
     assert [entry.rank for entry in found.groups[0].entries] == [1, 2]
-    assert "a single run tells nothing of the seeds' spread" in found.groups[0].remarks[0]
+    assert "A single run says nothing about the seeds' spread" in found.groups[0].remarks[0]
 
 
 def test_equal_means_share_a_rank():
