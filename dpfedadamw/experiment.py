@@ -253,7 +253,9 @@ def _planned(
     spec = solve_noise(spec, records, queries)
     plan = make_plan(spec, records, queries, sparsification)
     if people is not None:
-        plan = replace(plan, most_records=int(np.unique(people, return_counts=True)[1].max()))
+        kept = getattr(spec.data, "most_records_per_person", None)
+        most = int(np.unique(people, return_counts=True)[1].max()) if kept is None else kept
+        plan = replace(plan, most_records=most, keeps_most_records=kept is not None)
     # Whoever may start a run knows by now that its claim can be made.
     plan.check_cost()
     return spec, plan

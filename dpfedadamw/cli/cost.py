@@ -172,6 +172,14 @@ def calibrate(
             "sampling people and by sampling records, and write no spec.",
         ),
     ] = False,
+    per_person: Annotated[
+        bool,
+        typer.Option(
+            "--per-person",
+            help="Of a spec that protects records and keeps data.most_records_per_person: the "
+            "target is the ε of a person with that many.",
+        ),
+    ] = False,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -207,14 +215,19 @@ def calibrate(
         return
 
     loaded = specs.load(spec, changes or ())
-    from dpfedadamw.run.calibrate import Solve, View
+    from dpfedadamw.run.calibrate import Solve, View, for_a_person
     from dpfedadamw.run.calibrate import calibrate as solve_for
 
+    if per_person and (solve is not SolveName.noise or view is not ViewName.server):
+        refuse("--per-person: solves for noise against the server; leave out --solve, --view")
     path = output or Path(f"{loaded.name}-calibrated.yaml")
     if path.exists():
         refuse(f"--output {path}: exists and is never overwritten; choose another name")
     with status("inverting the accountant", quiet=as_json):
-        found = solve_for(loaded, target_epsilon, View(view.value), Solve(solve.value))
+        if per_person:
+            found = for_a_person(loaded, target_epsilon)
+        else:
+            found = solve_for(loaded, target_epsilon, View(view.value), Solve(solve.value))
     try:
         path.write_text(specs.dump(found.spec), encoding="utf-8")
     except OSError as error:
@@ -225,11 +238,12 @@ def calibrate(
         )
         return
     towards = "the server" if view is ViewName.server else "a third party"
+    of = " of a person" if per_person else ""
     out.print(
         display.facts(
             [
                 (found.key, Text(f"{found.value:g}", style="bold")),
-                (f"ε towards {towards}", f"{found.epsilon:.4f}  (target {target_epsilon:g})"),
+                (f"ε{of} towards {towards}", f"{found.epsilon:.4f}  (target {target_epsilon:g})"),
                 ("δ", f"{found.spec.privacy.delta:g}"),
                 ("spec", str(path)),
             ]

@@ -243,7 +243,7 @@ def _of_a_person(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         return []
     epsilon = person.get("epsilon")
     text = "not computed" if epsilon is None else f"ε = {epsilon_text(epsilon)} if in every round"
-    return [(f"a person with {person['records']:,}", f"{text}: the most records that one has")]
+    return [(f"a person with {person['records']:,}", f"{text}; nobody has more")]
 
 
 def _neighbours(claim: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.partition import in_order
+from dpfedadamw.data.partition import in_order, kept_of_people
 from dpfedadamw.data.registry import DATASETS, Part, Prepared, check_pin
 from dpfedadamw.data.stored import StoredRecords, batchwise, check_shape
 from dpfedadamw.errors import DataError
@@ -179,6 +179,14 @@ def load(
         test, train = train.select(held_out), train.select(kept)
         clients = None if clients is None else clients[kept]
         tested = None if people is None else people.stored[held_out]
+    most = getattr(spec, "most_records_per_person", None)
+    if people is not None and most is not None:
+        rows = train.inputs.rows
+        kept = kept_of_people(
+            people.stored if rows is None else people.stored[rows], most, spec.seed
+        )
+        train = train.select(kept)
+        clients = None if clients is None else clients[kept]
     test, validation = _validation(spec, test, tested)
     train = replace(train, inputs=_augmentable(spec, train.inputs))
     labels = found.labels if len(found.labels) == classes else ()

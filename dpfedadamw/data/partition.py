@@ -201,3 +201,24 @@ def _as_given(spec: DataSpec, given: NDArray[np.int64] | None) -> NDArray[np.int
             f"has {sizes.min()} training records; lower it, or leave that client out"
         )
     return owner
+
+
+def kept_of_people(people: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
+    """Places of the records that stay where nobody keeps more than so many, in order.
+
+    Which of a person's n records stay follows from n and the seed alone, so that nobody's records
+    decide which of another person's are used.
+
+    Args:
+        people: Whom each record is about, [n].
+        most: Records that a person may keep, at least 1.
+        seed: The spec's data.seed.
+    """
+    order = np.argsort(people, kind="stable")
+    starts = np.flatnonzero(np.diff(people[order], prepend=-1))
+    sizes = np.diff(starts, append=len(people))
+    kept = np.ones(len(people), bool)
+    for size in np.unique(sizes[sizes > most]).tolist():
+        dropped = np.random.default_rng([seed, 3, size]).permutation(size)[most:]
+        kept[order[(starts[sizes == size][:, None] + dropped).ravel()]] = False
+    return np.flatnonzero(kept)

@@ -19,6 +19,7 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import divide, foresee
 from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.spec import Spec
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.units.registry import unit_named, without_limit
 
 # Noise multipliers that a spec may have.
@@ -176,16 +177,46 @@ def compare_person(spec: Spec, target_epsilon: float) -> tuple[Way, Way]:
     most = plan.most_records
     assert most is not None
 
+    sigma, spent = _noise_for_a_person(plan, most, target_epsilon, 2.0 * sigma)
+    return by_people, Way("records", sigma, batch, sigma * norm / batch, spent)
+
+
+def for_a_person(spec: Spec, target_epsilon: float) -> Calibration:
+    """Solve for the noise of a spec that samples records so that a person keeps to a target.
+
+    Args:
+        spec: One that protects records and bounds how many a person keeps.
+        target_epsilon: ε > 0 of a person with that many, at the spec's δ, who takes part in every
+            round.
+
+    Raises:
+        PrivacyError: If it bounds nothing, no accountant covers it, or nothing fits.
+    """
+    most = getattr(spec.data, "most_records_per_person", None)
+    if spec.privacy.unit != "record" or most is None:
+        raise PrivacyError(
+            "--per-person: the spec needs privacy.unit record, data.person and "
+            "data.most_records_per_person, which bounds what a person can move"
+        )
+    given = specs.replace_noise_multiplier(spec, spec.privacy.noise_multiplier or 1.0)
+    sigma, epsilon = _noise_for_a_person(foresee(given), most, target_epsilon, float(most))
+    changed = specs.replace_noise_multiplier(given, sigma)
+    return Calibration(changed, "privacy.noise_multiplier", sigma, epsilon)
+
+
+def _noise_for_a_person(
+    plan: RunPlan, records: int, target_epsilon: float, first: float
+) -> tuple[float, float]:
+    """The least σ with which a person with so many records keeps to a target, and their ε."""
+
     def spent(noise_multiplier: float) -> float:
         changed = replace(plan, noise_multiplier=noise_multiplier)
         one = changed.composition(changed.smallest_client)
         everything = changed.spending_bound.everything(one)
-        return epsilon_of_records(everything, most, changed.claimed_delta)
+        return epsilon_of_records(everything, records, changed.claimed_delta)
 
-    sigma = solve_number(
-        spent, 2.0 * sigma, 2.0, _NOISE, target_epsilon, round_up, "noise multiplier"
-    )
-    return by_people, Way("records", sigma, batch, sigma * norm / batch, spent(sigma))
+    sigma = solve_number(spent, first, 2.0, _NOISE, target_epsilon, round_up, "noise multiplier")
+    return sigma, spent(sigma)
 
 
 def _records_of_a_person(spec: Spec) -> float:

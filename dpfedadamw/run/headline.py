@@ -21,6 +21,10 @@ MOST_RECORDS_PUBLIC = (
     "person: the largest number of records that one person has is taken to be public; the claim "
     "itself is on single records"
 )
+MOST_RECORDS_KEPT = (
+    "person: no person has more training records than data.most_records_per_person; which are kept "
+    "follows from their number and the spec's seed, and whom each is about, the data say"
+)
 
 
 def with_dp_accounting(
@@ -101,7 +105,8 @@ def with_people(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) 
     if most is None or plan.unit.name != "record" or plan.trials is not None:
         return dict(claim)
     person: dict[str, Any] = {"records": most}
-    notes = [*claim["assumptions"], MOST_RECORDS_PUBLIC]
+    bound = MOST_RECORDS_KEPT if plan.keeps_most_records else MOST_RECORDS_PUBLIC
+    notes = [*claim["assumptions"], bound]
     try:
         if most == 1:
             person["epsilon"] = claimed(claim["server_worst_case"])

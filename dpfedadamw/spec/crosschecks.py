@@ -204,6 +204,9 @@ def _records(get: Values) -> Contradictions:
     if person is not None and person in (*told, *read, *(get("data", "numbers") or ())):
         message = f"found {person}, which the model reads or is to tell; it may name people alone"
         yield ("data", "person"), f"{message}: remove it there"
+    most = ("data", "most_records_per_person")
+    if get(*most) is not None and person is None and ("data", "person") not in get.bad:
+        yield most, "given without data.person; name the column of the person, or leave it out"
     if get("data", "validation", "fraction") and get("data", "validation", "public") is False:
         message = (
             "validation records are evaluated without noise and must be public; say public: true, "

@@ -177,6 +177,21 @@ PersonColumn = Annotated[
         examples=(None, "patient_id"),
     ),
 ]
+MostRecordsPerPerson = Annotated[
+    int | None,
+    key(
+        None,
+        "Most training records that one person keeps; the others of the same person are not used. "
+        "Which ones are kept follows from their number and data.seed alone. With privacy.unit "
+        "record, the claim's ε for a person is then the one for so many records, whatever the data "
+        "hold. Null keeps all, and that ε is for the person with most records.",
+        title="Most records of a person",
+        unit="records",
+        ge=1,
+        le=1000,
+        examples=(None, 4),
+    ),
+]
 TestFraction = Annotated[
     float,
     key(

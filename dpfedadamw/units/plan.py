@@ -31,6 +31,7 @@ class RunPlan(PrivacyPlan):
         max_epsilon: ε at which the run ends early, in the view of its target; None for no limit.
         tune: How the hyper-parameters were chosen.
         most_records: Most training records that one person has; None where the data name no people.
+        keeps_most_records: Whether the spec keeps so many of each person, whatever the data hold.
     """
 
     unit: PrivacyUnit
@@ -38,6 +39,7 @@ class RunPlan(PrivacyPlan):
     max_epsilon: float | None = None
     tune: TuneSpec = field(default_factory=NotTuned)
     most_records: int | None = None
+    keeps_most_records: bool = False
 
     @property
     def trials(self) -> Trials | None:

@@ -41,6 +41,29 @@ def of_records():
     return people_spec(unit=RECORDS)
 
 
+def few_of_each():
+    return people_spec(unit=RECORDS, overrides=("data.most_records_per_person=2",))
+
+
+def all_kept(patch: Patch) -> None:
+    patch.setattr(datasets, "kept_of_people", lambda people, *_: np.arange(len(people)))
+
+
+def kept_by_what_others_have(patch: Patch) -> None:
+    """The rows that stay are drawn in one go, so that everybody's number decides which they are."""
+
+    def shuffled(people, most, seed):
+        order = np.random.default_rng([seed, 3]).permutation(len(people))
+        kept: dict[int, list[int]] = {}
+        for row in order.tolist():
+            own = kept.setdefault(int(people[row]), [])
+            if len(own) < most:
+                own.append(row)
+        return np.array(sorted(row for own in kept.values() for row in own))
+
+    patch.setattr(datasets, "kept_of_people", shuffled)
+
+
 def each_record_clipped(patch: Patch) -> None:
     """Records are clipped and added up; the norms that are written down are those of people."""
     summed = oracle.summed
@@ -261,6 +284,25 @@ GROUP = FaultGroup(
             people_spec,
             all_of_their_records,
             says="more records of a person are in a batch than 3",
+        ),
+        Fault(
+            "all-records-of-a-person-where-the-spec-keeps-two",
+            "the claim is for a person with two records, and all ten of somebody are trained on",
+            "bounds on contributions that a spec states and no code applies",
+            ("views", "partition"),
+            few_of_each,
+            all_kept,
+            says="somebody has",
+        ),
+        Fault(
+            "records-kept-by-a-draw-over-everybody",
+            "which of a person's records stay is drawn over the whole table, so that another "
+            "person who comes or goes changes it",
+            "groupby().sample() with one seed for the table",
+            ("partition",),
+            few_of_each,
+            kept_by_what_others_have,
+            says="are not those that the spec's seed draws",
         ),
         Fault(
             "one-record-in-the-place-of-a-person-s-others",

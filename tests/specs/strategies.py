@@ -262,6 +262,8 @@ def _make_data_coherent(data: dict[str, Any]) -> None:
         data["numbers"], data["records"] = [], None
         told = data["targets"] or [data["label"]]
         data["text"] = [name for name in data["text"] if name not in told]
+    if "most_records_per_person" in data and data["person"] is None:
+        data["most_records_per_person"] = None
     if data["dataset"] in ("table", "given"):
         columns = data["columns"] = _columns_made_coherent(data["columns"])
         data["column_noise_multiplier"] = None

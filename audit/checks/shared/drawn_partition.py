@@ -50,6 +50,35 @@ def training_rows(
         FieldError: the spec lacks a field, or has it wrong.
     """
     data = fields.mapping(spec, "data")
+    rows = _not_held_out(data, records, people)
+    if people is None or data.get("most_records_per_person") is None:
+        return rows
+    rows = np.arange(records) if rows is None else rows
+    most = fields.integer(data, "most_records_per_person", least=1)
+    return _most_of_each(rows, people, most, fields.integer(data, "seed"))
+
+
+def _most_of_each(rows: Integers, people: Integers, most: int, seed: int) -> Integers:
+    """The rows that stay where nobody keeps more than so many.
+
+    Which of a person's rows stay depends on how many there are, and on the seed: not on others.
+    """
+    of: dict[int, list[int]] = {}
+    for row in rows.tolist():
+        of.setdefault(int(people[row]), []).append(row)
+    kept: list[int] = []
+    for own in of.values():
+        if len(own) > most:
+            places = np.random.default_rng([seed, 3, len(own)]).permutation(len(own))[:most]
+            own = [own[place] for place in places.tolist()]
+        kept += own
+    return np.array(sorted(kept), np.int64)
+
+
+def _not_held_out(
+    data: Mapping[str, Any], records: int, people: Integers | None
+) -> Integers | None:
+    """Rows that are not held out for testing, in order; None where the spec does not say."""
     if data.get("test_fraction") is None:
         return None
     held_out = round(records * fields.positive(data, "test_fraction", most=1.0))

@@ -19,7 +19,13 @@ from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.spec import column_section
 from dpfedadamw.spec.column_section import ColumnNoise, MissingValues, PreparedColumns
-from dpfedadamw.spec.data_section import Augmentation, DataSpec, HeldOut, PersonColumn
+from dpfedadamw.spec.data_section import (
+    Augmentation,
+    DataSpec,
+    HeldOut,
+    MostRecordsPerPerson,
+    PersonColumn,
+)
 from dpfedadamw.spec.section import Contradictions, Values, key
 
 _MOST_CLASSES = 1_000_000
@@ -50,6 +56,7 @@ class GivenSpec(DataSpec, title="Given from Python"):
         "column_noise_multiplier",
         "missing_values",
         "person",
+        "most_records_per_person",
     )
 
     dataset: Literal["given"] = "given"
@@ -93,6 +100,7 @@ class GivenSpec(DataSpec, title="Given from Python"):
         examples=((), ("benign", "malignant")),
     )
     person: PersonColumn = None
+    most_records_per_person: MostRecordsPerPerson = None
     test_fraction: HeldOut = 0.2
     augmentation: Augmentation = ()
 

@@ -23,6 +23,7 @@ from dpfedadamw.spec.data_section import (
     CacheFolder,
     DataSpec,
     HeldOut,
+    MostRecordsPerPerson,
     PersonColumn,
     RequiredPath,
 )
@@ -59,6 +60,7 @@ class TableSpec(DataSpec, title="Table"):
         "unlabelled",
         "classes",
         "person",
+        "most_records_per_person",
     )
 
     dataset: Literal["table"] = "table"
@@ -129,6 +131,7 @@ class TableSpec(DataSpec, title="Table"):
         examples=(("benign", "malignant"),),
     )
     person: PersonColumn = None
+    most_records_per_person: MostRecordsPerPerson = None
     cache: CacheFolder = None
     test_fraction: HeldOut = 0.2
 

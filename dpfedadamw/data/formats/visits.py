@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from dpfedadamw.data.registry import DatasetEntry, Part, Prepared, register
 from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
-from dpfedadamw.spec.data_section import PATH, DataSpec, PersonColumn, TestFraction
+from dpfedadamw.spec.data_section import (
+    PATH,
+    DataSpec,
+    MostRecordsPerPerson,
+    PersonColumn,
+    TestFraction,
+)
 from dpfedadamw.spec.section import Contradictions, Values, key
 
 _ROWS, _MOST_OF_A_PATIENT, _HOSPITALS, _HOSPITALS_OF_A_PATIENT = 20_000, 10, 8, 3
@@ -34,11 +40,12 @@ class VisitsSpec(DataSpec, title="Visits"):
     A patient has 1 to 10 visits, at up to 3 of 8 hospitals.
     """
 
-    key_order: ClassVar[tuple[str, ...]] = ("dataset", "person")
+    key_order: ClassVar[tuple[str, ...]] = ("dataset", "person", "most_records_per_person")
 
     dataset: Literal["visits"] = "visits"
     path: None = key(None, PATH, title="File", why="visits are made up by the package")
     person: PersonColumn = None
+    most_records_per_person: MostRecordsPerPerson = None
     test_fraction: TestFraction = 0.2
 
 

@@ -155,7 +155,7 @@ def _repeated(
 _CAME_LATER: Mapping[str, Mapping[str, Any]] = {
     "data": {
         "columns": [], "missing_values": [], "decimal": "point", "unlabelled": "refuse",
-        "person": None,
+        "person": None, "most_records_per_person": None,
     },
     "evaluation": {"public_test": None, "metrics": []},
     "federation": {"clients_per_person": 1},

@@ -16,8 +16,8 @@ from dpfedadamw.data import datasets
 from dpfedadamw.data.formats.visits import write_table
 from dpfedadamw.data.handed_over import handed_over
 from dpfedadamw.data.identifiers import suspected
-from dpfedadamw.data.partition import in_order, most_common
-from dpfedadamw.errors import DataError
+from dpfedadamw.data.partition import in_order, kept_of_people, most_common
+from dpfedadamw.errors import DataError, SpecError
 from dpfedadamw.experiment import divide
 
 SPEC = """
@@ -136,6 +136,44 @@ def test_people_beside_arrays_are_as_good_as_a_column():
             datasets.load(spec.data)
     with handed_over((records, labels)), pytest.raises(DataError, match="has no columns"):
         datasets.load(spec.data)
+
+
+def test_nobody_keeps_more_records_than_the_spec_says_at_all_clients_together():
+    bounded = visits("most_records_per_person: 3", "partition: {kind: column, column: hospital}")
+    whole, few = datasets.load(visits().data), datasets.load(bounded.data)
+    counts = np.bincount(few.people_of_train)
+    before = np.bincount(whole.people_of_train, minlength=len(counts))
+    assert before.max() == 10
+    assert counts.tolist() == np.minimum(before, 3).tolist()
+    assert len(few.clients) == len(few.train) == counts.sum()
+    # Only training records are bounded.
+    assert np.array_equal(few.test.inputs.rows, whole.test.inputs.rows)
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=60),
+    st.integers(1, 4),
+    st.integers(0, 5),
+    st.integers(0, 6),
+)
+def test_whose_records_stay_depends_on_nobody_else(people, most, seed, gone):
+    """Removing a person with all rows changes nothing of what others keep: one person's change."""
+    people = np.array(people)
+    kept = kept_of_people(people, most, seed)
+    assert np.all(np.diff(kept) > 0)
+    rest = np.flatnonzero(people != gone)
+    without = rest[kept_of_people(people[rest], most, seed)] if len(rest) else rest
+    assert without.tolist() == [row for row in kept.tolist() if people[row] != gone]
+    counts = np.bincount(people, minlength=7)
+    assert np.bincount(people[kept], minlength=7).tolist() == np.minimum(counts, most).tolist()
+    # The auditor's own rule, from the spec and the recorded people.
+    spec = {"data": {"test_fraction": None, "seed": seed, "most_records_per_person": most}}
+    assert training_rows(spec, len(people), people).tolist() == kept.tolist()
+
+
+def test_a_bound_on_a_persons_records_needs_the_person():
+    with pytest.raises(SpecError, match=r"most_records_per_person: given without data\.person"):
+        spec_of("dataset: visits, most_records_per_person: 3")
 
 
 def test_a_row_without_a_person_is_refused_by_its_line(table, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.data.formats.visits import write_table
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run.journal import Journal
+from dpfedadamw.rundir import RunDirectory
 from tests.runs import call, failing, train, verdicts
 
 SPEC = """
@@ -115,3 +117,29 @@ def test_validate_and_init_say_in_one_line_that_a_column_looks_like_people(
     assert "looks like" not in capsys.readouterr().out
     assert call("spec", "validate", "new.yaml", "--set", "data.person=x0", even) == 2
     assert "it may name people alone" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_spec_that_keeps_few_records_of_each_claims_for_so_many_whatever_the_data_hold(
+    table, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text(SPEC.format(path=table, cache=tmp_path / "cache"))
+    few = ("--set", "data.most_records_per_person=3")
+    solve = ("calibrate", "spec.yaml", "--target-epsilon", "2", "--per-person")
+    assert call(*solve, *few, "-o", "few.yaml", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 1.98 < found["epsilon"] <= 2.0
+    assert call("epsilon", "few.yaml", "--records-per-person", "3", "--json") == 0
+    by_records = json.loads(capsys.readouterr().out)["epsilon_by_records_of_a_person"]
+    assert by_records["3"] == pytest.approx(found["epsilon"], rel=1e-9)
+    assert call("run", "few.yaml", "--out", "runs", "--set", "federation.rounds=1") == 0
+    capsys.readouterr()
+    claim = Journal(RunDirectory(Path("runs/latest"))).claim
+    assert claim["person"]["records"] == 3
+    assert any("data.most_records_per_person" in one for one in claim["assumptions"])
+    # Nobody has 20: the claim is for 20 all the same, since it may not follow from the data.
+    many = ("--set", "data.most_records_per_person=20", "--set", "federation.rounds=1")
+    assert call("epsilon", "few.yaml", *many, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["person"]["records"] == 20
+    assert call(*solve) == 2
+    assert "needs privacy.unit record, data.person and" in " ".join(capsys.readouterr().err.split())
