@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,13 @@ from dpfedadamw.data.files import opened, where
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import Chunk, Images, Numbers, Reading, Source
 from dpfedadamw.errors import DataError
-from dpfedadamw.spec.data_section import Augmentation, CacheFolder, DataSpec
+from dpfedadamw.spec.data_section import (
+    Augmentation,
+    CacheFolder,
+    DataSpec,
+    MostRecordsPerPerson,
+    PersonColumn,
+)
 from dpfedadamw.spec.section import key
 
 _MEMBERS = ("x_train", "y_train", "x_test", "y_test")
@@ -31,8 +37,12 @@ _PIECE = 2**24
 class ArraysSpec(DataSpec, title="Arrays"):
     """Records of your own from an .npz file.
 
-    uint8 means grey levels from 0 to 255, other numbers are used as they stand.
+    uint8 means grey levels from 0 to 255, other numbers are used as they stand. With person: NAME,
+    the arrays NAME_train and, where test records may be about the same people, NAME_test say whom
+    each record is about, in whole numbers or texts.
     """
+
+    key_order: ClassVar[tuple[str, ...]] = ("dataset", "path", "person", "most_records_per_person")
 
     dataset: Literal["arrays"] = "arrays"
     path: str = key(
@@ -44,6 +54,8 @@ class ArraysSpec(DataSpec, title="Arrays"):
         max_length=4096,
         examples=("records.npz",),
     )
+    person: PersonColumn = None
+    most_records_per_person: MostRecordsPerPerson = None
     cache: CacheFolder = None
     augmentation: Augmentation = ()
 
@@ -57,13 +69,19 @@ class _Array:
     dtype: np.dtype[np.generic]
 
 
-def arrays(path: Path) -> Source:
-    """The arrays of an .npz file; uint8 records are grey levels, all others stay as they are."""
+def arrays(path: Path, person: str | None = None) -> Source:
+    """The arrays of an .npz file; uint8 records are grey levels, all others stay as they are.
+
+    Args:
+        path: The file.
+        person: What the arrays that say whom records are about are called, before _train and _test.
+    """
 
     def read() -> Reading:
         place = where(path)
         with _opened(path) as archive:
             found = {name: _header(archive, name, place) for name in _MEMBERS}
+            people = {} if person is None else _people(archive, path, person, found)
         for part in ("train", "test"):
             _check_shapes(found[f"x_{part}"].shape, found[f"y_{part}"].shape, part, place)
         one, other = found["x_train"], found["x_test"]
@@ -73,12 +91,36 @@ def arrays(path: Path) -> Source:
                 f"{other.shape[1:]}; they must agree"
             )
         parts = {
-            part: _chunks(path, found[f"x_{part}"], found[f"y_{part}"])
+            part: _chunks(path, found[f"x_{part}"], found[f"y_{part}"], people.get(part))
             for part in ("train", "test")
         }
         return Reading(parts, None)
 
-    return Source(path, (path,), "", read)
+    return Source(path, (path,), "" if person is None else person, read)
+
+
+def _people(
+    archive: zipfile.ZipFile, path: Path, person: str, found: dict[str, _Array]
+) -> dict[str, list[str]]:
+    """Whom the records of each part are about; of test records where an array says it."""
+    place, people = where(path), {}
+    for part in ("train", "test"):
+        name = f"{person}_{part}"
+        if part == "test" and f"{name}.npy" not in archive.namelist():
+            continue
+        array, count = _header(archive, name, place, "iuU"), found[f"x_{part}"].shape[0]
+        if array.shape != (count,):
+            raise DataError(
+                f"{place}: {name} has shape {array.shape}; needed is [{count}], a person a record"
+            )
+        (named,) = _pieces(path, array, count)
+        people[part] = [str(one).strip() for one in named.tolist()]
+        if "" in people[part]:
+            raise DataError(
+                f"{place}: {name}: entry {people[part].index('')} names no person; name the "
+                "person, or leave the record out"
+            )
+    return people
 
 
 def unlabelled(path: Path) -> Iterator[Chunk]:
@@ -111,12 +153,13 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         raise DataError(f"{where(path)}: not a readable .npz of plain numbers ({error})") from None
 
 
-def _header(archive: zipfile.ZipFile, name: str, place: str) -> _Array:
+def _header(archive: zipfile.ZipFile, name: str, place: str, kinds: str = "biuf") -> _Array:
     member = f"{name}.npy"
     if member not in archive.namelist():
         known = ", ".join(one.removesuffix(".npy")[:40] for one in archive.namelist()[:20])
         raise DataError(
-            f"{place}: the array {name} is missing; needed are {', '.join(_MEMBERS)}, found "
+            f"{place}: the array {name} is missing; needed are "
+            f"{', '.join(dict.fromkeys([*_MEMBERS, name]))}, found "
             f"{known or 'none'}"
         )
     with archive.open(member) as stream:
@@ -124,8 +167,9 @@ def _header(archive: zipfile.ZipFile, name: str, place: str) -> _Array:
         size = math.prod(shape) * dtype.itemsize
         if stream.tell() + size != archive.getinfo(member).file_size:
             raise DataError(f"{place}: {name} does not hold what its header announces; damaged")
-    if not (np.issubdtype(dtype, np.number) or dtype == np.bool_) or dtype.kind == "c":
-        raise DataError(f"{place}: {name} has type {dtype}; needed are real numbers")
+    if dtype.kind not in kinds:
+        needed = "whole numbers or texts" if "U" in kinds else "real numbers"
+        raise DataError(f"{place}: {name} has type {dtype}; needed are {needed}")
     if fortran and len(shape) > 1:
         raise DataError(
             f"{place}: {name} is stored column by column; store np.ascontiguousarray of it"
@@ -155,7 +199,9 @@ def _read_header(
     return shape, fortran, dtype
 
 
-def _chunks(path: Path, inputs: _Array, labels: _Array) -> Iterator[Chunk]:
+def _chunks(
+    path: Path, inputs: _Array, labels: _Array, people: list[str] | None = None
+) -> Iterator[Chunk]:
     place = where(path)
     (known,) = list(_pieces(path, labels, labels.shape[0]))
     # Classes; targets of other tasks are looked at where the task is known.
@@ -171,8 +217,9 @@ def _chunks(path: Path, inputs: _Array, labels: _Array) -> Iterator[Chunk]:
     for content in _contents(path, inputs):
         count = len(content.pixels if isinstance(content, Images) else content.values)
         part = known[start : start + count].astype(np.int64 if classes else known.dtype)
+        about = None if people is None else tuple(people[start : start + count])
         start += count
-        yield Chunk(content, part)
+        yield Chunk(content, part, None, about)
 
 
 def _contents(path: Path, inputs: _Array) -> Iterator[Images | Numbers]:
@@ -208,7 +255,7 @@ register(
         summary="your own .npz with x_train, y_train, x_test, y_test (numbers only)",
         origin="yours",
         licence="yours",
-        find=lambda path, _, __: arrays(path),
+        find=lambda path, keys, _: arrays(path, keys.person),
         has_targets=True,
         place=8,
     )

@@ -23,6 +23,7 @@ from dpfedadamw.spec.data_section import (
     CacheFolder,
     DataSpec,
     HeldOut,
+    MostRecordsPerPerson,
     PublishedImagesSpec,
     RequiredPath,
 )
@@ -41,7 +42,14 @@ class ImageFolderSpec(DataSpec, title="Image folder"):
     With partition {kind: column, column: folder}, a folder a client: CLIENT/CLASS/*.
     """
 
-    key_order: ClassVar[tuple[str, ...]] = ("dataset", "path", "size", "channels")
+    key_order: ClassVar[tuple[str, ...]] = (
+        "dataset",
+        "path",
+        "size",
+        "channels",
+        "person",
+        "most_records_per_person",
+    )
 
     dataset: Literal["image-folder"] = "image-folder"
     path: RequiredPath
@@ -55,6 +63,19 @@ class ImageFolderSpec(DataSpec, title="Image folder"):
         examples=(None, 64),
     )
     channels: Literal[1, 3] = key(3, "3 for colour, 1 for grey.")
+    person: str | None = key(
+        None,
+        "How a file's name says whom the image is about: a text with {person}, such as "
+        "'scan-{person}_', where the person is what stands between the text before it and the "
+        "first occurrence of the text after it (the name's ending where there is none). Splits and "
+        "claims then go by person, as with a column of a table. Null where each image is about "
+        "somebody else.",
+        title="Person in file names",
+        pattern=r"^[^{}/]{0,100}\{person\}[^{}/]{0,100}$",
+        expected="a text with {person} once, and without / or other braces; or null",
+        examples=(None, "{person}_"),
+    )
+    most_records_per_person: MostRecordsPerPerson = None
     cache: CacheFolder = None
     test_fraction: HeldOut = 0.2
     augmentation: Augmentation = ()
@@ -75,7 +96,7 @@ class ImageFormat:
     interpolation: str
 
 
-def image_folder(path: Path, form: ImageFormat) -> Source:
+def image_folder(path: Path, form: ImageFormat, person: str | None = None) -> Source:
     """``train/CLASS/*`` and ``test/CLASS/*``, or ``CLASS/*`` alone; classes in order of name.
 
     A class that occurs in one of the two only is a class all the same.
@@ -95,10 +116,10 @@ def image_folder(path: Path, form: ImageFormat) -> Source:
         part: [(file, numbers[name]) for name, files in names.items() for file in files]
         for part, names in found.items()
     }
-    return _source(root, items, classes, form, str(form))
+    return _source(root, items, classes, form, str(form), person=person)
 
 
-def client_folders(path: Path, form: ImageFormat) -> Source:
+def client_folders(path: Path, form: ImageFormat, person: str | None = None) -> Source:
     """``CLIENT/CLASS/*``: a folder a client, named by it; or ``train/CLIENT/…`` and ``test/…``."""
     root = folder(path)
     split = (root / "train").is_dir() and (root / "test").is_dir()
@@ -126,7 +147,7 @@ def client_folders(path: Path, form: ImageFormat) -> Source:
             owners += [client] * len(files)
     if split:
         items["test"] = [(file, numbers[name]) for name, files in tested.items() for file in files]
-    return _source(root, items, classes, form, f"{form} by client", owners)
+    return _source(root, items, classes, form, f"{form} by client", owners, person)
 
 
 def tiny_imagenet(path: Path, form: ImageFormat) -> Source:
@@ -179,6 +200,7 @@ def _source(
     form: ImageFormat,
     options: str,
     owners: Sequence[str] | None = None,
+    person: str | None = None,
 ) -> Source:
     for part, files in items.items():
         if not files:
@@ -186,16 +208,37 @@ def _source(
 
     def read() -> Reading:
         parts = {
-            part: _chunks(files, form, owners if part == "train" else None)
+            part: _chunks(files, form, owners if part == "train" else None, person)
             for part, files in items.items()
         }
         return Reading(parts, len(classes), tuple(classes))
 
+    options += "" if person is None else f" {person}"
     return Source(root, tuple(file for one in items.values() for file, _ in one), options, read)
 
 
+def _person_of(file: Path, pattern: str) -> str:
+    """Whom an image is about, by its file's name.
+
+    Raises:
+        DataError: If the name does not say it.
+    """
+    before, _, after = pattern.partition("{person}")
+    name = file.name.removeprefix(before)
+    person = (name.partition(after)[0] if after in name else "") if after else Path(name).stem
+    if not file.name.startswith(before) or not person.strip():
+        raise DataError(
+            f"{where(file.parent)}: the name of an image does not follow data.person ({pattern}); "
+            "rename it, or give the pattern that all names follow"
+        )
+    return person.strip()
+
+
 def _chunks(
-    items: Sequence[tuple[Path, int]], form: ImageFormat, owners: Sequence[str] | None = None
+    items: Sequence[tuple[Path, int]],
+    form: ImageFormat,
+    owners: Sequence[str] | None = None,
+    person: str | None = None,
 ) -> Iterator[Chunk]:
     shape: tuple[int, ...] | None = None
     for start in range(0, len(items), _CHUNK):
@@ -212,7 +255,8 @@ def _chunks(
             pictures.append(picture)
         labels = np.array([label for _, label in part], np.int64)
         whose = None if owners is None else tuple(owners[start : start + _CHUNK])
-        yield Chunk(Images(np.stack(pictures)), labels, whose)
+        people = None if person is None else tuple(_person_of(file, person) for file, _ in part)
+        yield Chunk(Images(np.stack(pictures)), labels, whose, people)
 
 
 def _wanted(preprocessing: Preprocessing) -> ImagePreprocessing:
@@ -224,7 +268,7 @@ def _find_folder(path: Path, keys: ImageFolderSpec, preprocessing: Preprocessing
     # The model's size, unless the spec asks for one.
     shaped = ImageFormat(keys.channels, keys.size or form.size, form.interpolation)
     by_client = keys.partition.kind == "column" and keys.partition.column is not None
-    return (client_folders if by_client else image_folder)(path, shaped)
+    return (client_folders if by_client else image_folder)(path, shaped, keys.person)
 
 
 def _check_column(get: Values) -> Contradictions:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from audit.checks.shared.drawn_partition import drawn, training_rows
 from dpfedadamw import spec as specs
@@ -136,6 +137,60 @@ def test_people_beside_arrays_are_as_good_as_a_column():
             datasets.load(spec.data)
     with handed_over((records, labels)), pytest.raises(DataError, match="has no columns"):
         datasets.load(spec.data)
+
+
+def test_an_array_of_an_npz_says_whom_each_record_is_about(tmp_path):
+    path, generator = tmp_path / "records.npz", np.random.default_rng(0)
+    arrays = {
+        "x_train": generator.normal(size=(60, 3)),
+        "y_train": np.arange(60) % 2,
+        "x_test": np.zeros((6, 3)),
+        "y_test": np.arange(6) % 2,
+    }
+    named = np.array([f"P{number // 3}" for number in range(60)])
+    np.savez(path, **arrays, patient_train=named, patient_test=np.array(["P1"] * 5 + ["Q"]))
+    data = f"dataset: arrays, path: {path}, cache: {tmp_path / 'cache'}, person: patient"
+    found = datasets.load(spec_of(data).data)
+    assert np.bincount(found.people_of_train).tolist() == [3] * 20 + [0] * (
+        found.people.stored.max() - 19
+    )
+    assert len(set(found.people.test)) == 2
+    few = datasets.load(spec_of(f"{data}, most_records_per_person: 2").data)
+    assert len(few.train) == 40
+    # Numbers tell people apart as texts do; without test people nobody is said to be in both.
+    np.savez(path, **arrays, patient_train=np.arange(60) // 3)
+    found = datasets.load(spec_of(data).data)
+    assert (len(set(found.people.stored)), found.people.test) == (20, None)
+    for wrong, message in (
+        (np.arange(59), r"needed is \[60\], a person a record"),
+        (np.arange(60) / 2, "needed are whole numbers or texts"),
+        (np.array(["a"] * 59 + [" "]), "entry 59 names no person"),
+    ):
+        np.savez(path, **arrays, patient_train=wrong)
+        with pytest.raises(DataError, match=message):
+            datasets.load(spec_of(data).data)
+    np.savez(path, **arrays)
+    with pytest.raises(DataError, match="the array patient_train is missing"):
+        datasets.load(spec_of(data).data)
+
+
+def test_names_of_image_files_say_whom_they_are_about(tmp_path):
+    for number in range(24):
+        folder = tmp_path / "scans" / ("ill" if number % 2 else "well")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((4, 4), 10 * number, np.uint8)
+        Image.fromarray(pixels).save(folder / f"scan-P{number // 4}_{number}.png")
+    data = f"dataset: image-folder, path: {tmp_path / 'scans'}, cache: {tmp_path / 'cache'}"
+    found = datasets.load(spec_of(f"{data}, person: 'scan-{{person}}_'", clients=2).data)
+    assert np.bincount(found.people.stored).tolist() == [4] * 6
+    assert people_on_both_sides(spec_of(f"{data}, person: 'scan-{{person}}_'", 2)) == set()
+    # To the ending, each name is somebody's.
+    alone = datasets.load(spec_of(f"{data}, person: 'scan-{{person}}'", clients=2).data)
+    assert len(set(alone.people.stored)) == 24
+    with pytest.raises(DataError, match=r"name of an image does not follow data\.person"):
+        datasets.load(spec_of(f"{data}, person: 'slide-{{person}}_'", clients=2).data)
+    with pytest.raises(SpecError, match=r"a text with \{person\} once"):
+        spec_of(f"{data}, person: patient")
 
 
 def test_nobody_keeps_more_records_than_the_spec_says_at_all_clients_together():
