@@ -211,13 +211,13 @@ def _make_people_coherent(mapping: dict[str, Any]) -> None:
     if "person" in data and data["dataset"] != "visits" and data["person"] in read:
         data["person"] = None
     if data["dataset"] == "visits":
-        data["person"] = data["person"] and "patient_id"
+        data["person"] = data["person"] and _person(data)
         if data["partition"]["kind"] == "column":
             data["partition"]["column"], data["partition"]["file"] = "hospital", None
     if privacy["unit"] != "person":
         federation["clients_per_person"] = 1
         return
-    data["person"] = "patient_id"
+    data["person"] = _person(data)
     federation["clients_per_person"] = min(federation["clients_per_person"], data["clients"])
     mapping["budget"] = dict.fromkeys(mapping["budget"])
     mapping["compute"]["precision"] = "float32"
@@ -277,6 +277,11 @@ def _make_data_coherent(data: dict[str, Any]) -> None:
         data["partition"]["column"] = "owner" if of_table else None
         data["partition"]["file"] = None if of_table else "owners.txt"
     data["validation"]["public"] = True
+
+
+def _person(data: dict[str, Any]) -> str:
+    """What names people: a pattern of the files' names, or a column."""
+    return "{person}_" if data["dataset"] == "image-folder" else "patient_id"
 
 
 def _columns_made_coherent(columns: list[dict[str, Any]]) -> list[dict[str, Any]]:

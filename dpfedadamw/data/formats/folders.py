@@ -71,7 +71,7 @@ class ImageFolderSpec(DataSpec, title="Image folder"):
         "claims then go by person, as with a column of a table. Null where each image is about "
         "somebody else.",
         title="Person in file names",
-        pattern=r"^[^{}/]{0,100}\{person\}[^{}/]{0,100}$",
+        pattern=r"^[ -.0-z|~]{0,100}\{person\}[ -.0-z|~]{0,100}$",
         expected="a text with {person} once, and without / or other braces; or null",
         examples=(None, "{person}_"),
     )
