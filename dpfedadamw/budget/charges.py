@@ -1,8 +1,9 @@
-"""What a run costs the record, or the client, for which it costs most, as a budget composes it.
+"""What a run costs the record, person or client for which it costs most, as a budget composes it.
 
 Runs are composed by their events, never by adding up their ε. At record level a record belongs to
 one client of each run, and to another client in another partition, so each run counts with what it
-can have cost a record of any of its clients. At client level a round costs every client the same.
+can have cost a record of any of its clients. A person is at several clients of each run, and is
+charged for as many of the dearest. At client level a round costs every client the same.
 
 The view is that towards which a spec's target ε holds: the server's at record level, a third
 party's at client level. What a third party learns at record level follows from what the server
@@ -29,7 +30,7 @@ Entries = Sequence[Mapping[str, Any]]
 
 
 def charged(entries: Entries) -> Cost:
-    """What the spends of a ledger cost at most one record, or one client.
+    """What the spends of a ledger cost at most one record, one person, or one client.
 
     Args:
         entries: All of a ledger, or its beginning; the first is the header. Where the run's course
@@ -42,7 +43,8 @@ def charged(entries: Entries) -> Cost:
     if entries[0]["unit"] == "client":
         return third_party_compositions(spends)
     counted = _bound(entries[0]).accounted(entries)
-    return dearest((*spend.compositions, *queries) for spend in spends_from_ledger(counted))
+    cost = dearest((*spend.compositions, *queries) for spend in spends_from_ledger(counted))
+    return _times(cost, int(entries[0].get("clients_per_person", 1)))
 
 
 def reserved(plan: RunPlan, entries: Entries = (), completed: int = 0) -> Cost:
@@ -117,6 +119,11 @@ def from_plain(plain: Any) -> Cost:
         raise PrivacyError("is no list of compositions") from None
 
 
+def _times(cost: Cost, clients: int) -> Cost:
+    """What so many clients cost together, none of which costs more."""
+    return tuple(replace(part, steps=part.steps * clients) for part in cost)
+
+
 def _larger(one: Composition, other: Composition, steps: int) -> Composition:
     return replace(
         one,
@@ -140,7 +147,7 @@ def _remaining(plan: RunPlan, completed: int) -> Cost:
         for part, rounds in _rounds_by_noise(bound, per_round)
         if rounds > done.get(part, 0)
     ]
-    return merge(left) if left else ()
+    return _times(merge(left), plan.clients_per_person) if left else ()
 
 
 def _rounds_by_noise(

@@ -41,7 +41,7 @@ PRAGMA user_version = {VERSION};
 CREATE TABLE account (
     data_sha256 TEXT PRIMARY KEY NOT NULL,
     dataset TEXT NOT NULL,
-    unit TEXT NOT NULL CHECK (unit IN ('record', 'client')),
+    unit TEXT NOT NULL CHECK (unit IN ('record', 'person', 'client')),
     adjacency TEXT NOT NULL CHECK (adjacency IN ('add-remove', 'replace-one')),
     partition_sha256 TEXT,
     epsilon REAL NOT NULL CHECK (epsilon > 0),
@@ -72,9 +72,10 @@ class Account:
     Attributes:
         data_sha256: Digest of the data set.
         dataset: Its name, for people.
-        unit: What every run on it must protect, "record" or "client".
+        unit: What every run on it must protect, "record", "person" or "client".
         adjacency: Under which neighbouring data sets every run on it must be accounted.
-        partition_sha256: For the unit "client", who holds which record; None for "record".
+        partition_sha256: For the unit "client", who holds which record; for "person", whom each
+            is about; None for "record".
         epsilon: ε that all runs together may spend.
         delta: δ at which that ε is computed, of all runs together.
     """
@@ -335,6 +336,9 @@ def _explained(path: Path) -> Iterator[None]:
             advice = "wait until their runs have begun, and try again"
         elif "not a database" in text or "malformed" in text or "no such table" in text:
             reason, advice = f"this is not a budget, or it is damaged ({text})", "put back a copy"
+        elif "CHECK constraint failed" in text:
+            reason = "it was made by an earlier version, which knows no budgets of people"
+            advice = "name another file in budget.file"
         elif "full" in text:
             reason, advice = "the disk is full", "make room, and try again"
         elif "readonly" in text:

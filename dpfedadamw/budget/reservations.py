@@ -263,6 +263,11 @@ def _agree(path: Path, account: Account, wanted: Account) -> None:
             f"{account.adjacency}; the two do not compose: a record that is replaced is not one "
             f"that is added or removed. Use {account.adjacency}"
         )
+    if wanted.partition_sha256 != account.partition_sha256 and wanted.unit == "person":
+        raise BudgetError(
+            f"data.person: names people otherwise than in earlier runs on {data}; what protects a "
+            "person then and now does not compose. Name the same column"
+        )
     if wanted.partition_sha256 != account.partition_sha256:
         raise BudgetError(
             f"data.partition: divides the records otherwise than in earlier runs on {data}; what "

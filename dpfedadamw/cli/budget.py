@@ -81,7 +81,7 @@ def _shown(one: Standing) -> Panel:
     from dpfedadamw.budget.charges import epsilon_of
 
     account = one.account
-    towards = "the server" if account.unit == "record" else "a third party"
+    towards = "a third party" if account.unit == "client" else "the server"
     facts = display.facts(
         [
             ("budget", f"ε = {account.epsilon:g} at δ = {account.delta:g}, towards {towards}"),

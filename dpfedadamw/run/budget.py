@@ -134,6 +134,9 @@ def _account(experiment: Experiment) -> Account | None:
     held = None
     if plan.unit.noises_updates:
         held = hashlib.sha256(experiment.owner.astype("<i8").tobytes()).hexdigest()
+    elif plan.unit.of_people and experiment.dataset.people is not None:
+        people = experiment.dataset.people.stored
+        held = hashlib.sha256(people.astype("<i8").tobytes()).hexdigest()
     return Account(
         data_sha256=experiment.dataset.sha256,
         dataset=experiment.spec.data.dataset,

@@ -72,9 +72,6 @@ def _people(get: Values) -> Contradictions:
     if get("compute", "precision") not in (None, "float32"):
         message = "found bfloat16, but people's gradients are formed in float32 alone"
         yield ("compute", "precision"), f"{message}; use float32"
-    if get("budget", "file") is not None:
-        message = "a budget for all runs counts records or clients, and no people yet; leave it out"
-        yield ("budget", "file"), message
     entry = _algorithm(get)
     several = at is not None and at > 1
     for part, given, what in (

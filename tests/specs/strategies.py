@@ -219,7 +219,6 @@ def _make_people_coherent(mapping: dict[str, Any]) -> None:
         return
     data["person"] = _person(data)
     federation["clients_per_person"] = min(federation["clients_per_person"], data["clients"])
-    mapping["budget"] = dict.fromkeys(mapping["budget"])
     mapping["compute"]["precision"] = "float32"
     federation["max_epsilon"] = None
     if mapping["tune"]["selection"] == "private" or "local_iterations" in mapping["algorithm"]:

@@ -210,3 +210,16 @@ def test_a_budget_of_less_than_one_is_a_budget(tmp_path):
     wanted = replace(request(tmp_path / "run", 100.0, cost(100.0, ROUNDS)), account=small)
     reservations.reserve(path, wanted)
     assert [one.account for one in reservations.standings(path)] == [small]
+
+
+def test_a_budget_of_an_earlier_version_takes_no_people_and_says_so(tmp_path):
+    path = tmp_path / "budget.sqlite"
+    sql(path, database._SCHEMA.replace("'record', 'person', ", "'record', "))
+    held = replace(ACCOUNT, unit="person", partition_sha256="a" * 64)
+    with (
+        pytest.raises(BudgetError, match="knows no budgets of people"),
+        database.change(path) as budget,
+    ):
+        budget.open_account(held)
+    with database.change(path) as budget:
+        budget.open_account(ACCOUNT)

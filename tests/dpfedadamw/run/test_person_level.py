@@ -49,6 +49,31 @@ def run(table):
     return training
 
 
+def test_a_budget_charges_a_person_for_as_many_clients_as_they_may_be_at(table, tmp_path, capsys):
+    shared = tmp_path / "budget.db"
+    own = ("--set", f"budget={{file: {shared}, epsilon: 5, delta: 1.0e-5}}")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(specs.dump(spec_of(table, partition=BY_HOSPITAL, clients=8, s=3)))
+    out = ("--out", str(tmp_path / "runs"))
+    assert call("epsilon", str(spec), "--json") == 0
+    alone = json.loads(capsys.readouterr().out)["server_worst_case"]["epsilon"]["pld"]
+    assert call("run", str(spec), *own, "--set", f"budget.epsilon={3 * alone}", *out) == 0
+    capsys.readouterr()
+    assert call("budget", "show", str(shared), "--json") == 0
+    (account,) = json.loads(capsys.readouterr().out)["budgets"]
+    assert account["unit"] == "person"
+    # No more than the claim's worst case, at the largest rate of all clients.
+    assert alone * (1 - 1e-3) <= account["spent"] <= alone * 1.1
+    own = (*own, "--set", f"budget.epsilon={3 * alone}")
+    other = ("--set", "data.person=x0", "--set", "data.numbers=[x1]")
+    assert (
+        call("run", str(spec), *own, *other, "--set", "federation.clients_per_person=8", *out) == 2
+    )
+    assert "names people otherwise" in " ".join(capsys.readouterr().err.split())
+    assert call("run", str(spec), *own, "--set", "federation.rounds=400", *out) == 2
+    assert "would fit instead of 400" in " ".join(capsys.readouterr().err.split())
+
+
 def test_people_are_counted_in_the_ledger_and_rows_beside_them(run):
     header, plan = Journal(run.run).header, run.experiment.plan
     people, owner = run.experiment.dataset.people_of_train, run.experiment.owner
