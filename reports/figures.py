@@ -126,7 +126,12 @@ def render(draw: Callable[[Axes], None], height: float) -> bytes:
         buffer = io.BytesIO()
         # Without a date and a creator the bytes depend on the data alone.
         canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue().replace(MEASURED_FACE.encode(), PAGE_FACE.encode())
+    return in_page_face(buffer.getvalue())
+
+
+def in_page_face(drawing: bytes) -> bytes:
+    """Return a drawing of `STYLE` with its texts in the page's typeface."""
+    return drawing.replace(MEASURED_FACE.encode(), PAGE_FACE.encode())
 
 
 def _lay_out(canvas: Canvas) -> None:
@@ -149,6 +154,49 @@ def whole_numbers(axis: Axis, most: int = 8) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, nbins=most))
+
+
+def tell_apart(place: int, count: int, points: int, marks: int = 8) -> dict[str, Any]:
+    """How a line is drawn so that those drawn after it do not hide it where they coincide.
+
+    Earlier lines are wider and have larger markers; each line marks points of its own.
+
+    Args:
+        place: Which line it is, from 0.
+        count: How many lines there are.
+        points: How many points it has.
+        marks: About how many of them are marked.
+    """
+    later = (count - 1 - place) / max(1, count - 1)
+    every = max(1, points // marks)
+    return {
+        "linewidth": 1.2 + 1.2 * later,
+        "markersize": 3.4 + 1.6 * later,
+        "markevery": (place * every // count % every, every),
+    }
+
+
+def whole_ticks(first: float, last: float, most: int = 8) -> list[float]:
+    """Round whole numbers from `first` to `last`, and `last` itself, at most about `most`."""
+    step = next(
+        factor * 10**power
+        for power in range(12)
+        for factor in (1, 2, 5)
+        if last - first <= most * factor * 10**power
+    )
+    ticks = [float(tick) for tick in range(int(-(-first // step) * step), int(last) + 1, step)]
+    # Two names closer than this would run into each other.
+    room = 0.07 * (last - first)
+    inner = [tick for tick in ticks if tick - first >= room and last - tick >= room]
+    starts = not ticks or ticks[0] == first or ticks[0] in inner
+    return list(dict.fromkeys([*([first] if starts else ticks[:1]), *inner, last]))
+
+
+def over_rounds(axes: Axes, last: float) -> None:
+    """Let the horizontal axis run from the untrained model to the last round, and end there."""
+    axes.set_xlim(0, last)
+    axes.set_xticks(whole_ticks(0, last))
+    axes.set_xlabel("rounds completed")
 
 
 def powers_of_ten(axis: Axis, exponents: Iterable[int]) -> None:

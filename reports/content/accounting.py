@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import WithJsonSchema
 
-from reports import formatting
+from reports import figures, formatting
 from reports.content import findings, guarantee, tuning, wording
 from reports.content.guarantee import Guarantee
 from reports.content.parts import (
@@ -37,7 +37,7 @@ from reports.content.parts import (
 from reports.content.units import Event, View, unit_of
 from reports.content.wording import ACCOUNTANTS, accountant_named, in_order
 from reports.document import LEFT, RIGHT, Block, paragraph, subheading, table, tree
-from reports.figures import BLUE, INK, ORANGE, FigureData, known_pairs, powers_of_ten, whole_numbers
+from reports.figures import BLUE, INK, ORANGE, FigureData, known_pairs, powers_of_ten, tell_apart
 from reports.files import clean, integer, mapping, number, sequence
 from reports.source import RunSource, headline
 
@@ -383,6 +383,7 @@ class ViewLine:
         colour: Its colour.
         dash: Its dash.
         marker: Its marker.
+        place: When it is drawn, from 0.
         spent: The loss of a round in this view.
     """
 
@@ -391,16 +392,18 @@ class ViewLine:
     colour: str
     dash: str
     marker: str
+    place: int
     spent: Callable[[SpentAfter], float | None]
 
     def draw(self, axes: Axes, x: list[float], y: list[float]) -> None:
-        """Draw points of it, about ten of them marked."""
+        """Draw points of it; where both views agree, each can still be seen."""
         axes.plot(
-            x, y, self.dash, color=self.colour, label=self.label, marker=self.marker, markersize=3,
-            markevery=max(1, len(x) // 10),
+            x, y, self.dash, color=self.colour, label=self.label, marker=self.marker,
+            clip_on=False, **tell_apart(self.place, _VIEWS_DRAWN, len(x)),
         )  # fmt: skip
 
 
+_VIEWS_DRAWN = 2
 VIEW_LINES = (
     ViewLine(
         key="server",
@@ -408,6 +411,7 @@ VIEW_LINES = (
         colour=BLUE,
         dash="-",
         marker="o",
+        place=0,
         spent=lambda row: row.server,
     ),
     ViewLine(
@@ -416,6 +420,7 @@ VIEW_LINES = (
         colour=ORANGE,
         dash="--",
         marker="s",
+        place=1,
         spent=lambda row: row.third_party,
     ),
 )
@@ -516,16 +521,14 @@ def _describe_spent(report: Report) -> FigureText | None:
 
 
 def _draw_spent(axes: Axes, report: Report) -> None:
+    rows = report[Accounting].over_rounds
     for line in VIEW_LINES:
-        rounds, values = known_pairs(
-            (row.round, line.spent(row)) for row in report[Accounting].over_rounds
-        )
+        rounds, values = known_pairs((row.round, line.spent(row)) for row in rows)
         if rounds:
             line.draw(axes, rounds, values)
-    axes.set_xlabel("rounds completed")
     axes.set_ylabel("ε spent")
     axes.set_ylim(bottom=0)
-    whole_numbers(axes.xaxis)
+    figures.over_rounds(axes, max(row.round for row in rows))
     axes.legend(loc="upper left")
 
 

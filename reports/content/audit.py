@@ -211,10 +211,28 @@ def _shift(found: SecondMoment) -> Iterator[PageBlock]:
         (1, 0, 0, 0, 0),
         small=True,
     )
+    if len(blocks) == 1 and blocks[0].predicted > 0:
+        yield paragraph(_one_shift(blocks[0]))
     if len(blocks) < len(found.blocks):
         yield paragraph(
             f"The {len(blocks)} largest of {len(found.blocks)} blocks; the embedded data has all."
         )
+
+
+def _one_shift(block: Block) -> str:
+    """Say of a single block what the figure shows of several."""
+    left = 100 * (block.released / block.predicted - 1)
+    band = 100 * block.half_width / block.predicted
+    where = f"{formatting.plain(abs(left), 3)} % {'below' if left < 0 else 'above'}"
+    found = "That is within what noise alone explains."
+    if left > band:
+        found = "What is above that is signal of the gradients, as it should be."
+    elif left < -band:
+        found = "That is less noise than was charged."
+    return (
+        f"The released mean is {where} the noise’s share. Noise alone would end within "
+        f"{formatting.plain(band, 3)} % of it, with 99.9 %. {found}"
+    )
 
 
 def _describe_quantiles(report: Report) -> FigureText | None:
@@ -278,7 +296,8 @@ def _quantiles_data(report: Report) -> FigureData:
 
 def _describe_shift(report: Report) -> FigureText | None:
     found = report[Audit].second_moment
-    if found is None:
+    # One bar is a sentence, which stands with the table.
+    if found is None or len(found.blocks) < 2:
         return None
     ratios = [b.released / b.predicted for b in found.blocks if b.predicted > 0]
     span = f" from {min(ratios):.3g} to {max(ratios):.3g}" if ratios else ""

@@ -217,7 +217,8 @@ def _points(report: Report) -> tuple[_Chart, list[float], list[float]]:
 
 def _describe(report: Report) -> FigureText | None:
     chart, sizes, losses = _points(report)
-    if not sizes:
+    # A single point is what its row in the table says.
+    if len(sizes) < 2:
         return None
     return FigureText(
         identifier="epsilon-per-client",

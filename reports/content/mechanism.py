@@ -226,6 +226,12 @@ def _of_rounds(source: RunSource) -> tuple[int | None, int | None]:
     return round(sum(source.records)), round(cohort)
 
 
+def setting_in_words(name: str) -> str:
+    """A setting's name. What is called epsilon in an algorithm is no privacy loss."""
+    group, _, last = name.rpartition(".")
+    return " ".join(filter(None, (group, "denominator’s constant"))) if last == "epsilon" else name
+
+
 def short_description(report: Report) -> str:
     """Return the run's description if the first page has room for it."""
     text = report[Identity].description
@@ -240,7 +246,7 @@ def _blocks(report: Report) -> Iterator[Block]:
     yield paragraph(report[Sampling].statement)
     yield from shown(report, "client-sampling")
     rows = [("algorithm", mechanism.algorithm)]
-    rows += [(row.name, row.value) for row in mechanism.settings]
+    rows += [(setting_in_words(row.name), row.value) for row in mechanism.settings]
     rows += [(f"model.{row.name}", row.value) for row in identity.model]
     rows += [(f"partition.{row.name}", row.value) for row in identity.partition]
     if identity.pretrained is not None:
@@ -300,7 +306,6 @@ register(
                 describe=_describe,
                 draw=_draw,
                 data=_data,
-                height=1.9,
             ),
         ),
     )

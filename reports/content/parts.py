@@ -237,7 +237,7 @@ class Figure:
     describe: Callable[[Report], FigureText | None]
     draw: Callable[[Axes, Report], None]
     data: Callable[[Report], FigureData]
-    height: float = 2.15
+    height: float = 1.9
 
 
 @dataclass(frozen=True, kw_only=True)

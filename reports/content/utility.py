@@ -25,7 +25,15 @@ from reports.content.parts import (
     ReportSection,
     register,
 )
-from reports.figures import GREEN, INK, MANY, FigureData, known_pairs, whole_numbers
+from reports.figures import (
+    GREEN,
+    INK,
+    MANY,
+    FigureData,
+    known_pairs,
+    over_rounds,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,11 +65,10 @@ def _describe_error(report: Report) -> FigureText | None:
 def _draw_error(axes: Axes, report: Report) -> None:
     rounds, values = _errors(report)
     axes.plot(rounds, values, color=GREEN)
-    axes.plot(rounds[-1:], values[-1:], "o", color=GREEN, markersize=4)
-    axes.set_xlabel("rounds completed")
+    axes.plot(rounds[-1:], values[-1:], "o", color=GREEN, markersize=4, clip_on=False)
     axes.set_ylabel("test RMSE")
     axes.set_ylim(bottom=0)
-    whole_numbers(axes.xaxis)
+    over_rounds(axes, rounds[-1])
 
 
 def _error_data(report: Report) -> FigureData:
@@ -72,8 +79,7 @@ def _accuracies(report: Report) -> tuple[list[float], list[float]]:
     return known_pairs((row.round, row.test_accuracy) for row in report[Utility].rounds)
 
 
-def _accuracy_axis(axes: Axes, along: str) -> None:
-    axes.set_xlabel(along)
+def _accuracy_axis(axes: Axes) -> None:
     axes.set_ylabel("test accuracy, %")
     axes.set_ylim(0, 100)
 
@@ -95,9 +101,9 @@ def _describe_accuracy(report: Report) -> FigureText | None:
 def _draw_accuracy(axes: Axes, report: Report) -> None:
     rounds, values = _accuracies(report)
     axes.plot(rounds, [100 * value for value in values], color=GREEN)
-    axes.plot(rounds[-1:], [100 * values[-1]], "o", color=GREEN, markersize=4)
-    _accuracy_axis(axes, "rounds completed")
-    whole_numbers(axes.xaxis)
+    axes.plot(rounds[-1:], [100 * values[-1]], "o", color=GREEN, markersize=4, clip_on=False)
+    _accuracy_axis(axes)
+    over_rounds(axes, rounds[-1])
 
 
 def _accuracy_data(report: Report) -> FigureData:
@@ -144,7 +150,8 @@ def _draw_against_loss(axes: Axes, report: Report) -> None:
         points = _paid(report, line)
         if len(points) > 1:
             line.draw(axes, [point[0] for point in points], [100 * point[1] for point in points])
-    _accuracy_axis(axes, "ε spent")
+    _accuracy_axis(axes)
+    axes.set_xlabel("ε spent")
     axes.set_xlim(left=0)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
 
@@ -206,7 +213,8 @@ def _draw_classes(axes: Axes, report: Report) -> None:
             label=f"all classes: {formatting.percent(overall)}",
         )  # fmt: skip
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
-    _accuracy_axis(axes, "classes by rising accuracy" if many else "class")
+    _accuracy_axis(axes)
+    axes.set_xlabel("classes by rising accuracy" if many else "class")
     axes.set_ylim(0, 103)
     axes.grid(axis="x", visible=False)
     whole_numbers(axes.xaxis)
@@ -312,7 +320,6 @@ register(
                 describe=_describe_classes,
                 draw=_draw_classes,
                 data=_classes_data,
-                height=2.0,
             ),
             Figure(
                 identifier="confusion",

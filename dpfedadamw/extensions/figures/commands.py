@@ -188,6 +188,8 @@ def _style() -> Style:
         muted=figures.MUTED,
         warning=figures.ORANGE,
         metadata=figures.METADATA,
+        ticks=figures.whole_ticks,
+        apart=figures.tell_apart,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -31,9 +31,10 @@ _BAR = 0.75
 # Of a line an inch wide.
 _TITLE_CHARACTERS, _LEGEND_CHARACTERS = 17.0, 14.0
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_MARKED = 8
 _LEVELS = 12
-# Where a logarithmic axis spans less than this factor, 2 and 5 are named too.
+# Where a logarithmic axis spans less than the first factor, it is divided as a linear one is; less
+# than the second, 2 and 5 are named too.
+_FEW_VALUES = 4.0
 _FEW_DECADES = 30.0
 
 
@@ -48,6 +49,9 @@ class Style:
         muted: Colour of what stands behind.
         warning: Colour of what must not be overlooked.
         metadata: Of a file, by its kind.
+        ticks: Whole numbers for an axis from a first to a last one.
+        apart: How a curve is drawn so that one that coincides with it can be seen too, by its
+            place, the number of curves and the number of its points.
     """
 
     settings: Mapping[str, Any]
@@ -56,6 +60,8 @@ class Style:
     muted: str
     warning: str
     metadata: Mapping[str, Mapping[str, Any]]
+    ticks: Callable[[float, float], Sequence[float]]
+    apart: Callable[[int, int, int], Mapping[str, Any]]
 
 
 def draw(chart: Chart, exposure: Exposure, style: Style, kind: str) -> bytes:
@@ -123,26 +129,38 @@ def _axes(canvas: Canvas, floor: float, column: int, panel: Panel) -> Axes:
 
 
 def _draw_panel(axes: Axes, panel: Panel, style: Style) -> None:
+    lines = [mark for mark in panel.marks if isinstance(mark, Line)]
     for mark in panel.marks:
         if isinstance(mark, Line):
-            _draw_line(axes, mark, style)
+            _draw_line(axes, mark, lines.index(mark), len(lines), style)
         elif isinstance(mark, Stairs):
             axes.stairs(mark.heights, mark.edges, baseline=None, **_stroke(mark, style))
         elif isinstance(mark, Level):
             (axes.axvline if mark.upright else axes.axhline)(mark.value, **_across(style))
         else:
             _draw_surface(axes, mark, style)
+    y_label = panel.y_label
     if panel.log_y:
         axes.set_yscale("log")
         low, high = axes.get_ylim()
-        subs = (1.0, 2.0, 5.0) if high < _FEW_DECADES * low else (1.0,)
-        axes.yaxis.set_major_locator(LogLocator(subs=subs))
-        axes.yaxis.set_major_formatter(FuncFormatter(_power))
+        if high < _FEW_VALUES * low:
+            locator = MaxNLocator(5, steps=[1, 2, 5, 10])
+            ticks = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
+            raised, names = _powers(ticks)
+            y_label = ", ".join((*y_label.split(", ")[:-1], raised + y_label.split(", ")[-1]))
+            axes.set_yticks(ticks, names)
+        else:
+            subs = (1.0, 2.0, 5.0) if high < _FEW_DECADES * low else (1.0,)
+            axes.yaxis.set_major_locator(LogLocator(subs=subs))
+            axes.yaxis.set_major_formatter(FuncFormatter(_power))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    if panel.whole_x:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    places = [float(place) for mark in lines for place in mark.x]
+    if panel.whole_x and places:
+        first, last = min(places), max(places)
+        axes.set_xlim(first, last if last > first else first + 1.0)
+        axes.set_xticks(style.ticks(first, last))
     axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(panel.y_label)
+    axes.set_ylabel(y_label)
     if panel.title:
         axes.set_title(panel.title, loc="left", fontsize=8.5, color=style.ink)
 
@@ -152,20 +170,31 @@ def _power(value: float, _place: int | None = None) -> str:
     if not value > 0.0 or 1e-3 < value < 1e4:
         return f"{value:g}"
     power = math.floor(math.log10(value) + 1e-9)
-    digit = round(value / 10.0**power)
-    front = "" if digit == 1 else f"{digit}·"
+    digits = f"{value / 10.0**power:.6g}"
+    front = "" if digits == "1" else f"{digits}·"
     return f"{front}10{str(power).translate(_SUPERSCRIPTS)}"
 
 
-def _draw_line(axes: Axes, mark: Line, style: Style) -> None:
-    look = _stroke(mark, style)
-    every = max(1, len(mark.x) // _MARKED)
+def _powers(values: Sequence[float]) -> tuple[str, list[str]]:
+    """The power of ten that close numbers share, for their unit, and what is left of each."""
+    if min(values) > 1e-3 and max(values) < 1e4:
+        return "", [f"{value:.6g}" for value in values]
+    power = math.floor(math.log10(max(values)) + 1e-9)
+    left = [f"{value / 10.0**power:.6g}" for value in values]
+    return f"10{str(power).translate(_SUPERSCRIPTS)} ", left
+
+
+def _draw_line(axes: Axes, mark: Line, place: int, lines: int, style: Style) -> None:
+    # A first and a last round lie on the panel's edges, and their markers beyond them.
+    look = _stroke(mark, style) | {"clip_on": False}
+    apart = dict(style.apart(place, lines, len(mark.x)))
     if mark.form == "points":
-        axes.plot(mark.x, mark.y, **look | {"linestyle": "none"}, **_pen(mark, style))
+        size = {"markersize": apart["markersize"]}
+        axes.plot(mark.x, mark.y, **look | {"linestyle": "none"}, **_pen(mark, style) | size)
     elif mark.form == "plain":
-        axes.plot(mark.x, mark.y, **look)
+        axes.plot(mark.x, mark.y, **look | {"linewidth": apart["linewidth"]})
     else:
-        axes.plot(mark.x, mark.y, markevery=every, **look, **_pen(mark, style))
+        axes.plot(mark.x, mark.y, **look | _pen(mark, style) | apart)
     if mark.low is not None and mark.high is not None:
         axes.fill_between(mark.x, mark.low, mark.high, color=look["color"], alpha=0.15, linewidth=0)
 

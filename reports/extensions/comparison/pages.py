@@ -30,7 +30,6 @@ from reports.document import (
     titled,
 )
 from reports.document import figure as place_of
-from reports.errors import ReportError
 from reports.extensions.comparison import Comparison, Group, RankedSpec, figure, tables
 from reports.extensions.comparison.data import ComparisonData, as_report
 from reports.render.pages import ALARMING, date_in_words
@@ -38,6 +37,7 @@ from reports.signatures.verification.comparisons import ENVELOPES
 
 ATTACHMENT = "comparison.json"
 _FIGURE = "accuracy-and-privacy"
+_CURVE_HEAD = ("what", "round", "accuracy_percent", "epsilon_spent_third_party")
 _STATEMENTS = {
     "FAIL": "The audit contradicts the claim of at least one run. It has no rank: {labels}.",
     "NOT VERIFIED": "Claims of some runs are unproven, and these have no rank: {labels}.",
@@ -88,7 +88,7 @@ def document(comparison: Comparison, signed_by: str | None = None) -> Document:
     data = as_report(comparison)
     runs = [run for _, entry in _entries(comparison) for run in entry.runs]
     created = max((run.source.header.get("created") or "" for run in runs), default="")
-    picture = _picture(comparison)
+    pictures = _pictures(comparison)
     count = f"{len(runs)} runs" if len(runs) != 1 else "1 run"
     return Document(
         title=f"Comparison of {count}",
@@ -110,8 +110,8 @@ def document(comparison: Comparison, signed_by: str | None = None) -> Document:
         front=(),
         summary=(("Side by side", (_overview(comparison), *_reading(comparison))),),
         glance=(),
-        sections=tuple(_sections(comparison, data, picture, signed_by)),
-        pictures={} if picture is None else {picture.identifier: picture},
+        sections=tuple(_sections(comparison, data, pictures, signed_by)),
+        pictures={picture.identifier: picture for picture in pictures},
         footer="Internal comparison" if comparison.audience == INTERNAL else "Public comparison",
         attachment=ATTACHMENT,
         data=as_json(plain(data)),
@@ -168,7 +168,10 @@ def _reading(comparison: Comparison) -> list[Block]:
 
 
 def _sections(
-    comparison: Comparison, data: ComparisonData, picture: Picture | None, signed_by: str | None
+    comparison: Comparison,
+    data: ComparisonData,
+    pictures: Sequence[Picture],
+    signed_by: str | None,
 ) -> Iterator[Section]:
     said: dict[str, str] = {}
     for group, shown in zip(comparison.groups, data.groups, strict=True):
@@ -178,8 +181,9 @@ def _sections(
         title = f"Group {group.name}: {group.privacy}"
         content = tuple(_group(group, assumptions, alike))
         yield Section(f"group-{group.name.lower()}", title, content)
-    if picture is not None:
-        yield Section("figures", "Accuracy and privacy spent", (place_of(picture.identifier),))
+    if pictures:
+        places = tuple(place_of(picture.identifier) for picture in pictures)
+        yield Section("figures", "Accuracy and privacy spent", places)
     yield Section("hazards", "What this does not mean", (titled(_CAUTIONS),))
     yield Section(
         "verify", "The runs, and how to verify them", tuple(_verification(data, signed_by))
@@ -224,31 +228,38 @@ def _verification(data: ComparisonData, signed_by: str | None) -> Iterator[Block
     yield table(caption, ("Run", "SHA-256 of its model"), rows, (LEFT, LEFT), (1.0, 0.0))
 
 
-def _picture(comparison: Comparison) -> Picture | None:
-    try:
-        drawing = figure.draw(comparison, "svg")
-    except ReportError:
-        # Nothing has a rank, or there is too much for one drawing; the tables have it all.
-        return None
-    found = figure.points(comparison)
-    best = [
-        f"{entry.label} in {group.name} ends at {tables.accuracy_text(entry)} %"
-        for group, entry in _entries(comparison)
-        if entry.rank is not None
-    ]
-    shown = "; ".join(best[:12]) + ("; and others" if len(best) > 12 else "")
+def _pictures(comparison: Comparison) -> list[Picture]:
+    """A figure for each family of comparable runs; none where nothing has a rank."""
+    return [_picture(place, row) for place, row in enumerate(figure.rows(comparison), 1)]
+
+
+def _picture(place: int, row: figure.Drawn) -> Picture:
+    found = figure.points(row)
+    names = [group.name for group in row.family]
+    of = f"group {names[0]}" if len(names) == 1 else f"groups {', '.join(names)}"
+    best = [f"{label} ends at {tables.accuracy_text(entry)} %" for label, entry in row.curves]
+    repeated = any(len(entry.runs) > 1 for _, entry in row.curves)
+    caption = "Runs without a rank are left out."
+    if repeated:
+        caption = (
+            "Lines are means over repetitions of one spec; bands and bars are sample standard "
+            f"deviations. {caption}"
+        )
+    title = "Accuracy over rounds"
+    if row.private:
+        title += " and against the privacy spent"
+        caption = f"ε is that against a third party. {caption}"
     return Picture(
-        _FIGURE,
-        "Accuracy over rounds and against the privacy spent",
-        "Mean over repetitions of one spec, with standard deviation; ε is the one towards a third "
-        "party. Runs without a rank are left out.",
-        f"Line charts of test accuracy, one row for each family of comparable runs: {shown}.",
+        f"{_FIGURE}-{place}",
+        f"{title}, {of}",
+        caption,
+        f"Line chart{'s' if row.private else ''} of test accuracy, {of}: {'; '.join(best)}.",
         ("what", "round", "accuracy, %", "ε spent, third party"),
         tuple(
             (what, str(index), f"{mean:.2f}", "–" if loss is None else f"{loss:.4g}")
             for what, index, mean, loss in found[:SHOWN_ROWS]
         ),
         max(0, len(found) - SHOWN_ROWS),
-        drawing,
-        tables.as_csv(comparison).encode("utf-8"),
+        figure.draw_row(row),
+        formatting.as_csv([_CURVE_HEAD, *found]).encode("utf-8"),
     )

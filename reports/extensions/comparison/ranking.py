@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reports import formatting, paired
+from reports.content.mechanism import setting_in_words
 from reports.files import clean, mapping
 from reports.run_rows import ComparedRun
 
@@ -74,7 +75,8 @@ class RankedSpec:
     """One spec with its repetitions, or one run that is not ranked.
 
     Attributes:
-        label: The algorithm, and the settings by which it differs from others of its name.
+        label: The spec's name, its algorithm, and the settings by which it differs from others of
+            its name.
         runs: The repetitions that count.
         repeated: Identifiers of runs that repeat a seed or a model, and do not count.
         objection: Why it has no rank, or None.
@@ -194,8 +196,12 @@ def settings_of(run: ComparedRun) -> dict[str, str]:
     # Of one class a record, which runs from before there were other tasks do not say.
     if mapping(spec.get("task")).get("kind") == "classification":
         del spec["task"]
+    # Section by section: of a whole spec the last settings would not fit.
     return {
-        name: value for name, value in formatting.settings(spec) if not name.startswith(_SILENT)
+        name: value
+        for section, inner in spec.items()
+        for name, value in formatting.settings({section: inner})
+        if not name.startswith(_SILENT)
     }
 
 
@@ -203,21 +209,29 @@ def differing(runs: Sequence[ComparedRun]) -> list[str]:
     """Return the names of the settings that are not the same in all runs, in the spec's order."""
     settings = [settings_of(run) for run in runs]
     names = dict.fromkeys(name for one in settings for name in one)
-    return [name for name in names if len({one.get(name) for one in settings}) > 1]
+    return [name for name in names if len({one.get(name, "none") for one in settings}) > 1]
 
 
 def _labels(runs: Sequence[ComparedRun]) -> list[str]:
-    """Name each run by its algorithm and by what sets it apart from others of that name."""
+    """Name each run by its spec, and by what sets it apart from others of that name."""
+    names = [_name(run) for run in runs]
     labels = []
-    for run in runs:
-        peers = [other for other in runs if other.algorithm == run.algorithm]
+    for run, name in zip(runs, names, strict=True):
+        peers = [other for other, theirs in zip(runs, names, strict=True) if theirs == name]
         mine = settings_of(run)
         apart = [
-            f"{name.removeprefix('algorithm.')} {mine.get(name, 'none')}"
-            for name in differing(peers)
+            f"{setting_in_words(key.removeprefix('algorithm.'))} {mine.get(key, 'none')}"
+            for key in differing(peers)
+            if key != "algorithm.name"
         ]
         more = len(apart) - _SHOWN_SETTINGS
         if more > 0:
             apart = [*apart[:_SHOWN_SETTINGS], f"{more} more"]
-        labels.append(clean(", ".join([run.algorithm, *apart]), 200))
+        labels.append(clean(", ".join([name, *apart]), 200))
     return labels
+
+
+def _name(run: ComparedRun) -> str:
+    """The spec's name, and its algorithm where the name does not say it."""
+    name = clean(run.source.spec.get("name"), 100)
+    return name if run.algorithm in name else ", ".join(filter(None, (name, run.algorithm)))

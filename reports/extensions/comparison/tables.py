@@ -156,9 +156,10 @@ def closing(comparison: Comparison) -> list[str]:
     texts = [one.sentence() for one in comparison.refusals]
     texts += comparison.notes
     texts.append(
-        f"Ranked by {METRIC}, mean ± standard deviation over repetitions of one spec; {_NOT_APART} "
-        "marks what the seeds do not tell apart from the first (paired t-test over common seeds, "
-        "or Welch's where seeds do not pair; 5 % for a group, Holm). ε agrees within "
+        f"Ranked by {METRIC}: the mean over repetitions of one spec, ± their sample standard "
+        f"deviation. {_NOT_APART} marks specs that the seeds do not tell apart from the first. The "
+        "test is a paired t-test over common seeds, or Welch’s where seeds do not pair, at 5 % for "
+        "all comparisons of a group together (Holm). ε agrees within "
         f"{100 * comparison.tolerance:g} % in a group and is rounded up."
     )
     if comparison.audience == INTERNAL and any(

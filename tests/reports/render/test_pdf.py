@@ -17,6 +17,7 @@ import typst
 from reports import ReportError, build_report
 from reports.content import parts
 from reports.content.parts import AUDIENCES, figure_texts
+from reports.figures import tell_apart, whole_ticks
 from reports.files import clean as clean_text
 from reports.render import pdf
 from reports.render.pages import document
@@ -195,6 +196,60 @@ def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> No
         drawing = parts.draw(report_of(report), text.identifier)
         assert drawing == parts.draw(report_of(report), text.identifier)
         assert b"<text" in drawing
+
+
+def test_a_figure_of_one_bar_is_a_sentence(make_run: MakeRun) -> None:
+    report = data_of(make_run())
+    moment = report["audit"]["second_moment"]
+    moment["blocks"] = [
+        {"name": "head", "size": 10, "predicted": 2.0, "released": 2.1, "half_width": 0.02}
+    ]
+    names = [text.identifier for text in figure_texts(report_of(report))]
+    assert "bias-shift" not in names
+    shown = json.dumps(document(report_of(report)).sections, default=str, ensure_ascii=False)
+    assert "The released mean is 5 % above the noise’s share." in shown
+    assert "Noise alone would end within 1 % of it" in shown
+    moment["blocks"][0]["released"] = 1.9
+    low = json.dumps(document(report_of(report)).sections, default=str, ensure_ascii=False)
+    assert "5 % below the noise’s share" in low
+    assert "less noise than was charged" in low
+
+
+def test_an_axis_of_rounds_ends_at_the_last_round_and_names_it() -> None:
+    assert whole_ticks(0, 20) == [0, 5, 10, 15, 20]
+    assert whole_ticks(0, 21) == [0, 5, 10, 15, 21]
+    assert whole_ticks(1, 301)[-1] == 301
+    assert whole_ticks(1, 1) == [1]
+
+
+def test_where_both_views_agree_both_lines_can_be_seen() -> None:
+    server, third = (tell_apart(place, 2, 40) for place in range(2))
+    assert server["linewidth"] > third["linewidth"]
+    marked = [set(range(*slice(start, None, step).indices(40))) for start, step in
+              (line["markevery"] for line in (server, third))]  # fmt: skip
+    assert not marked[0] & marked[1]
+
+
+@POPPLER
+def test_every_figure_stands_in_its_own_section(make_run: MakeRun, tmp_path: Path) -> None:
+    report = report_of(data_of(make_run()))
+    shown = document(report)
+    (tmp_path / "r.pdf").write_bytes(pdf.typeset(shown))
+    command = ["pdftotext", "-raw", str(tmp_path / "r.pdf"), "-"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    text = " ".join(done.stdout.decode("utf-8").split())
+    place = 0
+    for section in shown.sections:
+        # Titles of sections occur in sentences as well; a heading has its number.
+        number = 1 + list(shown.sections).index(section)
+        start = text.index(f"{number} {section.title}", place)
+        after = list(shown.sections)[number : number + 1]
+        end = text.index(f"{number + 1} {after[0].title}", start) if after else len(text)
+        for block in section.blocks:
+            if block["kind"] == "figure":
+                title = shown.pictures[block["identifier"]].title
+                assert start < text.index(f"{title}.") < end, title
+        place = start
 
 
 def test_the_public_figures_leave_out_participation(make_run: MakeRun) -> None:

@@ -99,7 +99,7 @@ def _compose(runs: Sequence[Measured[Variances]]) -> Drawing:
         )
     panel = Panel(
         x_label="round",
-        y_label="variance of v across clients, gradient⁴",
+        y_label="variance of v, gradient⁴",
         marks=tuple(lines),
         log_y=True,
         whole_x=True,

@@ -16,7 +16,7 @@ from dpfedadamw.extensions.figures.charts import (
     histogram,
 )
 from dpfedadamw.extensions.figures.commands import _style
-from dpfedadamw.extensions.figures.drawing import _power, _told_apart, draw
+from dpfedadamw.extensions.figures.drawing import _draw_panel, _power, _told_apart, draw
 from dpfedadamw.extensions.figures.publication import PRIVATE, RELEASED, Exposure
 
 AXIS = np.arange(3.0)
@@ -89,6 +89,51 @@ def test_nothing_of_pyplot_is_touched():
 )
 def test_numbers_on_a_logarithmic_axis_need_no_formulas(value, text):
     assert _power(value) == text
+
+
+@pytest.mark.parametrize(
+    "values", [[2e-10, 2.9e-10], [0.0021, 0.0039], [2.0, 2.71], [1.4e7, 1.6e7], [1e-9, 8e-9]]
+)
+def test_ticks_of_a_narrow_logarithmic_axis_differ(values):
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    line = Line(label="v", x=np.array([1.0, 2.0]), y=np.array(values))
+    _draw_panel(axes, Panel(x_label="round", y_label="y", marks=(line,), log_y=True), _style())
+    axes.figure.canvas.draw()
+    low, high = axes.get_ylim()
+    names = [
+        label.get_text()
+        for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+        if low <= place <= high and label.get_text()
+    ]
+    assert len(names) == len(set(names)) > 1
+
+
+def test_an_axis_of_rounds_ends_at_the_last_round():
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    line = Line(label="v", x=np.arange(1.0, 20.0), y=np.ones(19))
+    _draw_panel(axes, Panel(x_label="round", y_label="y", marks=(line,), whole_x=True), _style())
+    assert axes.get_xlim() == (1.0, 19.0)
+    assert axes.get_xticks().tolist() == [1.0, 5.0, 10.0, 15.0, 19.0]
+
+
+def test_curves_that_coincide_can_be_told_apart():
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    same = {"x": np.arange(1.0, 41.0), "y": np.ones(40)}
+    lines = tuple(Line(label=str(place), series=place, **same) for place in range(3))
+    _draw_panel(axes, Panel(x_label="round", y_label="y", marks=lines), _style())
+    drawn = axes.get_lines()
+    widths = [line.get_linewidth() for line in drawn]
+    assert widths == sorted(widths, reverse=True)
+    marked = [set(range(*slice(start, None, step).indices(40))) for start, step in
+              (line.get_markevery() for line in drawn)]  # fmt: skip
+    assert not marked[0] & marked[1]
+    assert not marked[1] & marked[2]
 
 
 def test_bins_hold_every_finite_value_and_shares_are_of_all_values():

@@ -63,6 +63,7 @@ def run_of(
     data_settings: dict[str, Any] | None = None,
     header: dict[str, Any] | None = None,
     chosen: dict[str, Any] | None = None,
+    name: str = "",
 ) -> ComparedRun:
     """One run as a comparison reads it, without a directory."""
     number = next(_NUMBERS)
@@ -78,7 +79,7 @@ def run_of(
     }[unit]
     source = RunSource(
         spec={
-            "name": f"run-{number}",
+            "name": name,
             "data": {
                 "dataset": "digits",
                 "path": f"/somewhere/{number}",
@@ -378,11 +379,47 @@ def test_specs_of_one_algorithm_are_named_by_what_sets_them_apart():
     assert labels == {"dp-fedadamw, alignment 0.5", "dp-fedadamw, alignment 0"}
 
 
+def test_rows_go_by_the_specs_names_and_by_the_algorithm_where_the_name_does_not_say_it():
+    found = compared(
+        run_of(name="quickstart"), run_of(name="digits-dp-fedavg", algorithm="dp-fedavg")
+    )
+    labels = {entry.label for entry in found.groups[0].entries}
+    assert labels == {"quickstart, dp-fedadamw", "digits-dp-fedavg"}
+
+
+def test_runs_of_one_spec_are_repetitions_whatever_they_are_called():
+    found = compared(run_of(name="one", seed=0), run_of(name="other", seed=1))
+    (entry,) = found.groups[0].entries
+    assert entry.label == "one, dp-fedadamw"
+
+
+def test_no_setting_of_an_algorithm_is_called_epsilon():
+    found = compared(run_of(chosen={"epsilon": 1e-8}), run_of(chosen={"epsilon": 1e-3}))
+    labels = {entry.label for entry in found.groups[0].entries}
+    assert labels == {f"dp-fedadamw, denominator’s constant {value}" for value in ("10⁻⁸", "0.001")}
+
+
+def test_it_is_said_by_which_statistic_and_which_test_specs_are_ranked():
+    (said,) = (text for text in tables.closing(compared(run_of())) if "Ranked by" in text)
+    for words in ("test accuracy of the final model", "sample standard deviation", "Welch"):
+        assert words in said
+
+
 def test_other_settings_that_ranked_specs_do_not_share_are_said():
     longer = run_of(algorithm="dp-fedavg")
     longer.source.spec["federation"] = {"rounds": 40}
     (group,) = compared(run_of(), longer).groups
     assert group.also_differ == ("federation.rounds (2, 40)",)
+
+
+def test_a_long_spec_differs_in_nothing_that_a_short_one_says_too():
+    long = run_of(algorithm="dp-fedavg", chosen={f"setting_{n}": n for n in range(60)})
+    short = run_of()
+    for run in (long, short):
+        run.source.spec["compute"] = {"precision": "float32", "threads": None}
+    del short.source.spec["compute"]["threads"]
+    (group,) = compared(long, short).groups
+    assert group.also_differ == ()
 
 
 ANY_RUN = st.builds(

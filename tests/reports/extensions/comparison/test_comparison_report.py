@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -16,7 +19,9 @@ from reports.content.build import check
 from reports.extensions.comparison import compare, tables
 from reports.extensions.comparison import report as comparison_report
 from reports.extensions.comparison.pages import document
+from reports.render import pdf
 from reports.signatures import keyring, keys, signing
+from tests.reports.extensions.comparison.test_comparison import compared, run_of
 from tests.reports.signing_keys import create
 
 MakeRun = Any  # the builder that conftest gives
@@ -154,10 +159,91 @@ def test_the_pages_have_the_table_and_the_figure(make_run: MakeRun, tmp_path: Pa
         for cell in row.cells:
             assert cell.split()[0] in text
     shown = document(found)
-    picture = shown.pictures["accuracy-and-privacy"]
+    picture = shown.pictures["accuracy-and-privacy-1"]
     assert picture.drawing.startswith(b"<?xml")
-    assert picture.rows[0][:2] == ("dp-fedadamw (1 run)", "0")
+    assert picture.rows[0][1] == "0"
+    assert picture.rows[0][0].endswith("dp-fedadamw (1 run)")
     assert "Figure 1" in text
+
+
+def texts_of_pages(pdf: Path) -> list[list[tuple[str, float, float, float, float]]]:
+    """Each line of each page, with its box in shares of the page: left, top, right, bottom."""
+    done = subprocess.run(
+        ["pdftotext", "-bbox-layout", str(pdf), "-"], capture_output=True, check=True
+    )
+    html = "{http://www.w3.org/1999/xhtml}"
+    pages = []
+    for page in ElementTree.fromstring(done.stdout).iter(f"{html}page"):
+        width, height = float(page.get("width", "")), float(page.get("height", ""))
+        pages.append(
+            [
+                (
+                    " ".join(word.text or "" for word in line.iter(f"{html}word")),
+                    float(line.get("xMin", "")) / width,
+                    float(line.get("yMin", "")) / height,
+                    float(line.get("xMax", "")) / width,
+                    float(line.get("yMax", "")) / height,
+                )
+                for line in page.iter(f"{html}line")
+            ]
+        )
+    return pages
+
+
+# Shares of an A4 page: its margins are 22 mm at the sides, 18 mm above and 22 mm below.
+LEFT_EDGE, RIGHT_EDGE, TOP, FOOT = 22 / 210, 188 / 210, 18 / 297, 275 / 297
+
+
+@POPPLER
+def test_every_family_has_a_figure_that_lies_whole_within_its_page(tmp_path: Path) -> None:
+    # The last family has more curves than one figure shows.
+    crowd = [run_of(algorithm=f"rule-{number}") for number in range(20)]
+    families = [
+        run_of(unit="client", third=2.0), run_of(unit="none"),
+        run_of(seed=1, data_settings={"seed": 3}), run_of(data_settings={"seed": 4}), *crowd,
+    ]  # fmt: skip
+    for run in families:
+        run.source.header["created"] = "2026-11-21T00:00:00Z"
+    shown = document(compared(*families))
+    assert len(shown.pictures) == 6
+    (tmp_path / "c.pdf").write_bytes(pdf.typeset(shown))
+    found = 0
+    for lines in texts_of_pages(tmp_path / "c.pdf"):
+        captions = [line for line in lines if re.match(r"Figure \d+\.", line[0])]
+        above = TOP
+        for _, _, top, _, bottom in sorted(captions, key=lambda line: line[2]):
+            inside = [line for line in lines if above <= line[2] and line[4] <= top + 0.001]
+            # Its first line, its axis and the last line of its legend are there.
+            said = " ".join(line[0] for line in inside)
+            assert "clients; dirichlet (alpha" in said
+            assert "rounds completed" in said
+            assert "(1 run)" in said
+            found += 1
+            above = bottom
+        for text, left, top, right, bottom in lines:
+            assert left > LEFT_EDGE - 0.01, text
+            assert right < RIGHT_EDGE + 0.01, text
+            assert top > TOP - 0.01, text
+            assert bottom < FOOT or top > FOOT, text
+    assert found == len(shown.pictures)
+
+
+@POPPLER
+def test_a_figure_that_is_taller_than_its_page_is_set_smaller_and_not_cropped(
+    tmp_path: Path,
+) -> None:
+    shown = document(compared(run_of()))
+    (name, picture), *_ = shown.pictures.items()
+    tall = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="500" height="2000" '
+        'viewBox="0 0 500 2000"><text x="9" y="30" font-size="30">the top</text>'
+        '<text x="9" y="1990" font-size="30">the foot</text></svg>'
+    )
+    changed = replace(shown, pictures={name: replace(picture, drawing=tall.encode())})
+    (tmp_path / "c.pdf").write_bytes(pdf.typeset(changed))
+    boxes = {line[0]: line[1:] for page in texts_of_pages(tmp_path / "c.pdf") for line in page}
+    assert boxes["the top"][1] > TOP - 0.01
+    assert boxes["the foot"][3] < FOOT
 
 
 def test_a_broken_directory_leaves_nothing_half_written(make_run: MakeRun, tmp_path: Path) -> None:
