@@ -50,34 +50,37 @@ _KINDS = (
 _NOTES = (
     (
         "ε, third party",
-        "Towards whoever sees the models and does not learn who took part. What the server may "
-        "learn is the next column, a client taking part in every round; – where nothing holds "
-        "towards it. A smaller ε promises more; numbers of another unit or adjacency measure "
-        "another thing.",
+        "The limit against anyone who sees the models and does not learn who took part. The next "
+        "column is the limit against the server, for a client in every round; – means that there "
+        "is none. A smaller ε promises more. Do not compare numbers of different units or "
+        "adjacencies: they measure different things.",
     ),
     (
         "Audit",
-        "The verdict of the run’s public report. Anything but PASS means that its ε is claimed "
-        "and not shown. A PASS has a level, which follows from findings and signatures: at level "
-        "1 nothing contradicts what the trainer’s own process wrote; at 2 some of the training was "
-        "computed again; at 3 neither side could choose the noise. A PASS is green from 2 on.",
+        "The verdict of the run’s public report. Without a PASS, ε is a claim and no more. A PASS "
+        "has a level, which follows from findings and signatures. Level 1: nothing contradicts "
+        "what the trainer’s own process wrote. Level 2: some of the training was computed again "
+        "from the data, and agrees. Level 3: in addition, neither side could choose the noise. "
+        "From level 2 on, a PASS is green. A participation is one client’s part in one round. The "
+        "number that was computed again is left out where it is all of them, or would say how "
+        "many clients took part.",
     ),
     (
         "Signatures",
-        "As they were when this page was written. “Hold” is by keys that its writer knew. Check "
-        "them yourself: each run’s “How to check” says how, and no page can say it for you.",
+        "Their state when this page was written. “Hold” means that they are by keys that its "
+        "writer knew. Check them yourself: each run’s “How to check” says how.",
     ),
     (
         "What is not here",
-        "Numbers that tell who took part, or how often; evidence; trials of a private selection; "
-        "audit runs with planted canaries. Nor any run that lies elsewhere.",
+        "Numbers that say who took part, or how often; evidence; trials of a private selection; "
+        "audit runs with planted canaries; runs in other folders.",
     ),
 )
 _SUMS = (
-    "Whoever sees the models of several runs on the same records learns from all of them. The sums "
-    "bound what these runs tell together (basic composition); a shared budget bounds it more "
-    "tightly. Runs that lie elsewhere are not in them. Where runs state no digest of their data, "
-    "those of one name count as on the same records."
+    "Someone who sees the models of several runs on the same records learns from all of them. The "
+    "sums bound what these runs reveal together (basic composition). A shared budget bounds it "
+    "more tightly. Runs in other folders are not counted. Where runs state no digest of their "
+    "data, those of one name count as on the same records."
 )
 
 
@@ -238,7 +241,19 @@ def _verdict(run: SiteRun) -> str:
     told = f'<span class="badge {tone("NOT VERIFIED" if little else run.audit)}">{shown}</span>'
     if run.level is None:
         return told
-    return f"{told} <small>level {run.level} of {MOST}, {escape(LEVELS[run.level].name)}</small>"
+    return (
+        f"{told} <small>level {run.level} of {MOST}, {escape(LEVELS[run.level].name)}</small> "
+        f"<small>{_again(run)}</small>"
+    )
+
+
+def _again(run: SiteRun) -> str:
+    """Say what of the training was computed again from the data."""
+    if run.level == 1:
+        return "nothing computed again"
+    if run.recomputed is None:
+        return "participations computed again"
+    return f"{_counted(run.recomputed, 'participation')} computed again"
 
 
 def _key(value: float | None) -> str:
@@ -292,7 +307,7 @@ def _epsilon(run: SiteRun) -> str:
 def _spent(spent: Sequence[Spent]) -> str:
     if not spent:
         return ""
-    head = ("Data", "Protects", "Runs", "ε, third party", "ε, server", "δ", "To be known")
+    head = ("Data", "Protects", "Runs", "ε, third party", "ε, server", "δ", "Note")
     sides = ("left", "left", "right", "right", "right", "right", "left")
     cells = "".join(
         f'<th scope="col" class="{side}">{title}</th>'
@@ -301,8 +316,8 @@ def _spent(spent: Sequence[Spent]) -> str:
     rows = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{side}">{cell}</td>'
-            for side, cell in zip(sides, _spent_cells(one), strict=True)
+            f'<td class="{side}" data-label="{escape(title)}">{cell}</td>'
+            for title, side, cell in zip(head, sides, _spent_cells(one), strict=True)
         )
         + "</tr>"
         for one in spent
@@ -327,11 +342,13 @@ def _spent_cells(one: Spent) -> Iterator[str]:
     if one.without_privacy:
         runs = _counted(one.without_privacy, "run")
         said.append(
-            f"{runs} on the same data had no privacy, and nothing bounds all together; the others "
-            f"add up to {_loss(one.epsilon)}"
+            f"{runs} on the same data had no privacy, so nothing bounds all of them together; the "
+            f"others add up to {_loss(one.epsilon)}"
         )
     if one.without_pass:
-        said.append(f"{_counted(one.without_pass, 'run')} without PASS: a claim, no more")
+        said.append(
+            f"{_counted(one.without_pass, 'run')} without a PASS, whose ε is a claim and no more"
+        )
     if one.unfinished:
         said.append(f"{_counted(one.unfinished, 'run')} that did not finish, not in the sum")
     yield escape("; ".join(said)) or "–"

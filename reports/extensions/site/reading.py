@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from reports import formatting
-from reports.content import findings, guarantee, outcomes, tuning
+from reports.content import assurance, findings, guarantee, outcomes, tuning
 from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
 from reports.extensions.site import Auditor, LevelValue, SignatureState, SiteRun
@@ -176,6 +176,7 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
             accuracy=utility.final_accuracy if ended else None,
             audit=findings.verdict(source, PUBLIC).value,
             level=level,
+            recomputed=assurance.facts_of(source).participations if (level or 0) > 1 else None,
             auditor=_auditor(path, source, state),
             signatures=state,
             reservations=tuple(_reservations(source)),

@@ -39,8 +39,9 @@
         && filters.every((one) => !one.value || value(row, one.dataset.filter) === one.value);
       row.hidden = !wanted;
       count += wanted;
-      const point = document.querySelector(`[data-point="${row.dataset.row}"]`);
-      if (point) point.toggleAttribute("hidden", !wanted);
+      for (const point of document.querySelectorAll(`[data-point="${row.dataset.row}"]`)) {
+        point.toggleAttribute("hidden", !wanted);
+      }
     }
     shown.textContent = `${count} of ${rows.length} runs`;
   };

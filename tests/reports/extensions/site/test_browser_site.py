@@ -22,6 +22,11 @@ pytestmark = [
     pytest.mark.skipif(program() is None, reason="no Chromium is installed"),
     pytest.mark.skipif(not Path(AXE).is_file(), reason="AXE does not name axe-core's axe.min.js"),
 ]
+# What has to be scrolled to be seen whole, within the page.
+CUT = (
+    "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+    ".map(e => e.className)"
+)
 WIDTHS = (1280, 375)
 RUNS: dict[str, dict[str, Any]] = {
     "good": {"rounds": 10},
@@ -73,6 +78,11 @@ def test_the_page_never_scrolls_sideways(browser: Browser, page: Path, width: in
     assert browser.run("document.documentElement.scrollWidth") <= width
 
 
+def test_on_a_telephone_nothing_is_cut(browser: Browser, page: Path) -> None:
+    browser.open(page, 390)
+    assert browser.run(CUT) == []
+
+
 def test_rows_sort_by_their_numbers_by_mouse_and_by_keyboard(browser: Browser, page: Path) -> None:
     """ε rises with the rounds; runs without a number stand last, whichever way."""
     browser.open(page, 1280)
@@ -90,7 +100,7 @@ def test_rows_sort_by_their_numbers_by_mouse_and_by_keyboard(browser: Browser, p
 
 def test_rows_and_points_are_filtered_together(browser: Browser, page: Path) -> None:
     browser.open(page, 1280)
-    points = "[...document.querySelectorAll('[data-point]')].filter(p => !p.hasAttribute('hidden'))"
+    points = "[...document.querySelectorAll('svg.wide [data-point]')].filter(p => !p.hasAttribute('hidden'))"
     assert browser.run(f"{points}.length") == len(RUNS) - 1
     browser.run(
         "(s => { s.value = 'FAIL'; s.dispatchEvent(new Event('change')); })"

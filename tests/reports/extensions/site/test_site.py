@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from reports import ReportError, build_report
-from reports.extensions.site import SiteData, SiteRun, folder, page
+from reports.extensions.site import SiteData, SiteRun, figure, folder, page
 from reports.extensions.site.reading import Keys, SeenRun, read_all, run_folders
 from reports.extensions.site.spending import spent
 from reports.signatures import keyring, keys, signing
@@ -220,7 +220,7 @@ def seen(letter: str, epsilon: float | None, **changes: Any) -> SeenRun:
     known: dict[str, Any] = {
         "run": "r", "name": "n", "algorithm": "a", "created": "", "data": letter, "dataset": "d",
         "unit": "record", "adjacency": "add", "epsilon": epsilon, "delta": 1e-5,
-        "epsilon_server": 2.0, "accuracy": 0.5, "audit": "PASS", "level": 1,
+        "epsilon_server": 2.0, "accuracy": 0.5, "audit": "PASS", "level": 1, "recomputed": None,
         "auditor": "trainer", "signatures": "hold", "reservations": (), "files": (),
     }  # fmt: skip
     finished = changes.pop("finished", True)
@@ -244,6 +244,46 @@ def test_a_pass_has_the_word_and_the_colour_that_the_first_page_gives_its_level(
     assert ">✓</span> PASS<" in shown
     assert word in shown if word is not None else "level" not in shown
     assert 'class="badge is-fail"' in page._verdict(seen("A", 1.0, level=None, audit="FAIL").row)
+
+
+@pytest.mark.parametrize(
+    ("level", "recomputed", "said"),
+    [
+        (1, None, "nothing computed again"),
+        (2, 20, "20 participations computed again"),
+        (2, 1, "1 participation computed again"),
+        (2, None, "participations computed again"),
+    ],
+)
+def test_it_is_said_what_was_computed_again(level: int, recomputed: int | None, said: str) -> None:
+    shown = page._verdict(seen("A", 1.0, level=level, recomputed=recomputed).row)
+    assert f"<small>{said}</small>" in shown
+
+
+def test_points_have_names_that_cover_neither_each_other_nor_a_point() -> None:
+    kinds = [("one", 1.0), ("two", 1.01), ("one", 1.02), ("far", 9.0)]
+    runs = [
+        seen("A", loss, run=f"{name}-{index:04x}0000", name=name).row
+        for index, (name, loss) in enumerate(kinds)
+    ]
+    points = list(enumerate(runs))
+    for width in (720, 340):
+        _, across = figure._horizontal([loss for _, loss in kinds], width)
+        found = figure._names(points, across, lambda _: 150.0, width)
+        # Runs of one name have the end of their identifiers.
+        assert [re.sub("<[^>]*>", "", text) for text in found.values()] == [
+            "one 0000", "two", "one 0002", "far"
+        ]  # fmt: skip
+        heights = [
+            re.findall(r'<text x="[-0-9.]+" y="([0-9.]+)"', text)[0] for text in found.values()
+        ]
+        assert len(set(heights[:3])) == 3
+
+
+def test_a_name_that_has_no_room_is_left_out() -> None:
+    runs = [seen("A", 1.0, run=f"r-{index:08x}", name=f"run {index}").row for index in range(40)]
+    found = figure._names(list(enumerate(runs)), lambda _: 200.0, lambda _: 150.0, 720)
+    assert 5 < len(found) < 20
 
 
 def test_a_run_that_a_stranger_signed_has_no_level(
@@ -281,7 +321,7 @@ def test_one_run_without_privacy_leaves_no_limit_on_the_page(runs: Path, tmp_pat
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
     table = page[page.index('id="spent-title"') :]
     assert table.count("no limit") == 2
-    assert "had no privacy, and nothing bounds all together" in table
+    assert "had no privacy, so nothing bounds all of them together" in table
 
 
 def test_runs_on_the_same_records_have_the_same_letter(runs: Path) -> None:
