@@ -106,21 +106,27 @@ def tree(caption: str, root: dict[str, Any]) -> Block:
 
 def scale(
     bands: Sequence[tuple[str, float]],
+    ticks: Sequence[tuple[str, float]],
     marks: Sequence[tuple[str, float, float]],
     here: tuple[str, float],
     text: str,
+    alt: str,
 ) -> Block:
-    """Return a scale on which a value stands, and the same in words.
+    """Return a scale on which a value stands, and what follows from it in words.
 
     Args:
         bands: Name of each band, and where it ends, as a share of the scale's width.
+        ticks: Numbers below it, and where they stand.
         marks: Label of each known value, and from where to where it reaches.
         here: Label of the value, and where it stands.
-        text: The same in words; the drawing is for the eye alone.
+        text: What follows.
+        alt: All that is drawn, for those who cannot see it.
     """
     return {
         "kind": "scale",
+        "alt": alt,
         "bands": [list(band) for band in bands],
+        "ticks": [list(tick) for tick in ticks],
         "marks": [list(mark) for mark in marks],
         "here": list(here),
         "text": text,
@@ -152,8 +158,8 @@ WORDS = (
 # As many rows of a figure as somebody would read on a page.
 SHOWN_ROWS = 200
 AUDIENCES_IN_WORDS = {
-    "internal": "Internal: for the server’s operator and the auditor only",
-    "public": "Public: tells nothing of who took part",
+    "internal": "Internal: for the operator, the auditor and the privacy officer only",
+    "public": "Public: does not reveal who took part",
 }
 
 
@@ -181,7 +187,8 @@ class Band:
         statement: What it means.
         alarming: Whether it stands above the title, on full colour.
         level: How much stands behind it, in words; empty where that has no level.
-        reserved: Whether it has the colour of what is open: a PASS behind which little stands.
+        reserved: Whether nothing is shown in green: a PASS of level 1, a run whose noise can be
+            drawn again, or one without a claim.
     """
 
     value: str
@@ -260,6 +267,7 @@ class Document:
         attachment: Name of the embedded data.
         data: The embedded data.
         language: Of the texts: "en", "de" or "fr".
+        subject: What was trained, for what, on whose data, and who answers: name and text.
         words: What the renderers say themselves, by the English for it.
     """
 
@@ -285,6 +293,7 @@ class Document:
     attachment: str
     data: bytes = field(repr=False)
     language: str = "en"
+    subject: tuple[tuple[str, Text], ...] = ()
     words: Mapping[str, str] = field(default_factory=lambda: {word: word for word in WORDS})
 
     def as_dict(self) -> dict[str, Any]:

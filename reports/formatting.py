@@ -56,15 +56,31 @@ def epsilon(value: float | None) -> str:
     """
     if value is None:
         return "∞"
-    exact = Decimal(repr(float(value)))
-    if exact == 0:
+    if value == 0:
         return "0"
     if abs(value) >= _HUGE:
         return power(value)
-    if abs(value) >= _LARGE_EPSILON:
-        return f"{exact.quantize(Decimal(1), rounding=ROUND_CEILING):,}"
+    shown = _rounded_up(value)
+    return f"{shown:,}" if abs(value) >= _LARGE_EPSILON else f"{shown:f}"
+
+
+def printed_epsilon(value: float) -> float:
+    """Return the number that `epsilon` prints. Odds and guesses are computed from it.
+
+    So a reader who takes e to the power of a printed ε finds the printed odds.
+
+    Args:
+        value: ε ≥ 0.
+    """
+    return value if value == 0 or abs(value) >= _HUGE else float(_rounded_up(value))
+
+
+def _rounded_up(value: float) -> Decimal:
+    exact = Decimal(repr(float(value)))
     places = 2 if abs(value) >= _SMALL else 2 - exact.adjusted()
-    return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
+    if abs(value) >= _LARGE_EPSILON:
+        places = 0
+    return exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING)
 
 
 def power(value: float | None, digits: int = 3) -> str:

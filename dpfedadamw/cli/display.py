@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -206,8 +205,10 @@ def _shortest(folder: Path) -> Path:
 
 
 def epsilon_text(value: float) -> str:
-    """ε with three decimals, rounded up: a claim is never shown smaller than it is."""
-    return f"{math.ceil(value * 1000 - 1e-6) / 1000:.3f}"
+    """ε as reports print it, rounded up: a claim is never shown smaller than it is."""
+    from reports.formatting import epsilon
+
+    return epsilon(value)
 
 
 def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:

@@ -103,8 +103,12 @@ def sign_off(
     run_dir: RunArgument = None,
     out_dir: OutOption = RUNS,
     audience: Annotated[
-        Audience, typer.Option(help="Which report is signed off: internal or public.")
-    ] = Audience.internal,
+        Audience | None,
+        typer.Option(
+            help="Which report is signed off: internal or public. If left out, the internal one "
+            "where the folder has it."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -146,8 +150,11 @@ def sign_off(
     """
     from dpfedadamw.filing import after_training
     from dpfedadamw.filing.export import read_statements
+    from dpfedadamw.rundir import RunDirectory
+    from reports.files import Snapshot
     from reports.render import sign_off as annex
     from reports.signatures.verification import Outcome, verify
+    from reports.signatures.verification.contents import is_public_alone
 
     if (decision is None) != (name is None):
         refuse("--decision and --name: give both, or neither")
@@ -155,21 +162,27 @@ def sign_off(
         refuse("--key: signs a decision; give --decision and --name too")
     if timestamp is not None and key is None:
         refuse("--timestamp: belongs to --key")
-    run = find_run(run_dir, out_dir)
+    # An officer may have the public files alone, of which no part says what the spec leaves open.
+    alone = run_dir is not None and is_public_alone(Snapshot(run_dir))
+    if alone and audience is Audience.internal:
+        refuse(f"--audience internal: {run_dir} has the public report alone")
+    if alone and answers is not None:
+        refuse(f"--answers: {run_dir} has no spec.yaml to compare them with; leave it out")
+    path = run_dir.resolve() if run_dir is not None and alone else find_run(run_dir, out_dir).path
     decided = None
     if decision is not None and name is not None:
         decided = annex.Decision(decision, name, f"{datetime.now(UTC):%Y-%m-%d}")
-    answered = read_statements(run, answers) if answers is not None else {}
+    answered = read_statements(RunDirectory(path), answers) if answers is not None else {}
     signer = after_training.load_key("auditor", key, []) if key is not None else None
     authority = after_training.authority(timestamp)
-    target = output or run.path.with_name(f"{run.identifier}-sign-off.pdf")
+    target = output or path.with_name(f"{path.name}-sign-off.pdf")
     with status("checking and writing", quiet=as_json):
-        result = verify(run.path)
+        result = verify(path)
         if result.outcome is not Outcome.NOT_VALID:
             annex.write(
-                run.path,
+                path,
                 target,
-                audience.value,
+                (audience or (Audience.public if alone else Audience.internal)).value,
                 answers=answered,
                 decision=decided,
                 key=signer,
@@ -178,9 +191,9 @@ def sign_off(
     if result.outcome is Outcome.NOT_VALID:
         if not as_json:
             out.print(signatures.verification(result))
-        refuse(f"error: {run.path}: does not hold, so nobody is asked to sign for it")
+        refuse(f"error: {path}: does not hold, so nobody is asked to sign for it")
     if as_json:
-        print_json({"run": run.identifier, "file": str(target)})
+        print_json({"run": path.name, "file": str(target)})
         return
     what = "to be signed" if signer is None else "signed"
     out.print(display.facts([(what, str(relative(target.resolve())))]))

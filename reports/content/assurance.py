@@ -3,7 +3,7 @@
 The verdict says whether anything contradicts the claim; the level says how hard it would have been
 to forge the run. It follows from the findings, the ledger's header, and whose keys signed.
 
-The section on trust says whom the reader must believe for it.
+The section on trust says whom the reader has to believe.
 """
 
 from __future__ import annotations
@@ -52,36 +52,36 @@ LEVELS: Final = {
         "consistent",
         "Nothing in the files contradicts the claim. Evidence that the trainer forged consistently "
         "would pass.",
-        "Level 2 needs participations computed again: dpfedadamw run SPEC --replay 20.",
+        "Level 2 needs some of the training recomputed: dpfedadamw run SPEC --replay 20.",
     ),
     2: Level(
         "re-executed",
-        "Participations that were drawn after training were computed again from data and key. A "
-        "trainer who chose the noise, or who did this computing too, could still lie.",
+        "Participations drawn after training were recomputed from the data and the key. A trainer "
+        "who chose the noise, or who did the recomputing, could still lie.",
         "Level 3 needs a run that was announced to an auditor with another key before it began: "
         "dpfedadamw challenge.",
     ),
     3: Level(
         "challenged",
-        "Neither side could choose the noise, and the holder of another key computed "
-        "participations again that were drawn after training. Participations that were not drawn "
-        "may be false, and two keys in one hand would pass.",
+        "Neither side could choose the noise. The holder of another key recomputed participations "
+        "drawn after training. Participations that were not drawn may be false, and two keys held "
+        "by one person would pass.",
         "Level 4 needs an auditor’s key and a time-stamping authority that the reader trusts: "
         "dpfedadamw verify RUN_DIR --auditor-key PUB --tsa-root PEM.",
     ),
     4: Level(
         "independent",
-        "Neither side could choose the noise, an auditor whose key you trust computed "
-        "participations again that were drawn after training, and an authority that you trust "
-        "attests when. Participations that were not drawn may be false.",
+        "Neither side could choose the noise. An auditor whose key you trust recomputed "
+        "participations drawn after training, and an authority that you trust attests when. "
+        "Participations that were not drawn may be false.",
         "",
     ),
 }
 
 
 _RECORDED: Final = (
-    "A loop that was recorded stays at this level: nobody else can run its program again, and "
-    "nothing commits to the weights that it began with, which may have been made from the records."
+    "A recorded loop stays at this level: nobody else can run its program again. Nothing commits "
+    "to its first weights, which may have been made from the records."
 )
 
 
@@ -186,7 +186,7 @@ def level_of(
 
 @part("assurance", Assurance)
 def assurance(source: RunSource, _audience: str) -> Assurance:
-    """Return the level that the files and the keys known to whoever signs establish."""
+    """Return the level that the files and the keys known to the signer establish."""
     level = level_of(facts_of(source), another_key=source.audited_by_another)
     if level is None:
         return Assurance(level=None, name="", means="", next="")
@@ -203,58 +203,64 @@ Fingerprints = Annotated[
 ]
 
 _CHECKED = {
-    "nobody": "Nobody: no usable audit stands beside this run.",
-    "trainer": "The trainer: self-audited. Whoever signed the findings also has the trainer’s key, "
-    "or is not known, so the audit shows mistakes and no fraud. Somebody else can judge and sign: "
-    "dpfedadamw audit RUN_DIR --write.",
-    "another key": "An independent auditor, as far as keys tell: the findings are signed by "
-    "{auditor}, and the run by another key, {trainer}. Compare both with what you received another "
-    "way; no signature shows that two keys lie in two hands.",
+    "nobody": "Nobody. There is no usable audit of this run.",
+    "trainer": "The trainer (self-audited). {whose} The audit can therefore reveal mistakes, but "
+    "not fraud. Someone else can audit and sign: dpfedadamw audit RUN_DIR --write.",
+    "another key": "An independent auditor, as far as keys show. The key {auditor} signs the "
+    "findings, and another key, {trainer}, signs the run. No signature can show that two keys "
+    "belong to two people.",
 }
+_SAME_PERSON = "The same person holds the trainer’s and the auditor’s key."
+_UNKNOWN_KEY = "The auditor’s key is unknown."
 _AGAIN_NONE = (
-    "None of the training was computed again from the data: that batches, gradients and noise were "
-    "what the evidence says rests on the trainer’s word. A consistent forgery would pass."
+    "Nobody has recomputed any of the training from the data. A trainer who forged all the "
+    "evidence consistently would pass this audit."
 )
 _AGAIN = (
-    "{drawn} participations, drawn after the run, were computed again from data and key, and agree."
-    " The rest of what the evidence says rests on the trainer’s word."
+    "{drawn} participations, drawn after the run, were recomputed from the data and the key, and "
+    "agree. The trainer alone vouches for the rest of the evidence."
 )
-_AGAIN_ALL = "Every participation was computed again from data and key, and agrees."
+_AGAIN_ALL = "Every participation was recomputed from the data and the key, and agrees."
 _AGAIN_SOME = (
-    "Participations that were drawn after the run were computed again from data and key, and agree;"
-    " how many, the internal report says. The rest rests on the trainer’s word."
+    "Participations drawn after the run were recomputed from the data and the key, and agree. The "
+    "internal report says how many. The trainer alone vouches for the rest of the evidence."
 )
-_AGAIN_NOT = "Computing the training again did not lead to the same: see the audit."
+_AGAIN_NOT = "Recomputing the training did not give the same result: see the audit."
 _WORD = (
-    "That the records are the people’s own, each with one client and once; that there was no "
-    "further training on them; that no copy of data, evidence or {secret} went elsewhere{chance}."
+    "Each record is a person’s own{once}. No further training used these records. No copy of data, "
+    "evidence or {secret} went elsewhere.{chance}"
 )
-_WORD_OF_CHANCE = "; that the key of the noise was drawn by chance"
+_AT_ONE_CLIENT = ", and is at one client, once"
+_WORD_OF_CHANCE = " The key of the noise was drawn by chance."
+_LOOPS_CHANCE = " The noise was drawn by chance."
 _NOBODYS = {
-    "integrity": "the files are complete and chained",
-    "accounting": "ε is what the recorded steps cost, composed by a second program",
-    "weights": "the published model is the one that the recorded rounds end in",
+    "integrity": "The files are complete and chained.",
+    "accounting": "The claimed ε is what the recorded steps cost, according to a second program.",
+    "weights": "The published model is the one that the recorded rounds end in.",
 }
 
 
 class Trust(Part):
-    """Who checked the run, and what rests on whose word.
+    """Who checked the run, and who vouches for what.
 
     Attributes:
         auditor: Whose key signs the findings: the trainer's (or one that is not known), another
             one; or nobody's, without an audit.
         keys: Fingerprints of the auditor's and the trainer's key, where they differ.
+        signer: Fingerprint of the key that signs the findings and this report; empty where it was
+            not known when the report was made.
         checked: Who checked, in words.
-        recomputed: How many participations were computed again and agreed; null where none was, and
-            for the public, whom the number might tell who took part.
-        again: What was computed again, in words; empty without an audit or without privacy.
-        word: What rests on the trainer's word alone.
+        recomputed: How many participations were recomputed and agreed; null where none was, and for
+            the public, whom the number might tell who took part.
+        again: What was recomputed, in words; empty without an audit or without privacy.
+        word: What the trainer alone vouches for.
         nobodys: What anybody can check from the files and needs nobody's word, as far as the audit
             passed it.
     """
 
     auditor: Auditor
     keys: Fingerprints
+    signer: str
     checked: str
     recomputed: Count | None
     again: str
@@ -264,30 +270,37 @@ class Trust(Part):
 
 @part("trust", Trust, Rule(FOR_THE_PUBLIC, {"recomputed": NULL}))
 def trust(source: RunSource, audience: str) -> Trust:
-    """Return who checked, what was computed again, and what rests on whose word."""
+    """Return who checked, what was recomputed, and who vouches for what."""
     auditor: Auditor = "nobody"
     if source.audit is not None:
         auditor = "another key" if source.audited_by_another else "trainer"
     fingerprints: tuple[str, ...] = ()
     signed = source.auditing
+    same = signed is not None and (signed.one_hand or signed.auditor == signed.trainer)
     if auditor == "another key" and signed is not None:
         fingerprints = (signed.auditor, signed.trainer or "")
     passed = {check.name for check in findings.checks(source, audience) if check.verdict == "PASS"}
     drawn, again = _again(source, audience)
     reproducible = source.header.get("randomness") == "reproducible"
     coin = mapping(source.header.get("public_coin"))
+    secret, chance = "seed" if reproducible else "key", _WORD_OF_CHANCE
+    if source.recorded:
+        secret, chance = "generator’s state", _LOOPS_CHANCE
     return Trust(
         auditor=auditor,
         keys=fingerprints,
+        signer=signed.auditor if signed is not None else "",
         checked=_CHECKED[auditor].format(
+            whose=_SAME_PERSON if same else _UNKNOWN_KEY,
             auditor=fingerprints[0] if fingerprints else "",
             trainer=fingerprints[-1] if fingerprints else "",
         ),
         recomputed=drawn,
         again=again,
         word=_WORD.format(
-            secret="seed" if reproducible else "key",
-            chance="" if reproducible or coin else _WORD_OF_CHANCE,
+            once="" if source.recorded else _AT_ONE_CLIENT,
+            secret=secret,
+            chance="" if reproducible or coin else chance,
         )
         if source.private
         else "",
@@ -296,7 +309,7 @@ def trust(source: RunSource, audience: str) -> Trust:
 
 
 def _again(source: RunSource, audience: str) -> tuple[int | None, str]:
-    """Return how many participations were computed again, and the same in words."""
+    """Return how many participations were recomputed, and the same in words."""
     if source.audit is None or not source.private:
         return None, ""
     verdict = next(
@@ -318,27 +331,21 @@ def _again(source: RunSource, audience: str) -> tuple[int | None, str]:
 
 def _blocks(report: Report) -> list[Block]:
     found, assurance = report[Trust], report[Assurance]
-    entries = [("Who checked", found.checked)]
+    entries = [("Who audited", found.checked)]
     if assurance.level is not None:
         level = f"Level {assurance.level} of {MOST}: {assurance.name}"
         entries.insert(0, (level, " ".join(filter(None, (assurance.means, assurance.next)))))
     if found.again:
-        entries.append(("What was computed again", found.again))
+        entries.append(("What was recomputed", found.again))
     if found.word:
-        entries.append(("On the trainer’s word alone", found.word))
+        entries.append(("Only the trainer vouches for this", found.word))
     if found.nobodys:
-        listed = "; ".join(found.nobodys)
-        entries.append(
-            (
-                "On nobody’s word",
-                f"The audit passed what anybody can check from the files: {listed}.",
-            )
-        )
+        entries.append(("Anyone can check this from the files", " ".join(found.nobodys)))
     return [titled(entries)]
 
 
 register(
     ReportSection(
-        identifier="trust", title="What rests on whose word", place=20, blocks=_blocks, front=True
+        identifier="trust", title="Who vouches for what", place=20, blocks=_blocks, front=True
     )
 )

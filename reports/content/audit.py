@@ -28,7 +28,7 @@ from reports.content.parts import (
 )
 from reports.document import LEFT, RIGHT, check_list, paragraph, sentence, table
 from reports.document import Block as PageBlock
-from reports.figures import BLUE, GREEN, MANY, ORANGE, FigureData, whole_numbers
+from reports.figures import BLUE, INK, MANY, ORANGE, FigureData, whole_numbers
 from reports.files import clean, integer, mapping, number, sequence
 from reports.source import RunSource
 
@@ -330,7 +330,7 @@ def _draw_shift(axes: Axes, report: Report) -> None:
     width = 0.8 if many else 0.4
     low = left < -band
     for chosen, colour, hatch, label in (
-        (~low, GREEN, "", "what is left, as it should be"),
+        (~low, INK, "", "what is left, as it should be"),
         (low, ORANGE, "///", "too little: less than noise alone"),
     ):
         if chosen.any():

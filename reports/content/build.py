@@ -18,9 +18,9 @@ from typing import Any
 import jsonschema
 from pydantic import ValidationError
 
-from reports.content.parts import AUDIENCES, INTERNAL, Report, figure_texts, registered
+from reports.content.parts import AUDIENCES, INTERNAL, FigureText, Report, figure_texts, registered
 from reports.errors import ReportError
-from reports.files import clean
+from reports.files import clean, mapping, parse_json
 from reports.source import Auditing, RunSource, load
 
 
@@ -77,6 +77,30 @@ def build(
     report = replace(report, figures=figure_texts(report))
     check(report.data(), "report")
     return report
+
+
+def read(data: bytes, name: str) -> Report:
+    """Return the report that `serialise` gave.
+
+    Args:
+        data: The report as JSON.
+        name: Its file, for messages.
+
+    Raises:
+        ReportError: It is no report, or one of another version.
+        SourceError: It is no JSON.
+    """
+    found = mapping(parse_json(data, name))
+    try:
+        check(found, "report")
+        parts = {one.kind: one.kind.model_validate(found[one.key]) for one in registered()}
+        figures = tuple(FigureText.model_validate(text) for text in found["figures"])
+    except (ReportError, ValidationError) as error:
+        raise ReportError(
+            f"{name}: was not written by this version of dpfedadamw; write it again: dpfedadamw "
+            "report RUN_DIR"
+        ) from error
+    return Report(found["audience"], parts, figures)
 
 
 def serialise(report: Report) -> bytes:

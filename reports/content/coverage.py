@@ -65,21 +65,21 @@ register(
 
 _WITHOUT_PRIVACY = (
     (
-        "The server, and whoever breaks into it or reads the uploads",
-        "It sees every update as made.",
+        "The server, and anyone who breaks into it or reads the uploads",
+        "It sees every update without noise.",
     ),
-    ("The other participants", "They see models that nothing was done to."),
+    ("The other participants", "They see every model without noise."),
     (
-        "Third parties: whoever gets or queries the published model",
-        "Models are known to reveal who was in their training data. Publish it only if its records "
+        "Third parties: anyone who gets or queries the published model",
+        "Models can reveal who was in their training data. Publish this one only if its records "
         "could be published.",
     ),
     (
-        "Whoever holds the run’s directory, a backup of it, or a client’s machine",
-        "Clients hold the records; nothing hides them.",
+        "Anyone who holds the run’s directory, a backup of it, or a client’s machine",
+        "Clients hold the records, and nothing hides them.",
     ),
 )
-_NO_CLAIM = "The run ended without a claim, so no limit is stated against anybody."
+_NO_CLAIM = "The run ended without a claim, so it states no limit against anyone."
 
 
 class Readers(RootModel[tuple[Reader, ...]]):
@@ -109,17 +109,22 @@ def limits(report: Report) -> set[str]:
 
 
 _TOLD_ELSEWHERE = "see internal report"
+_UNTIL = (
+    "These limits have no expiry date. Each holds until what its last column names happens, "
+    "whatever else a reader learns."
+)
 
 
 def _answer(row: Reader, report: Report, alike: bool) -> Text:
     if not row.protected:
-        return [strong("No")]
-    word = meaning.protects(row.epsilon) if report[Verdict].value == "PASS" else "Claimed"
-    if alike:
-        return [strong(word)]
+        return [strong("No limit")]
     if row.epsilon is None:
-        return [strong("A limit"), f", {_TOLD_ELSEWHERE}"]
-    return [strong(word), f", ε = {formatting.epsilon(row.epsilon)}"]
+        return _TOLD_ELSEWHERE
+    more = [] if report[Verdict].value == "PASS" else ["claimed"]
+    # One ε for all stands above, and nowhere else.
+    more += [] if alike else [f"ε = {formatting.epsilon(row.epsilon)}"]
+    added = [f" ({', '.join(more)})"] if more else []
+    return [strong(meaning.guess_in_words(0.5, row.epsilon)), *added]
 
 
 def _reader_blocks(report: Report) -> Iterator[Block]:
@@ -127,24 +132,25 @@ def _reader_blocks(report: Report) -> Iterator[Block]:
     if not rows:
         yield paragraph(_NO_CLAIM)
         return
-    # One number for all stands above, and nowhere else.
     alike = len(limits(report)) <= 1
     protected = any(row.protected for row in rows)
-    head = ["Against", "Protected?", "Why, or why not", "Ends if"]
+    head = ["Against", "50 % sure could become", "Why, or why not", "Ends if"]
     body: list[list[Text]] = [
         [row.who, _answer(row, report, alike), row.why, row.unless or "–"] for row in rows
     ]
     if not protected:
         head, body = head[:3], [cells[:3] for cells in body]
-    widths = (1.1, 0, 1.55, 1.2)
+    widths = (1.15, 0.65, 1.5, 1.2)
     yield table(
         "Against whom a limit holds", head, body, [LEFT] * len(head), widths[: len(head)],
         small=True,
     )  # fmt: skip
+    if protected:
+        yield paragraph(_UNTIL, "small")
     if report[Guarantee].private and not report.internal:
         yield paragraph(
-            "How often each client took part is not told here; what depends on it stands in the "
-            "internal report.",
+            "Only the internal report says how often each client took part, and what depends on "
+            "it.",
             "small",
         )
 

@@ -36,7 +36,7 @@ _RESTRICTED = re.compile(
     r"|(ε|epsilon)[^.;]{0,30}\d|attempt",
     re.IGNORECASE,
 )
-WITHHELD = "One statement concerns restricted data and stands in the internal report only."
+WITHHELD = "One statement concerns restricted data, and only the internal report has it."
 
 
 class Reason(Part):
@@ -167,9 +167,9 @@ def verdict(source: RunSource, audience: str) -> Verdict:
     value = _overall(source, found)
     unverified = [_reason(check) for check in found if check.verdict == "NOT VERIFIED"]
     if source.audit is None:
-        unverified.insert(0, Reason(title="The whole run", why="No usable audit.json was found."))
+        unverified.insert(0, Reason(title="The whole run", why="There is no usable audit.json."))
     if source.private and not source.claim:
-        unverified.insert(0, Reason(title="The claim", why="The ledger ends without one."))
+        unverified.insert(0, Reason(title="The claim", why="The ledger ends without a claim."))
     passed = sum(check.verdict == "PASS" for check in found)
     applicable = sum(check.verdict != "NOT APPLICABLE" for check in found)
     return Verdict(

@@ -82,6 +82,32 @@ class Guarantee(Part):
     explanation: str | None
 
 
+class Budget(Part):
+    """What all runs on the same data may spend together, if the spec sets that.
+
+    Attributes:
+        epsilon: ε of all runs together; null without a budget.
+        delta: δ of all runs together.
+        charged: What was spent or reserved when this run ended; null where it is not known, and for
+            the public, whom it might tell what other runs spent.
+    """
+
+    epsilon: Loss | None
+    delta: Share | None
+    charged: Loss | None
+
+
+@part("budget", Budget, Rule(FOR_THE_PUBLIC, {"charged": NULL}))
+def budget(source: RunSource, audience: str) -> Budget:
+    """Return the budget that the run kept to."""
+    declared, claimed = mapping(source.header.get("budget")), mapping(source.claim.get("budget"))
+    return Budget(
+        epsilon=number(declared.get("epsilon")),
+        delta=number(declared.get("delta")),
+        charged=number(claimed.get("charged")) if audience == INTERNAL else None,
+    )
+
+
 def adjacency(source: RunSource) -> str:
     """Return the neighbouring relation in words."""
     raw = clean(source.header.get("adjacency"), 80)

@@ -1,18 +1,21 @@
 """What a privacy loss lets an attacker do, where it stands among others, and what it means here.
 
-An ε bounds odds: whoever guesses, and then sees what a view shows, has odds at most e^ε times as
-good. Arithmetic over published theorems, and each published number with its source. All of it is
-rounded against the run: factors and guesses up, the N of "1 in N" down.
+An ε bounds odds: the odds of someone who guesses, and then sees what a view shows, grow by a factor
+of at most e^ε. Arithmetic over published theorems, and each published number with its source.
 
-The numbers are those of the headline that `guarantee` chose for the audience, so nothing is told
-here that is not told there.
+One rule of rounding: an ε is rounded up (`formatting.epsilon`), and odds and guesses are computed
+from the ε that is printed. They are rounded to the nearest digit, with more digits where that would
+be less than the exact ε gives. The N of "1 in N" is rounded down.
+
+The numbers are those of the headline that `guarantee` chose for the audience, so nothing is said
+here that is not said there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Annotated, Final, Literal
 
 from pydantic import WithJsonSchema
@@ -38,9 +41,10 @@ from reports.document import Block, Text, sentence
 from reports.files import clean
 from reports.source import RunSource
 
-# What somebody may give it beforehand that a record was used: a hunch, a suspicion, a coin.
+# How likely someone may think it beforehand that a record was used: a hunch, a suspicion, a coin.
 PRIORS = (0.01, 0.1, 0.5)
 _BEYOND_WORDS = 1e9
+_MOST_PLACES = 17
 
 
 def odds(epsilon: float) -> float:
@@ -85,33 +89,44 @@ def posterior(prior: float, epsilon: float) -> float:
 
 
 def factor_in_words(epsilon: float) -> str:
-    """Return e^ε for a reader, rounded up: "1.7", "71", "1,210", "2.1 million", "over a billion".
+    """Return e to the power of the printed ε: "1.65", "71", "1,200", "1.32 million".
 
     Args:
-        epsilon: ε ≥ 0.
+        epsilon: ε ≥ 0, as it was computed.
+
+    Returns:
+        Three significant digits; more where that would be less than e^ε. "over a billion" beyond.
     """
-    factor = odds(epsilon)
+    factor, least = odds(formatting.printed_epsilon(epsilon)), odds(epsilon)
     if factor >= _BEYOND_WORDS:
         return "over a billion"
-    if factor >= 1e6:
-        return f"{_up(factor / 1e6, 1)} million"
-    if factor >= 1_000:
-        return f"{_three_digits(factor, ROUND_CEILING):,}"
-    return _up(factor, 1 if factor < 10 else 0)
+    exact = Decimal(repr(factor))
+    for places in range(2 - exact.adjusted(), _MOST_PLACES):
+        shown = round(exact, places)
+        if float(shown) >= least:
+            break
+    if shown >= 1_000_000:
+        return f"{(shown / 1_000_000).normalize():f} million"
+    return f"{shown.normalize():,f}"
 
 
-def percent_in_words(share: float) -> str:
-    """Return a share as a percentage, rounded up; more digits where it would be a whole 100.
+def guess_in_words(prior: float, epsilon: float) -> str:
+    """Return how sure a guess can become, computed from the printed ε, such as "98.6 %".
 
     Args:
-        share: In [0, 1].
+        prior: How sure it was, in (0, 1).
+        epsilon: ε ≥ 0, as it was computed.
+
+    Returns:
+        One decimal; more where that would be less than the exact ε gives, or a whole 100.
     """
-    exact = Decimal(repr(share)) * 100
-    for places in (1, 2):
-        shown = exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING)
-        if shown < 100:
-            return f"{shown.normalize():f} %"
-    return "100 %"
+    exact = Decimal(repr(100 * posterior(prior, formatting.printed_epsilon(epsilon))))
+    least = 100 * posterior(prior, epsilon)
+    for places in range(1, _MOST_PLACES):
+        shown = round(exact, places)
+        if float(shown) >= least - 1e-9 and (shown < 100 or places > 1):
+            break
+    return f"{shown.normalize():f} %" if shown < 100 else "100 %"
 
 
 def chance_in_words(probability: float) -> str:
@@ -126,19 +141,14 @@ def chance_in_words(probability: float) -> str:
     if probability > 0.5:
         return "more likely than not"
     # What is 99,999.99999999999 in binary was written down as 10⁻⁵.
-    times = _three_digits(min(1.0 / probability, 1e300) * (1 + 1e-12), ROUND_FLOOR)
+    times = _three_digits_down(min(1.0 / probability, 1e300) * (1 + 1e-12))
     return f"1 in {times:,}" if times < 1e15 else f"1 in {formatting.power(float(times))}"
 
 
-def _up(value: float, places: int) -> str:
-    rounded = Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING)
-    return f"{rounded:f}"
-
-
-def _three_digits(value: float, rounding: str) -> int:
+def _three_digits_down(value: float) -> int:
     exact = Decimal(repr(value))
     unit = Decimal(1).scaleb(max(0, exact.adjusted() - 2))
-    return int((exact / unit).to_integral_value(rounding=rounding) * unit)
+    return int((exact / unit).to_integral_value(rounding=ROUND_FLOOR) * unit)
 
 
 Band = Literal["strong", "reasonable", "weak", "none"]
@@ -155,7 +165,7 @@ class Deployment(Part):
     """A published use of differential privacy.
 
     Attributes:
-        name: What it is, and what one ε of it protects.
+        name: What it is, what its ε protects, and that ε.
         low: Its smallest ε.
         high: Its largest.
     """
@@ -170,7 +180,8 @@ class Scale(Part):
 
     Attributes:
         band: "strong" up to 1, "reasonable" up to 10, "weak" above; "none" without a finite ε.
-        weak: Whether ε, read as a limit, is weak: it lets an even guess become one of 99 %.
+        weak: Whether ε is weak as a worst-case limit: someone who was 50 % sure could become 99 %
+            sure.
         statement: The same in words.
         deployments: Published uses, for comparison.
         sources: Where bands and uses are published.
@@ -184,29 +195,30 @@ class Scale(Part):
 
 
 _DEPLOYMENTS: Final = (
-    Deployment(name="Apple’s telemetry, a user’s day", low=2.0, high=16.0),
-    Deployment(name="Gboard’s Spanish next words, a device", low=8.9, high=8.9),
+    Deployment(name="Apple’s telemetry, a user’s day: 2 to 16", low=2.0, high=16.0),
+    Deployment(name="Gboard’s Spanish next words, a device: 8.9", low=8.9, high=8.9),
 )
 _SOURCES: Final = (
-    "Bands: Ponomareva et al. 2023, How to DP-fy ML. Apple: list of uses at desfontain.es; Gboard: "
-    "Google Research, Advances in private training for production on-device language models. They "
-    "protect {theirs}, so equal numbers do not promise the same. In NIST SP 800-226, ε is the top "
-    "of a pyramid: worth only as much as the security and the collection of data that carry it."
+    "Others deploy ε = 2 to 16 for one user’s day (Apple’s telemetry) and ε = 8.9 for one device "
+    "(Gboard’s Spanish next-word model). This run’s ε is for {ours}, so equal numbers do not mean "
+    "equal protection. Sources: How to DP-fy ML (Ponomareva et al. 2023) for the bands; "
+    "desfontain.es (Apple); Google Research 2024 (Gboard). An ε is worth only as much as the "
+    "security and the data collection behind it (NIST SP 800-226)."
 )
-_THEIRS: Final = {
-    "client": "a user’s day or a device, here it is a client with all its records",
-    "person": "a user’s day or a device, here it is a person with all of their records",
+_OURS: Final = {
+    "client": "one client with all its records",
+    "person": "one person with all of their records",
 }
-_THEIRS_ELSE: Final = "all that a user’s day or a device contributes, this run one record"
+_OURS_ELSE: Final = "one record"
 _WORDS: Final[dict[Band, str]] = {
-    "strong": "ε = {epsilon} lies in the band that is called strong (up to 1).",
-    "reasonable": "ε = {epsilon} lies in the band that is called reasonable (above 1, up to 10).",
-    "weak": "ε = {epsilon} is weak: it lies in the band that is called weak to none (above 10).",
+    "strong": "ε = {epsilon} is in the band called strong (up to 1).",
+    "reasonable": "ε = {epsilon} is in the band called reasonable (above 1, up to 10).",
+    "weak": "ε = {epsilon} is in the band called weak to none (above 10).",
     "none": "There is no finite ε, and so no place on the scale: nothing is promised.",
 }
 _WEAK_READING: Final = (
-    " Read as a limit it is weak: an even guess may become one of {guess}. That attackers reach "
-    "less in practice is likely, and nobody has proved it for this run."
+    " As a worst-case limit it is weak: someone who was 50 % sure could become {guess} sure. "
+    "Attackers probably achieve less in practice, but nobody has proved that for this run."
 )
 
 
@@ -221,30 +233,23 @@ def on_scale(epsilon: float | None, unit: str) -> Scale:
     weak = epsilon is None or is_weak(epsilon)
     statement = _WORDS[band].format(epsilon=formatting.epsilon(epsilon))
     if weak and epsilon is not None:
-        statement += _WEAK_READING.format(guess=percent_in_words(posterior(0.5, epsilon)))
+        statement += _WEAK_READING.format(guess=guess_in_words(0.5, epsilon))
     return Scale(
         band=band,
         weak=weak,
         statement=statement,
         deployments=_DEPLOYMENTS,
-        sources=_SOURCES.format(theirs=_THEIRS.get(unit, _THEIRS_ELSE)),
+        sources=_SOURCES.format(ours=_OURS.get(unit, _OURS_ELSE)),
     )
 
 
-def protects(epsilon: float | None) -> str:
-    """Return in a word whether a limit protects; one that is not told this audience may be any."""
-    if epsilon is None or not is_weak(epsilon):
-        return "Yes"
-    return "Hardly" if excludes_nothing(epsilon) else "Weakly"
-
-
 def is_weak(epsilon: float) -> bool:
-    """Whether a limit lets an even guess become one of 99 %."""
+    """Whether someone who was 50 % sure could become 99 % sure."""
     return epsilon > _NEARLY_CERTAIN
 
 
 def excludes_nothing(epsilon: float) -> bool:
-    """Whether a limit lets a hunch of 1 % become one of 99.9 %."""
+    """Whether someone who was 1 % sure could become 99.9 % sure."""
     return epsilon > _NO_LIMIT
 
 
@@ -261,37 +266,48 @@ def drawn_place(epsilon: float) -> float:
     return min(1.0, max(0.0, (math.log10(max(epsilon, 1e-9)) + 1.0) / 3.0))
 
 
-# By the verdict, what the first word of the promise becomes.
+# What the promise begins with where the verdict is not PASS.
 _PREFIX: Final = {
     "PASS": "",
-    "FAIL": "Claimed, and contradicted by the audit: ",
-    "NOT VERIFIED": "Claimed, and not verified by the audit: ",
-    "NOT AUDITED": "Claimed, and not audited: ",
+    "FAIL": "Claimed, but contradicted by the audit: ",
+    "NOT VERIFIED": "Claimed, but not verified by the audit: ",
+    "NOT AUDITED": "Claimed, but not audited: ",
 }
 _NO_PRIVACY: Final = (
-    "Nothing is promised to anybody: the model was trained with no differential privacy, and "
-    "nothing limits what it, or any update that led to it, tells about a record."
+    "Nothing is promised to anyone. The model was trained without differential privacy: nothing "
+    "limits what it, or any update that led to it, reveals about a record."
 )
-_NO_CLAIM: Final = "Nothing is promised: the run did not end, and its ledger makes no claim."
-_UNBOUNDED: Final = "Nothing is promised: no finite ε holds towards {towards}."
-_SO_WIDE: Final = " So wide a limit excludes hardly anything."
+_NO_CLAIM: Final = "Nothing is promised: the run did not finish, and its ledger makes no claim."
+_UNBOUNDED: Final = "Nothing is promised: no finite ε holds against {towards}."
+_LIMIT: Final = "become more than {factor} times surer (in betting odds) {guess}."
+_MAY_FAIL: Final = " This limit may fail with a probability of at most {chance}."
+_WILL_FAIL: Final = " This limit is more likely than not to fail."
+_SO_WIDE: Final = " So wide a limit excludes almost nothing."
 _OF_PERSON: Final = (
-    " The person with the most records has {count} of them, and for all of these together ε is "
+    " The person with the most records has {count} of them; for all of these together, ε is "
     "{epsilon}."
 )
 _NOTHING_OF_PERSON: Final = (
-    " The person with the most records has {count} of them, for which no ε is known."
+    " The person with the most records has {count} of them; for all of these together, no ε is "
+    "known."
 )
-_SEED: Final = " It holds against nobody who knows the run’s seed."
+_SEED: Final = " It does not hold against anyone who knows the run’s seed."
 _ONLY_CLAIMED: Final = {
-    "FAIL": "What follows is what the claim would mean. The audit contradicts it.",
-    "NOT VERIFIED": "What follows is what the claim would mean. It is not verified.",
-    "NOT AUDITED": "What follows is what the claim would mean. Nobody audited it.",
+    "FAIL": "The following shows what the claim would mean. The audit contradicts it.",
+    "NOT VERIFIED": "The following shows what the claim would mean. It is not verified.",
+    "NOT AUDITED": "The following shows what the claim would mean. Nobody has audited it.",
 }
 # δ times the number of what is protected is to lie well below one.
 _MUCH: Final = 0.1
+# Numbers under the drawn scale, and what it shows to those who do not see it.
+_TICKS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_DRAWN: Final = (
+    "A scale of ε from 0.1 to 100. Bands: strong up to 1, reasonable up to 10, weak to none above. "
+    "This run: {epsilon}. Apple’s telemetry, a user’s day: 2 to 16. Gboard’s Spanish next words, a "
+    "device: 8.9."
+)
 # What priors are called, in their order.
-_GUESSES: Final = ("a hunch", "a suspicion", "an even guess")
+_GUESSES: Final = ("a hunch", "a suspicion", "50 : 50")
 
 
 class Guess(Part):
@@ -310,11 +326,11 @@ class Meaning(Part):
     """What the guarantee means, in plain words.
 
     Attributes:
-        promise: What is promised, to whom, against whom and against whom not, in a sentence.
+        promise: What is promised, to whom, against whom and against whom not.
         epsilon: The ε of the headline, from which the following are computed; null without one.
-        odds: e^ε, the most by which the odds can change; null without ε, or too large for a float.
+        odds: e^ε, the most by which the odds can grow; null without ε, or too large for a float.
         of: What is protected, in one word; empty without privacy.
-        guess: What is guessed of it.
+        guess: What someone may be sure of.
         guesses: What guesses can become, except with a chance of δ.
         chance: δ as a chance; empty without one.
         chance_of_any: δ times the number of what is protected, as a chance; empty without one.
@@ -364,8 +380,8 @@ def _of_any(source: RunSource, delta: float | None) -> str:
     if not delta or not count:
         return ""
     chance = chance_in_words(delta * count)
-    of_any = f"{chance} for any of all {formatting.count(count)} {unit.words.counted}"
-    return f"{of_any}, which is much" if delta * count >= _MUCH else of_any
+    of_any = f"{chance} that it fails for at least one of all {formatting.count(count)}"
+    return f"{of_any} {unit.words.counted}"
 
 
 def _promise(source: RunSource, audience: str, view: View | None) -> str:
@@ -376,12 +392,11 @@ def _promise(source: RunSource, audience: str, view: View | None) -> str:
     if view.epsilon is None:
         return _UNBOUNDED.format(towards=view.towards)
     unit = unit_of(source)
-    chance = chance_in_words(view.delta) if view.delta else ""
     prefix = _PREFIX.get(findings.verdict(source, audience).value, "Claimed: ")
-    limit = (
-        f"by more than a factor of {factor_in_words(view.epsilon)}"
-        f"{f', except with a chance of {chance}' if chance else ''}"
-    )
+    limit = _LIMIT.format(factor=factor_in_words(view.epsilon), guess=unit.words.guess)
+    if view.delta:
+        chance = chance_in_words(view.delta)
+        limit += _MAY_FAIL.format(chance=chance) if view.delta <= 0.5 else _WILL_FAIL
     text = unit.promise(source, view).format(limit=limit)
     text = prefix + text if prefix else sentence(text)
     if excludes_nothing(view.epsilon):
@@ -393,7 +408,7 @@ def _promise(source: RunSource, audience: str, view: View | None) -> str:
         text += shown.format(count=formatting.count(person.records), epsilon=epsilon)
     if source.header.get("randomness") == "reproducible":
         text += _SEED
-    # How hyper-parameters were chosen may lie outside of all numbers; it is told with the first.
+    # No number may cover how hyper-parameters were chosen, so the promise says it.
     return text + tuning.choice_in_words(source)
 
 
@@ -405,34 +420,44 @@ def _blocks(report: Report) -> Iterator[Block]:
     if doubt is not None:
         yield document.note(doubt, report[Verdict].value, loud=True)
     factor = factor_in_words(meaning.epsilon)
-    before: list[Text] = [percent_in_words(one.prior) for one in meaning.guesses]
+    before: list[Text] = [f"{100 * prior:g} %" for prior in PRIORS]
     after: list[Text] = [
-        [document.strong(percent_in_words(one.posterior))] for one in meaning.guesses
+        [document.strong(guess_in_words(prior, meaning.epsilon))] for prior in PRIORS
     ]
     yield document.table(
-        "What an attacker’s guess can become",
-        (f"How sure somebody is of one {meaning.of}: {meaning.guess}", *_GUESSES),
-        [["beforehand", *before], [f"afterwards, at most: the odds times {factor}", *after]],
-        (document.LEFT, *[document.RIGHT] * len(meaning.guesses)),
-        (1, *[0] * len(meaning.guesses)),
+        "How sure an attacker can become",
+        (f"How sure someone is {meaning.guess}", *_GUESSES),
+        [["before", *before], [f"after, at most: the odds times {factor} (= e^ε)", *after]],
+        (document.LEFT, *[document.RIGHT] * len(PRIORS)),
+        (1, *[0] * len(PRIORS)),
     )
     if meaning.chance:
-        every = f"; {meaning.chance_of_any}" if meaning.chance_of_any else ""
         yield document.paragraph(
-            [
-                document.strong("δ is the chance that this fails: "),
-                f"{meaning.chance} for one{every}.",
-            ]
+            [document.strong("δ is the probability that this limit fails: "), _of_delta(report)]
         )
     found = meaning.scale
     if found is not None and found.band != "none":
+        shown = formatting.epsilon(meaning.epsilon)
         yield document.scale(
             [(name, drawn_place(end)) for name, end in BANDS],
+            [(f"{tick:g}", drawn_place(tick)) for tick in _TICKS],
             [(one.name, drawn_place(one.low), drawn_place(one.high)) for one in found.deployments],
-            (f"this run, {formatting.epsilon(meaning.epsilon)}", drawn_place(meaning.epsilon)),
+            (f"this run: ε = {shown}", drawn_place(meaning.epsilon)),
             found.statement,
+            _DRAWN.format(epsilon=shown),
         )
         yield document.paragraph(found.sources, "small")
+
+
+def _of_delta(report: Report) -> str:
+    """Return the chance for one, for any of all, and whether that is high."""
+    meaning, guarantee_ = report[Meaning], report[guarantee.Guarantee]
+    told = f"{meaning.chance} for one {meaning.of}"
+    if not meaning.chance_of_any:
+        return f"{told}."
+    product = guarantee_.delta_times_clients or guarantee_.delta_times_records or 0.0
+    high = " That is high." if product >= _MUCH else ""
+    return f"{told}, and {meaning.chance_of_any}.{high}"
 
 
 register(

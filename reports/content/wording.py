@@ -21,18 +21,23 @@ SEED_CAVEAT = "not a privacy guarantee to anyone who knows the seed"
 
 VERDICTS = {
     "PASS": (
-        "{Audit} passed {passed} of {applicable} applicable checks, and every critical one. A pass "
-        "says that no check contradicts the claim; it does not prove it."
+        "{Audit} passed {passed} of {applicable} applicable checks, including every critical one. "
+        "A pass means that no check contradicts the claim. It is not a proof."
     ),
     "FAIL": "{Audit} contradicts the claim. Do not rely on this run's privacy guarantee.",
     "NOT VERIFIED": (
-        "{Audit} could not verify what the guarantee rests on. Treat the claim as unproven."
+        "{Audit} could not verify what the guarantee depends on. Treat the claim as unproven."
     ),
     "NO CLAIM": (
-        "No differential privacy is claimed for this run. {Audit} confirms only that its files are "
-        "intact."
+        "This run claims no differential privacy. {Audit} confirms only that its files are intact."
     ),
-    "NOT AUDITED": "No usable audit stands beside this run. Treat the claim as unproven.",
+    "NOT AUDITED": "There is no usable audit of this run. Treat the claim as unproven.",
+}
+
+# Why a PASS is not shown in green.
+NO_GREEN = {
+    "seed": "Not shown in green: anyone who knows the seed can draw the noise again.",
+    "level": "Not shown in green: nothing was recomputed from the data.",
 }
 
 # "Independent" is said only where the auditor's key is known, and not the trainer's.
@@ -60,9 +65,9 @@ FORM_TOWARDS = {
 OUTSIDE_BUDGET = [
     (
         "Test metrics",
-        "Accuracy, also by class, loss and all further measures of the test records are released "
-        "without noise. Test records are not covered by the guarantee, and choosing a round by "
-        "them uses them.",
+        "Accuracy (also by class), loss and all further measures of the test records are released "
+        "without noise. The guarantee does not cover test records, and choosing a round by them "
+        "uses them.",
     ),
     (
         "Client sizes",
@@ -79,13 +84,13 @@ PRETRAINING_TITLE = "Pre-training"
 VALIDATION_TITLE = "Public validation records"
 VALIDATION = (
     "The spec declares a share of {fraction:g} of the held-out records public and sets it aside "
-    "for tuning. They are evaluated without noise and not covered by the guarantee; accuracy on "
-    "them is {result}."
+    "for tuning. They are evaluated without noise, and the guarantee does not cover them. Accuracy "
+    "on them is {result}."
 )
 OUTSIDE_NOTHING = [
     (
         "Everything",
-        "There is no budget: each update, metric and model of this run is released without noise.",
+        "There is no budget: every update, metric and model of this run is released without noise.",
     ),
 ]
 
@@ -95,21 +100,21 @@ SAMPLERS = {
         "q = {batch} / records (sampling: poisson); a batch may be empty."
     ),
     "fixed-size": (
-        "Within a client, each step draws exactly {batch} records without replacement, anew "
-        "(sampling: fixed-size)."
+        "Within a client, each step draws exactly {batch} records without replacement (sampling: "
+        "fixed-size)."
     ),
     "shuffled": (
         "Within a client, the records are shuffled and taken {batch} at a time, in a new order "
-        "each epoch; every participation begins a new epoch (sampling: shuffled). No amplification "
+        "each epoch. Every participation begins a new epoch (sampling: shuffled). No amplification "
         "is claimed: each batch that a record can be in counts in full."
     ),
     "unstated": "How a client draws the records of a step is not stated.",
 }
 
 PRESENCE_NOT_HIDDEN = (
-    "What a record says is hidden, not that it is there",
-    "Neighbouring data sets hold equally many records, of which one differs in content. How many "
-    "records a client has may be learnt from the run.",
+    "A record’s content is hidden, not its presence",
+    "Neighbouring data sets have equally many records, and the content of one differs. The run may "
+    "reveal how many records a client has.",
 )
 HAZARDS = [
     (
@@ -118,27 +123,27 @@ HAZARDS = [
         "Whole clients are not hidden.",
     ),
     (
-        "Facts about the population stay learnable",
-        "Differential privacy limits what taking part reveals. What the model learns from "
-        "everybody else may still tell something about a person.",
+        "Facts about groups stay learnable",
+        "Differential privacy limits what taking part reveals. What the model learns from others "
+        "may still say something about a person.",
     ),
     (
-        "δ is a chance of failure",
-        "Keep δ·n well below one. With probability up to δ the bound ε need not hold.",
+        "δ is a probability of failure",
+        "Keep δ·n well below 1. With a probability of up to δ, ε need not hold.",
     ),
     (
-        "Empirical checks have limited power",
-        "Each check states the smallest fault that it would notice. Smaller ones can pass.",
+        "Checks have limited power",
+        "Each check states the smallest fault that it would notice. Smaller faults can pass.",
     ),
     (
         "Not covered",
         "Running times, memory, floating-point side channels, malicious clients and the "
-        "security of the machines are outside the guarantee.",
+        "security of the machines.",
     ),
     (
         "No legal conclusion",
-        "This report does not decide whether the model is anonymous or the processing lawful. That "
-        "is for the people named under governance.",
+        "This report does not decide whether the model is anonymous or the processing lawful. The "
+        "people named under governance do.",
     ),
 ]
 CLIENT_OUTSIDE_BUDGET = [
@@ -153,31 +158,40 @@ CLIENT_OUTSIDE_BUDGET = [
 CLIENT_HAZARDS = [
     (
         "The unit is one client",
-        "One client with all its records is hidden among the others. Somebody whose records lie "
-        "with k clients is protected less: at the same δ, ε can exceed k·ε.",
+        "One client with all its records is hidden among the others. Someone whose records are at "
+        "k clients is protected less: at the same δ, ε can exceed k·ε.",
     ),
     HAZARDS[1],
     (
-        "δ is a chance of failure",
-        "Keep δ·N well below one. With probability up to δ the bound ε need not hold.",
+        "δ is a probability of failure",
+        "Keep δ·N well below 1. With a probability of up to δ, ε need not hold.",
     ),
     (
         "Who took part must stay unknown",
-        "The loss towards a third party counts on chance participation. Somebody who learns that a "
-        "client took part in a round has nothing of it.",
+        "The limit against a third party depends on participation by chance. It does not hold "
+        "against someone who learns that a client took part in a round.",
     ),
     *HAZARDS[3:],
+]
+
+PERSON_HAZARDS = [
+    (
+        "The unit is one person",
+        "One person with all of their records is hidden, at as many clients as the promise says. "
+        "Someone at more clients is protected less. Whole clients are not hidden.",
+    ),
+    *HAZARDS[1:],
 ]
 
 HAZARDS_NO_PRIVACY = [
     (
         "Membership and content can leak",
-        "Without noise and clipping, models and updates are known to reveal who was in the "
-        "training data, and sometimes the records themselves.",
+        "Without noise and clipping, models and updates can reveal who was in the training data, "
+        "and sometimes the records themselves.",
     ),
     (
         "Federated is not private",
-        "That records stay with their clients does not stop updates from revealing them.",
+        "Records stay with their clients, but updates can still reveal them.",
     ),
     HAZARDS[-1],
 ]
@@ -211,15 +225,14 @@ FOR_A_REGISTRY = frozenset(
 )
 
 VERIFICATION = [
-    "VERIFY.md beside this report holds the exact commands. They need sed, sha256sum and openssl "
-    "only.",
-    "training.attestation.json is signed by the trainer over what was run; attestation.json by the "
-    "auditor over what was found, this report included.",
-    "The PDF carries the auditor's certification signature, which forbids every change: pdfsig and "
-    "PDF readers show it. They may call its certificate unknown; the key's fingerprint decides "
+    "VERIFY.md next to this report has the exact commands. They need only sed, sha256sum and "
+    "openssl.",
+    "The trainer signs what was run (training.attestation.json). The auditor signs what was found, "
+    "including this report (attestation.json).",
+    "The PDF carries the auditor's certification signature, which forbids every change. pdfsig and "
+    "PDF readers show it. They may call its certificate unknown: the key's fingerprint decides "
     "whose it is.",
-    "Compare both keys' fingerprints with ones that you received another way than with these "
-    "files.",
+    "Compare both keys' fingerprints with ones that you did not receive with these files.",
     "A signature by a key that the trainer also holds proves integrity, not independence.",
 ]
 
@@ -251,7 +264,7 @@ ACCOUNTANTS = {
     "rdp": Accountant(
         label="RDP",
         title="RDP, improved",
-        use="Beside it: Rényi composition with the improved conversion; never below the truth.",
+        use="For comparison: Rényi composition, improved conversion; never below the truth.",
         source="Mironov 2017; Canonne, Kamath & Steinke 2020",
     ),
     "rdp-classic": Accountant(

@@ -25,7 +25,7 @@ _MARKS = {
     "NOT APPLICABLE": "–",
 }
 _MORE = "more rows are in the data beside this page."
-# A table of more columns scrolls on a small screen instead of being squeezed.
+# A table of more columns is set cell below cell on a small screen instead of being squeezed.
 _NARROW = 3
 
 
@@ -112,16 +112,16 @@ def _table(
     narrow: bool = False,
     words: Mapping[str, str],
 ) -> str:
-    def cells(tag: str, values: list[Any], scope: str = "") -> str:
-        return "".join(
-            f'<{tag} class="{side}"{scope}>{_rich(value, words)}</{tag}>'
-            for value, side in zip(values, align, strict=True)
-        )
+    def cell(value: Text, side: str, name: str) -> str:
+        return f'<td class="{side}" data-name="{escape(name)}">{_rich(value, words)}</td>'
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    top = cells("th", head, ' scope="col"')
+    body = "".join(f"<tr>{''.join(map(cell, row, align, head))}</tr>" for row in rows)
+    top = "".join(
+        f'<th class="{side}" scope="col">{escape(name)}</th>'
+        for name, side in zip(head, align, strict=True)
+    )
     kinds = ["wide"] * (len(head) > _NARROW and not narrow) + ["dense"] * small
-    # Wide tables scroll by themselves, by keyboard too; the page never does.
+    # On a small screen a wide table is set cell below cell, each with the name of its column.
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
         f'<table class="{" ".join(kinds)}">'
@@ -175,7 +175,7 @@ def _drawing(picture: Picture) -> str:
 
 
 def _scale(block: Block) -> str:
-    """Return a scale; what is drawn is for the eye alone, and the text says it."""
+    """Return a scale, which is one picture with a text in its place, and what follows from it."""
 
     def share(value: float) -> str:
         return f"{100 * value:.2f}%"
@@ -186,6 +186,9 @@ def _scale(block: Block) -> str:
         "</span>"
         for index, (name, end) in enumerate(block["bands"])
     )
+    ticks = "".join(
+        f'<span style="left:{share(at)}">{escape(name)}</span>' for name, at in block["ticks"]
+    )
     marks = "".join(
         f'<div class="known"><span style="margin-left:{share(low)};width:{share(high - low)}">'
         f"</span><small>{escape(name)}</small></div>"
@@ -195,9 +198,10 @@ def _scale(block: Block) -> str:
     side = "right" if at > 0.6 else "left"
     gap = share(1 - at if side == "right" else at)
     return (
-        '<div class="scale" aria-hidden="true">'
+        f'<div class="scale" role="img" aria-label="{escape(block["alt"])}">'
         f'<div class="here" style="padding-{side}:{gap};text-align:{side}"><b>{escape(name)}</b>'
-        f'</div><div class="bands">{bands}<i style="left:{share(at)}"></i></div>{marks}</div>'
+        f'</div><div class="bands">{bands}<i style="left:{share(at)}"></i></div>'
+        f'<div class="ticks">{ticks}</div>{marks}</div>'
         f"<p>{escape(block['text'])}</p>"
     )
 
@@ -281,7 +285,8 @@ def typeset(shown: Document) -> bytes:
         f'<meta name="description" content="{escape(shown.description)}">',
         f'<meta name="keywords" content="{escape(", ".join(shown.keywords))}">',
         f"<title>{escape(shown.label)}: {escape(shown.title)}</title>",
-        f"<style>\n{style}</style>\n</head>\n<body>",
+        f"<style>\n{style}</style>\n</head>",
+        '<body class="reserved">' if shown.band is not None and shown.band.reserved else "<body>",
         f'<a class="skip" href="#content">{escape(shown.words["Skip to the content"])}</a>',
         _header(shown),
         _contents(shown),
@@ -316,7 +321,7 @@ def _band(shown: Document) -> str:
     kind = "alarm" if band.alarming else "calm"
     level = f"<strong>{escape(band.level)}</strong> " if band.level else ""
     texts = [
-        f'<div class="band {kind} {tone("NOT VERIFIED" if band.reserved else band.value)}">'
+        f'<div class="band {kind} {tone(band.value)}">'
         f"<strong>{mark(band.value)} {escape(shown.words[band.value])}</strong> {level}"
         f"<span>{escape(band.statement)}</span></div>"
     ]
@@ -342,6 +347,12 @@ def _first_page(shown: Document) -> str:
     parts = []
     if shown.introduction:
         parts.append(f'<div class="quote">{paragraphs(shown.introduction, shown.words)}</div>')
+    if shown.subject:
+        rows = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{_rich(value, shown.words)}</dd></div>"
+            for name, value in shown.subject
+        )
+        parts.append(f'<dl class="settings subject">{rows}</dl>')
     if shown.claim is not None:
         numbers = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"

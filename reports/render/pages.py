@@ -1,7 +1,8 @@
 """Makes the document on one run from its report, and from nothing else.
 
-Its first two pages have what a privacy officer needs to decide: the promise with its numbers, what
-was not verified, which run this is, and the sections that belong in front.
+Its first two pages have what a privacy officer needs to decide: what was trained for whom, the
+promise with its numbers, the sections that belong in front, what was spent, and what there is to
+do.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from importlib import import_module
 
 from reports import formatting
 from reports.content import parts
-from reports.content.assurance import MOST, Assurance
+from reports.content.assurance import MOST, Assurance, Trust
 from reports.content.audit import Audit
 from reports.content.build import as_json
 from reports.content.clients import Clients
 from reports.content.coverage import OutsideBudget, limits
 from reports.content.findings import Qualifications, Reason, Verdict
-from reports.content.guarantee import Guarantee
-from reports.content.identity import Identity
-from reports.content.meaning import Meaning
+from reports.content.guarantee import Budget, Guarantee
+from reports.content.identity import Governance, Identity
+from reports.content.meaning import Meaning, guess_in_words
 from reports.content.mechanism import Mechanism, Randomness, Sampling, short_description
 from reports.content.outcomes import Utility
 from reports.content.parts import ATTACHMENT, FigureText, Report, figures, plain, sections
+from reports.content.wording import NO_GREEN
 from reports.document import (
     AUDIENCES_IN_WORDS,
     SHOWN_ROWS,
@@ -34,6 +36,7 @@ from reports.document import (
     Document,
     Picture,
     Section,
+    Span,
     Text,
     bullets,
     code,
@@ -44,6 +47,7 @@ from reports.document import (
     settings,
     strong,
     subheading,
+    titled,
 )
 from reports.errors import ReportError
 from reports.figures import as_csv
@@ -51,22 +55,33 @@ from reports.files import clean
 from reports.formatting import WRITING, Language
 
 ALARMING = ("FAIL", "NOT VERIFIED", "NOT AUDITED")
+# Longer reasons go on in the annex of the internal report, so that these pages stay two. The public
+# report has nowhere else for them, and shows each in full.
 _SHOWN_REASONS = 6
-# Longer reasons go on in the annex, so that these pages stay two.
 _SHOWN_LETTERS = 130
-_TOWARDS = {"server": "towards the server", "third_party": "towards a third party"}
+# What people state may be long; the section on governance has it in full.
+_SHOWN_OF_STATED = 150
+_AGAINST = {"server": "against the server", "third_party": "against a third party"}
+NOT_STATED = "Not stated"
 
 
 def band(report: Report) -> Band:
     """Return the verdict, and how much stands behind it."""
     verdict = report[Verdict]
     level = report[Assurance].level
+    reasons = []
+    if verdict.value == "PASS" and report[Randomness].caveat is not None:
+        reasons.append(NO_GREEN["seed"])
+    if level == 1:
+        reasons.append(NO_GREEN["level"])
     return Band(
         verdict.value,
-        verdict.statement,
+        " ".join([verdict.statement, *reasons]),
         verdict.value in ALARMING,
         "" if level is None else f"level {level} of {MOST}",
-        reserved=level == 1,
+        reserved=bool(reasons)
+        or report[Randomness].mode == "reproducible"
+        or verdict.value == "NO CLAIM",
     )
 
 
@@ -78,11 +93,12 @@ def claim(report: Report) -> Claim:
         return Claim(headline, meaning.promise, ())
     claimed = "" if report[Verdict].value == "PASS" else "claimed, "
     alike = len(limits(report)) == 1
-    towards = "towards everybody that it protects from" if alike else _TOWARDS[guarantee.view]
+    against = "against every reader protected below" if alike else _AGAINST[guarantee.view]
     numbers = (
-        (f"ε {claimed}{towards}", formatting.epsilon(guarantee.epsilon)),
-        ("δ", formatting.power(guarantee.delta)),
-        ("unit of protection", guarantee.unit),
+        (f"ε (privacy loss), {claimed}{against}", formatting.epsilon(guarantee.epsilon)),
+        ("50 % sure becomes at most", guess_in_words(0.5, meaning.epsilon)),
+        ("δ (probability that it fails)", formatting.power(guarantee.delta)),
+        ("protects one", guarantee.unit),
     )
     return Claim("", meaning.promise, numbers)
 
@@ -90,57 +106,178 @@ def claim(report: Report) -> Claim:
 def summary(
     report: Report, sections: Sequence[Section]
 ) -> tuple[tuple[str, tuple[Block, ...]], ...]:
-    """Return the two columns: what was not verified, and which run this is."""
-    title = "What failed or was not verified" if report[Verdict].failed else "What was not verified"
+    """Return the two columns: what was spent, and what there is to do."""
     return (
-        (title, tuple(_open_points(report, sections))),
-        ("The run", (settings("Main facts of the run", _facts(report)),)),
+        ("Spent, and still to spend", (settings("Budget", list(_spending(report, sections))),)),
+        ("For you to do", (bullets(list(_to_do(report, sections)), ordered=True),)),
     )
 
 
+def _stated(report: Report, field: str, sections: Sequence[Section]) -> str:
+    """Return what the spec states of the processing, and where there is more of it."""
+    text = next(one.text for one in report[Governance].root if one.field == field)
+    if text is None:
+        return NOT_STATED
+    flat = " ".join(text.split())
+    return (
+        flat
+        if len(flat) <= _SHOWN_OF_STATED
+        else _cut(flat, _SHOWN_OF_STATED, _where(sections, "governance"))
+    )
+
+
+def _cut(text: str, letters: int, where: str) -> str:
+    return f"{text[:letters].rsplit(' ', 1)[0].rstrip(',;:')} … ({where})"
+
+
+def _where(sections: Sequence[Section], identifier: str) -> str:
+    return f"section {number_of(sections, identifier)}"
+
+
+def _subject(report: Report, sections: Sequence[Section]) -> Iterator[tuple[str, Text]]:
+    facts = dict(_facts(report))
+    yield "Trained", facts["Model"]
+    yield "Purpose", _stated(report, "purpose", sections)
+    yield "Training", facts["Training"]
+    yield "People concerned", _stated(report, "governance.data_categories", sections)
+    yield "Data", facts["Data"]
+    yield "Controller", _stated(report, "governance.controller", sections)
+    yield from _score(report[Utility])
+    yield "Contact", _stated(report, "responsible", sections)
+
+
+def _at(epsilon: str, delta: float | None) -> str:
+    return f"ε = {epsilon} at δ = {formatting.power(delta)}"
+
+
+def _spending(report: Report, sections: Sequence[Section]) -> Iterator[tuple[str, Text]]:
+    guarantee, budget, mechanism = report[Guarantee], report[Budget], report[Mechanism]
+    spent = "No limit: the run has no differential privacy"
+    if guarantee.private:
+        spent = "No ε: the run ended without a finite one"
+    if guarantee.epsilon is not None:
+        spent = _at(formatting.epsilon(guarantee.epsilon), guarantee.delta)
+    yield "This run", spent
+    rounds = formatting.count(mechanism.rounds_completed)
+    recorded = report[Clients].count is None
+    noun = "recorded steps" if recorded else "rounds"
+    yield "Releases", f"the model after each of {rounds} {noun}"
+    if budget.epsilon is None:
+        yield "Budget", "No budget set"
+    else:
+        yield (
+            "Budget",
+            (f"{_at(formatting.plain(budget.epsilon), budget.delta)} for all runs on these data"),
+        )
+        left = "see internal report" if not report.internal else "not known"
+        if budget.charged is not None:
+            rest = max(0.0, budget.epsilon - formatting.printed_epsilon(budget.charged))
+            left = (
+                f"ε = {formatting.plain(rest)}, after {formatting.epsilon(budget.charged)} spent "
+                "or reserved"
+            )
+        yield "Budget left", left
+    yield "Planned runs, other releases", _stated(report, "governance.other_releases", sections)
+    yield "Kept until", _stated(report, "governance.retention", sections)
+    if guarantee.private and not recorded:
+        yield "Noise", _randomness(report[Randomness])
+    digest = report[Identity].digest("model.safetensors")
+    yield "Model file", [code(digest)] if digest else "missing"
+
+
+_TO_DECIDE = {
+    "PASS": "whether this ε suits the purpose, whether what was not verified is acceptable, and "
+    "who may receive the model.",
+    "FAIL": "Do not rely on the claim: the audit contradicts it.",
+    "NOT VERIFIED": "Do not rely on the claim until what is missing was verified.",
+    "NOT AUDITED": "Do not rely on the claim until someone has audited the run.",
+    "NO CLAIM": "whether the training records themselves could be published. If not, do not "
+    "release the model.",
+}
+
+
+def _to_do(report: Report, sections: Sequence[Section]) -> Iterator[Text]:
+    signer = report[Trust].signer
+    key: list[Span] = [code(signer)] if signer else [NOT_STATED]
+    yield [
+        strong("Check: "), "run ", code("dpfedadamw verify RUN_DIR"),
+        ". It must not say NOT VALID, and must name this key of the auditor: ", *key,
+        ". Ask the auditor for the key’s fingerprint in another way: a forger could print one "
+        "here.",
+    ]  # fmt: skip
+    yield [strong("Decide: "), _TO_DECIDE[report[Verdict].value]]
+    left = [one for one in report[Governance].root if one.text is None]
+    if left:
+        where = _where(sections, "governance")
+        yield [
+            strong("Complete: "),
+            f"{len(left)} statements on the processing are open ({where}).",
+        ]
+    yield [
+        strong("Sign: "), code(f"dpfedadamw sign-off RUN_DIR --audience {report.audience}"),
+        " writes a PDF with boxes for your decision and signature. This report itself is "
+        "certified: do not write into it.",
+    ]  # fmt: skip
+
+
+def _vouched(front: Section, report: Report, sections: Sequence[Section]) -> Section:
+    """Return a section of the first pages; the one on trust with what was not verified."""
+    if front.identifier != "trust":
+        return front
+    return replace(front, blocks=(*front.blocks, *_open_points(report, sections)))
+
+
+_MODES = {
+    "release": "secret: nobody can draw it again without its key",
+    "reproducible": "not secret: the seed in spec.yaml gives it again",
+}
+
+
 def _randomness(randomness: Randomness) -> str:
-    announced = randomness.announced
-    return randomness.mode if announced is None else f"{randomness.mode}, {announced}"
+    told = _MODES.get(randomness.mode, randomness.mode)
+    return told if randomness.announced is None else f"{told}; {randomness.announced}"
 
 
 def _open_points(report: Report, sections: Sequence[Section]) -> Iterator[Block]:
     verdict = report[Verdict]
     # The annex has each check in full; without findings there is none.
     known = {section.identifier for section in sections}
-    where = f"section {number_of(sections, 'checks' if 'checks' in known else 'audit')}"
+    where = _where(sections, "checks" if "checks" in known else "audit")
     for title, reasons in (
         ("Contradicted", verdict.failed),
         ("Not verified", verdict.not_verified),
     ):
+        most = _SHOWN_REASONS if report.internal else len(reasons)
         if reasons:
             yield subheading(title)
-            yield bullets([_reason(entry, where) for entry in reasons[:_SHOWN_REASONS]])
-        if len(reasons) > _SHOWN_REASONS:
-            yield paragraph(f"And {len(reasons) - _SHOWN_REASONS} more, in {where}.")
-    if not verdict.failed and not verdict.not_verified:
-        yield paragraph("No check that applies was left open.")
+            yield bullets([_reason(entry, where, report.internal) for entry in reasons[:most]])
+        if len(reasons) > most:
+            yield paragraph(f"And {len(reasons) - most} more, in {where}.")
     if verdict.notes:
         yield bullets(verdict.notes)
+    told = []
+    if not verdict.failed and not verdict.not_verified:
+        told.append(("What was not verified", "Every check that applies was made."))
     skipped = sum(check.verdict == "NOT APPLICABLE" for check in report[Audit].checks)
     if skipped:
         noun = "check does" if skipped == 1 else "checks do"
-        yield paragraph(f"{skipped} {noun} not apply to this run.")
+        told.append(("Not applicable", f"{skipped} {noun} not apply to this run."))
     outside = ", ".join(entry.title.lower() for entry in report[OutsideBudget].root)
-    where = f"section {number_of(sections, 'outside')}"
-    yield paragraph(f"Outside the guarantee, whatever the verdict: {outside} ({where}).")
+    where = _where(sections, "outside")
+    told.append(("Outside the guarantee, whatever the verdict", f"{sentence(outside)} ({where})."))
+    yield titled(told)
 
 
-def _reason(reason: Reason, where: str) -> Text:
+def _reason(reason: Reason, where: str, may_be_cut: bool) -> Text:
     why = sentence(reason.why)
-    if len(why) > _SHOWN_LETTERS:
-        why = f"{why[:_SHOWN_LETTERS].rsplit(' ', 1)[0].rstrip(',;:')} … ({where})"
+    if may_be_cut and len(why) > _SHOWN_LETTERS:
+        why = _cut(why, _SHOWN_LETTERS, where)
     return [strong(ended(reason.title)), f" {why}"]
 
 
-def _facts(report: Report) -> list[tuple[str, Text]]:
+def _facts(report: Report) -> list[tuple[str, str]]:
     identity, mechanism, sampling = report[Identity], report[Mechanism], report[Sampling]
     model = next((row.value for row in identity.model if row.name == "name"), "unknown")
-    digest = identity.digest("model.safetensors")
     average = " on average" if sampling.participation is not None else ""
     total = formatting.count(report[Clients].records_total)
     data = (
@@ -164,13 +301,9 @@ def _facts(report: Report) -> list[tuple[str, Text]]:
             f"{formatting.count(sampling.clients_per_round)} clients a round"
         )
     return [
-        ("Algorithm", mechanism.algorithm),
         ("Model", f"{model}, {formatting.count(identity.parameters)} trainable parameters"),
         ("Data", data),
-        ("Training", training),
-        *_score(report[Utility]),
-        ("Randomness", _randomness(report[Randomness])),
-        ("Model file", [code(digest)] if digest else "missing"),
+        ("Training", f"{mechanism.algorithm}: {training}"),
     ]
 
 
@@ -180,9 +313,10 @@ def _score(utility: Utility) -> Iterator[tuple[str, str]]:
     if utility.final_accuracy is None and error is not None:
         yield "Test RMSE", formatting.plain(error)
         return
-    yield "Test accuracy", formatting.percent(utility.final_accuracy)
+    accuracy = formatting.percent(utility.final_accuracy)
     if utility.majority_rate is not None:
-        yield "Majority rate", formatting.percent(utility.majority_rate)
+        accuracy += f" (always the commonest answer: {formatting.percent(utility.majority_rate)})"
+    yield "Test accuracy", accuracy
 
 
 _REMOVED = (
@@ -225,8 +359,13 @@ def document(report: Report) -> Document:
         band=band(report),
         qualifications=tuple(ended(sentence(text)) for text in _reservations(report)),
         introduction=short_description(report),
+        subject=tuple(_subject(report, numbered)),
         claim=claim(report),
-        front=tuple(section for front, section in made if section.blocks and front),
+        front=tuple(
+            _vouched(section, report, numbered)
+            for front, section in made
+            if section.blocks and front
+        ),
         summary=summary(report, numbered),
         glance=tuple((check.verdict, check.title) for check in report[Audit].checks),
         sections=numbered,

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.content.build import as_json, build
+from reports.content.build import as_json, read
 from reports.content.findings import Qualifications, Verdict
 from reports.content.identity import Governance, Identity
 from reports.content.meaning import Meaning
@@ -35,7 +35,7 @@ from reports.document import (
     table,
 )
 from reports.errors import PdfSignatureError, ReportError, SourceError, local
-from reports.files import Snapshot, clean, mapping, parse_json, read_bytes, sequence, write_atomic
+from reports.files import Snapshot, clean, mapping, parse_json, read_bytes, write_atomic
 from reports.render import pdf
 from reports.render.pages import band, claim, date_in_words
 from reports.signatures import pades, persons
@@ -44,7 +44,6 @@ from reports.signatures.keys import public_fingerprint
 from reports.signatures.statements import written_time
 from reports.signatures.timestamps import Authority, load_roots
 from reports.signatures.verification.results import Found, Signer, VerificationResult
-from reports.source import Auditing
 
 ATTACHMENT = "sign-off.json"
 _FORMAT = 2
@@ -89,7 +88,7 @@ def write(
     """Write the annex on a run's report, and sign it where there is a decision and a key.
 
     Args:
-        run_dir: A run with its signed report.
+        run_dir: A run with its signed report, or its public files alone.
         target: The PDF to write. It must not exist, and must not lie in the run.
         audience: Which report it is about: "internal" or "public".
         answers: What the run's spec leaves open, by key of its section report.
@@ -99,7 +98,7 @@ def write(
 
     Raises:
         SourceError: The target is taken or lies in the run, or a file of the run is missing.
-        ReportError: The run cannot be read, or the pages cannot be made.
+        ReportError: The report's data cannot be read, or the pages cannot be made.
     """
     if target.exists() or target.is_symlink():
         raise SourceError(f"{target}: exists and is never overwritten; choose another name")
@@ -118,8 +117,8 @@ def _pages(
     files = Snapshot(run_dir)
     stem = "report" if audience == INTERNAL else f"report-{audience}"
     digests = {name: files.sha256(name) for name in (f"{stem}.pdf", f"{stem}.json", _MODEL)}
-    signed = _auditing(files, f"{stem}.json")
-    report = build(run_dir, audience, signed)
+    # The report's own data, not the run's files: who reads the public report has only that.
+    report = read(files.read(f"{stem}.json"), f"{stem}.json")
     return pdf.typeset(document(report, digests, answers, decision))
 
 
@@ -290,18 +289,6 @@ def _check_subject(
         "program: read the decision on them. The data inside do not show it."
     )
     return False
-
-
-def _auditing(files: Snapshot, name: str) -> Auditing | None:
-    """Return by whose keys the report says that it is signed, where it calls its audit independent.
-
-    `verify` holds it to that.
-    """
-    trust = mapping(mapping(parse_json(files.read(name), name)).get("trust"))
-    keys = [clean(key, 200) for key in sequence(trust.get("keys"))]
-    if trust.get("auditor") != "another key" or len(keys) != 2:
-        return None
-    return Auditing(keys[0], keys[1], one_hand=False)
 
 
 def document(

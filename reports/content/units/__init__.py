@@ -141,6 +141,8 @@ THIRD_PARTY_OF_TRIALS = (
     "a third party who sees only models of the published trial, nothing of the others, and does "
     "not learn who took part"
 )
+# What every promise of a federation leaves out.
+NOTHING = "Nothing is promised against anyone who holds the run’s directory or a client’s machine."
 OF_A_SELECTION = ", best of a random number of trials (Papernot & Steinke 2022)"
 OF_ALL_TRIALS = (
     ", a client in every round of each; rounds that other trials repeated after a crash not counted"
@@ -233,22 +235,21 @@ def holders(source: RunSource, unit: str) -> list[Reader]:
     seed = source.header.get("randomness") == "reproducible"
     return [
         Reader(
-            who="Whoever holds the run’s directory, a backup of it, or a client’s machine",
+            who="Anyone who holds the run’s directory, a backup of it, or a client’s machine",
             protected=False,
             epsilon=None,
-            why=f"evidence/ holds clean values of {unit}, and clients hold the records. Once "
-            "evidence/ is erased (dpfedadamw erase), the directory tells no more than the server "
-            "learns.",
+            why=f"evidence/ holds exact values of {unit}, and clients hold the records. After "
+            "dpfedadamw erase, the directory reveals no more than the server learns.",
             unless="",
         ),
         Reader(
-            who="Whoever has the seed" if seed else "Whoever has the key of the noise",
+            who="Anyone who has the seed" if seed else "Anyone who has the key of the noise",
             protected=False,
             epsilon=None,
-            why="All noise can be drawn again and subtracted; the seed stands in spec.yaml."
+            why="They can draw all noise again and subtract it. The seed is in spec.yaml."
             if seed
-            else "All noise can be drawn again and subtracted; the key is kept only where somebody "
-            "asked for it (--escrow).",
+            else "They can draw all noise again and subtract it. The key is kept only if someone "
+            "asked for that (--escrow).",
             unless="",
         ),
     ]
@@ -275,7 +276,7 @@ class UnitWords:
 
     Attributes:
         protected: What one neighbour more has, in the guarantee's sentence.
-        guess: What an attacker guesses of it, which "it" is.
+        guess: What an attacker may become surer of.
         counted: What δ is multiplied by, in the plural.
         symbol: The symbol of that count.
         adjacencies: Neighbouring relations in words, by their name in the ledger.
@@ -320,7 +321,7 @@ class Unit(ABC):
 
     @abstractmethod
     def promise(self, source: RunSource, view: View) -> str:
-        """Return the promise of the leading view in plain words, with {limit} in it."""
+        """Return the promise of the leading view in words, with the sentence {limit} in it."""
 
     @abstractmethod
     def readers(self, source: RunSource, internal: bool) -> list[Reader]:

@@ -16,6 +16,7 @@ from reports import formatting
 from reports.content import tuning, units, wording
 from reports.content.parts import ViewKey
 from reports.content.units import (
+    NOTHING,
     OF_A_SELECTION,
     OF_ALL_TRIALS,
     THIRD_PARTY,
@@ -104,14 +105,14 @@ class ClientLevel(Unit):
     def promise(self, source: RunSource, _view: View) -> str:
         """Return whom the third party's view covers, and whom it does not."""
         against = (
-            "against the server and the other participants only the limit below holds, and nothing"
+            "Against the server and the other participants, only the limits in the table below "
+            "hold."
         )
         if self.noise_added_by(source) == "server":
-            against = "the server, which adds the noise, must be trusted, and nothing"
+            against = "The server adds the noise and must be trusted."
         return (
-            "for each client with all its records, nobody who sees only models and does not learn "
-            f"who took part can shift the odds {self.words.guess} {{limit}}; {against} is promised "
-            "against those who hold the run’s directory or a client’s machine."
+            "nobody who sees only models and does not learn who took part can {limit} "
+            f"{against} {NOTHING}"
         )
 
     def readers(self, source: RunSource, internal: bool) -> list[Reader]:
@@ -126,28 +127,28 @@ class ClientLevel(Unit):
         secret = "they learn who took part in a round"
         if self.noise_added_by(source) == "server":
             server = Reader(
-                who="The server, and whoever breaks into it during training",
+                who="The server, and anyone who breaks into it during training",
                 protected=False,
                 epsilon=None,
-                why="It sees every clipped update and adds the noise itself: it must be trusted.",
+                why="It sees every clipped update and adds the noise itself. It must be trusted.",
                 unless="",
             )
             others = Reader(
                 who="The other participants",
                 protected=party is not None,
                 epsilon=party,
-                why="Of others they see only the noised models.",
-                unless=f"{secret}, or work with the server",
+                why="They see only the noised models of the others.",
+                unless=f"{secret}, or collude with the server",
             )
         else:
             told = "server_worst_case" if tuning.is_selected(source) else "server"
             held = told not in known or known[told] is not None
             server = Reader(
-                who="The server, and whoever breaks into it or reads the uploads",
+                who="The server, and anyone who breaks into it or reads the uploads",
                 protected=held,
                 epsilon=known.get(told),
-                why="Each client adds its share of the noise before it uploads. That it took part "
-                "is not hidden."
+                why="Each client adds its share of the noise before it uploads. The server still "
+                "sees who took part."
                 if held
                 else "No finite ε holds.",
                 unless="a client’s own machine or code is under their control" if held else "",
@@ -155,24 +156,24 @@ class ClientLevel(Unit):
             others = server.model_copy(
                 update={
                     "who": "The other participants",
-                    "why": "They see no more than the server; their own shares of the noise they "
-                    "know."
+                    "why": "They see no more than the server, but know their own shares of the "
+                    "noise."
                     if held
                     else "No finite ε holds.",
-                    "unless": "they work with the server" if held else "",
+                    "unless": "they collude with the server" if held else "",
                 }
             )
         return [
             server,
             others,
             Reader(
-                who="Third parties: whoever gets or queries the published model",
+                who="Third parties: anyone who gets or queries the published model",
                 protected=party is not None,
                 epsilon=party,
                 why="They see no more than models, metrics and public files."
                 if party is not None
                 else "No finite ε holds.",
-                unless=f"{secret}, or see uploads, ledger or the internal report"
+                unless=f"{secret}, or see uploads, the ledger or the internal report"
                 if party is not None
                 else "",
             ),
@@ -338,7 +339,7 @@ def _sparsification(header: Mapping[str, Any]) -> tuple[str, str]:
 CLIENT = ClientLevel(
     UnitWords(
         protected="one client with all its records",
-        guess="that it was among those who trained",
+        guess="that a given client, with all its records, took part in training",
         counted="clients",
         symbol="N",
         adjacencies={

@@ -39,7 +39,7 @@ class RecordedWords:
     """How a recording is told. Names in braces are filled in from its ledger.
 
     Attributes:
-        promise: The promise of the one view: {guess} and, for later, {limit}.
+        promise: The promise of the one view, with {limit} in it.
         onlooker: The reader whom the limit holds against.
         why: What that rests on.
         evidence: What evidence/ tells of.
@@ -63,10 +63,9 @@ class RecordedWords:
 
 
 _OF_A_LOOP = RecordedWords(
-    promise="for each single record, nobody who sees the model, or all models on the way to it, "
-    "can shift the odds {guess} {limit}; nothing is promised against those who hold the run’s "
-    "directory or the machine that trained.",
-    onlooker="Whoever gets or queries the model, or any model on the way to it",
+    promise="nobody who sees the model, or all models on the way to it, can {limit} Nothing is "
+    "promised against anyone who holds the run’s directory or the machine that trained.",
+    onlooker="Anyone who gets or queries the model, or any model on the way to it",
     why="Each step's gradients are clipped and noised before they move the model.",
     evidence="single records",
     mechanism="A training loop of {who}, recorded while it ran. In each step every record's "
@@ -82,17 +81,17 @@ _OF_A_LOOP = RecordedWords(
     undrawn="How batches are drawn is not stated.",
 )
 _OF_ROUNDS = RecordedWords(
-    promise="for each client, nobody who sees what was released, the model of each round included, "
-    "can shift the odds {guess} {limit}; nothing is promised against those who hold the run’s "
-    "directory, or see updates before they are noised.",
-    onlooker="Whoever sees what rounds release",
+    promise="nobody who sees what was released, the model of each round included, can {limit} "
+    "Nothing is promised against anyone who holds the run’s directory, or sees updates before they "
+    "are noised.",
+    onlooker="Anyone who sees what the rounds release",
     why="Each round's mean of clipped updates is noised before it is released.",
     evidence="single clients",
     unprotected=Reader(
-        who="Whoever sees updates before their noise: the server, where it adds the noise",
+        who="Anyone who sees updates before they are noised: the server, where it adds the noise",
         protected=False,
         epsilon=None,
-        why="Noise is added to the updates, or to their mean, and hides nothing before it is.",
+        why="Nothing hides an update before noise is added to it or to the mean.",
         unless="",
     ),
     mechanism="Rounds of {who}, recorded while they ran. Each client's whole update is clipped to "
@@ -138,7 +137,7 @@ class Recorded(RecordLevel):
 
     def promise(self, _source: RunSource, _view: View) -> str:
         """Return whom the view covers, and whom it does not."""
-        return self.told.promise.replace("{guess}", self.words.guess)
+        return self.told.promise
 
     def readers(self, source: RunSource, internal: bool) -> list[Reader]:
         """Return those who see what was released, and those who see what was not."""
@@ -150,17 +149,17 @@ class Recorded(RecordLevel):
                 protected=held,
                 epsilon=epsilon,
                 why=self.told.why if held else "No finite ε is stated.",
-                unless="they can draw the noise again, or see the machine that trained"
+                unless="they can draw the noise again, or have access to the machine that trained"
                 if held
                 else "",
             ),
             self.told.unprotected,
             holders(source, self.told.evidence)[0],
             Reader(
-                who="Whoever learns the state of the generator that drew noise and batches",
+                who="Anyone who learns the state of the generator that drew noise and batches",
                 protected=False,
                 epsilon=None,
-                why="All noise can be drawn again and subtracted.",
+                why="They can draw all noise again and subtract it.",
                 unless="",
             ),
         ]
@@ -263,7 +262,7 @@ EXCHANGED_ROUNDS = Recorded(
     replace(
         ROUNDS.words,
         protected="the content of one client",
-        guess="that it sent one update and not another",
+        guess="that a given client sent one update and not another",
         hazards=(wording.PRESENCE_NOT_HIDDEN, *ROUNDS.words.hazards),
     ),
     _OF_ROUNDS,

@@ -24,8 +24,8 @@ class PersonLevel(RecordLevel):
 
     def promise(self, source: RunSource, view: View) -> str:
         """Return whom the leading view covers, and whom it does not."""
-        whom = f"for each person, with all of their records, at {at_clients(source)},"
-        return super().promise(source, view).replace("for each single record,", whom)
+        whom = f" This is for a person with all of their records, at {at_clients(source)}."
+        return super().promise(source, view) + whom
 
     def protected_in_sentence(self, source: RunSource) -> str:
         """Return the unit with what is counted as one."""
@@ -84,7 +84,7 @@ PERSON = PersonLevel(
     replace(
         RECORD.words,
         protected="one person with all of their records",
-        guess="that their records were used for training",
+        guess="that a given person’s records were used for training",
         counted="people",
         adjacencies={
             "add-remove": "add-or-remove-one-person",
@@ -92,13 +92,14 @@ PERSON = PersonLevel(
         },
         public="the number of people of each client is public",
         meanings=wording.check_meanings("person"),
+        hazards=tuple(wording.PERSON_HAZARDS),
     )
 )
 _REPLACED = replace(
     PERSON.words,
     protected="what the records of one person hold",
-    guess="that their records read one way and not another",
-    hazards=(wording.PRESENCE_NOT_HIDDEN, *RECORD.words.hazards),
+    guess="that a given person’s records read one way and not another",
+    hazards=(wording.PRESENCE_NOT_HIDDEN, *PERSON.words.hazards),
 )
 PERSON_BY_SAMPLER = {
     "fixed-size": PersonLevel(

@@ -11,6 +11,7 @@ from reports import formatting
 from reports.content import tuning, units, wording
 from reports.content.parts import ViewKey
 from reports.content.units import (
+    NOTHING,
     OF_A_SELECTION,
     OF_ALL_TRIALS,
     THIRD_PARTY,
@@ -107,19 +108,17 @@ class RecordLevel(Unit):
 
     def promise(self, source: RunSource, view: View) -> str:
         """Return whom the leading view covers, and whom it does not."""
-        nothing = "nothing is promised against those who hold the run’s directory or a client’s"
-        limit = f"can shift the odds {self.words.guess} {{limit}}"
         # In public the server's limit is that of its worst case, which may be no weaker.
         worst = bounds(self.views(source, internal=False)).get("server_worst_case")
         if view.key == "server" or (worst is not None and worst <= (view.epsilon or 0.0)):
             return (
-                "for each single record, neither the server, which sees every upload, nor anybody "
-                f"who sees less {limit}; {nothing} machine."
+                "whatever they see, neither the server, which sees every upload, nor anyone who "
+                f"sees less can {{limit}} {NOTHING}"
             )
         seen = "the published model" if tuning.is_selected(source) else "models"
         return (
-            f"for each single record, nobody who sees only {seen} and does not learn who took part "
-            f"{limit}; against the server the limit below holds, and {nothing} machine."
+            f"nobody who sees only {seen} and does not learn who took part can {{limit}} Against "
+            f"the server, only the limit in the table below holds. {NOTHING}"
         )
 
     def readers(self, source: RunSource, internal: bool) -> list[Reader]:
@@ -136,7 +135,7 @@ class RecordLevel(Unit):
         held = told not in known or server is not None
         return [
             Reader(
-                who="The server, and whoever breaks into it or reads the uploads",
+                who="The server, and anyone who breaks into it or reads the uploads",
                 protected=held,
                 epsilon=server,
                 why="Each client clips and adds noise before anything leaves it."
@@ -149,17 +148,17 @@ class RecordLevel(Unit):
                 protected=held,
                 epsilon=server,
                 why="They see no more than the server." if held else "No finite ε holds.",
-                unless="they work with the server, or hold records of the same person"
+                unless="they collude with the server, or hold records of the same person"
                 if held
                 else "",
             ),
             Reader(
-                who="Third parties: whoever gets or queries the published model",
+                who="Third parties: anyone who gets or queries the published model",
                 protected=held or known.get("third_party") is not None,
                 epsilon=least(known.get("third_party"), server),
                 why="They see no more than models, metrics and public files.",
-                unless="they learn who took part when, or see uploads, ledger or the internal "
-                "report: then the server’s line holds",
+                unless="they learn who took part when, or see uploads, the ledger or the internal "
+                "report. Then the server’s limit holds",
             ),
             *holders(source, "single records"),
         ]
@@ -363,7 +362,7 @@ def _of_the_headline(source: RunSource) -> Event | None:
 RECORD = RecordLevel(
     UnitWords(
         protected="one record",
-        guess="that it was used for training",
+        guess="that a given record was used for training",
         counted="records",
         symbol="n",
         adjacencies={
@@ -385,7 +384,7 @@ RECORD = RecordLevel(
 _REPLACED = replace(
     RECORD.words,
     protected="the content of one record",
-    guess="that it reads one way and not another",
+    guess="that a given record reads one way and not another",
     hazards=(wording.PRESENCE_NOT_HIDDEN, *RECORD.words.hazards),
 )
 BY_SAMPLER = {

@@ -138,6 +138,10 @@ def _translate(text: str, language: Language, depth: int) -> str | None:
     if capital is not None:
         found = str(getattr(capital, language))
         return found[:1].lower() + found[1:]
+    small = _whole().get(text[:1].lower() + text[1:])
+    if small is not None:
+        found = str(getattr(small, language))
+        return found[:1].upper() + found[1:]
     as_number = number(text, language)
     if as_number is not None:
         return as_number
@@ -148,8 +152,7 @@ def _translate(text: str, language: Language, depth: int) -> str | None:
                 continue
             made = _filled(one.text, match.groupdict(), language, depth)
             if made is not None:
-                small = candidate != text
-                return made[:1].lower() + made[1:] if small else made
+                return made[:1].lower() + made[1:] if candidate != text else made
     if depth < _DEPTH and not text.endswith("."):
         ended = _whole().get(f"{text}.")
         if ended is not None:

@@ -35,6 +35,7 @@ def translated(shown: Document, language: Language) -> Document:
         audience=words.text(shown.audience),
         band=words.band(shown.band),
         qualifications=tuple(map(words.text, shown.qualifications)),
+        subject=tuple((words.text(name), words.rich(value)) for name, value in shown.subject),
         claim=words.claim(shown.claim),
         front=tuple(map(words.section, shown.front)),
         summary=tuple(
@@ -153,7 +154,9 @@ class _Words:
             "bands": [(self.text(name), end) for name, end in given["bands"]],
             "marks": [(self.text(name), low, high) for name, low, high in given["marks"]],
             "here": (self.text(here), at),
+            "ticks": [(self.text(name), at) for name, at in given["ticks"]],
             "text": self.text(given["text"]),
+            "alt": self.text(given["alt"]),
         }
 
     def _check(self, entry: dict[str, Any]) -> dict[str, Any]:

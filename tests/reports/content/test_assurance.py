@@ -112,4 +112,4 @@ def test_a_recorded_loop_is_told_to_stay_at_its_level_and_to_commit_to_no_first_
     header = {**found.header, "producer": {"name": "opacus"}}
     loop = assurance(replace(found, header=header), INTERNAL)
     assert (loop.level, loop.next) == (1, "")
-    assert "nothing commits to the weights that it began with" in loop.means
+    assert "Nothing commits to its first weights" in loop.means

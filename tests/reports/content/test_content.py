@@ -219,7 +219,7 @@ def test_a_run_without_privacy_says_so_and_carries_no_loss(make_run: MakeRun) ->
         report = data_of(make_run(f"run-{audience}", private=False), audience)
         assert "no differential privacy" in report["guarantee"]["statement"]
         assert "no differential privacy" in report["mechanism"]["statement"]
-        assert "No differential privacy" in report["verdict"]["statement"]
+        assert "claims no differential privacy" in report["verdict"]["statement"]
         assert report["verdict"]["value"] == "NO CLAIM"
         assert not re.search(r"ε\s*=", "\n".join(strings(report)))
         assert report["accounting"]["views"] == report["accounting"]["closed_forms"] == []

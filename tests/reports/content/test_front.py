@@ -60,11 +60,10 @@ def test_the_promise_says_what_to_whom_and_from_whom_not(make_run: MakeRun) -> N
     epsilon = report[Meaning].epsilon
     assert epsilon is not None
     promise = report[Meaning].promise
-    assert promise.startswith("For each single record, neither the server")
-    assert f"more than a factor of {meaning.factor_in_words(epsilon)}" in promise
-    assert "except with a chance of 1 in 100,000" in promise
-    assert "nothing is promised against those who hold the run’s directory" in promise
-    assert promise.count(".") - meaning.factor_in_words(epsilon).count(".") == 1
+    assert promise.startswith("Whatever they see, neither the server")
+    assert f"more than {meaning.factor_in_words(epsilon)} times surer (in betting odds)" in promise
+    assert "fail with a probability of at most 1 in 100,000" in promise
+    assert "Nothing is promised against anyone who holds the run’s directory" in promise
     assert report[Meaning].odds == pytest.approx(math.exp(epsilon))
     priors = [(guess.prior, guess.posterior) for guess in report[Meaning].guesses]
     assert priors == [(p, meaning.posterior(p, epsilon)) for p in (0.01, 0.1, 0.5)]
@@ -72,23 +71,25 @@ def test_the_promise_says_what_to_whom_and_from_whom_not(make_run: MakeRun) -> N
 
 @pytest.mark.parametrize(
     ("verdict", "begin"),
-    [("FAIL", "Claimed, and contradicted"), ("NOT VERIFIED", "Claimed, and not verified")],
+    [("FAIL", "Claimed, but contradicted"), ("NOT VERIFIED", "Claimed, but not verified")],
 )
 def test_a_promise_that_did_not_pass_is_called_a_claim(
     make_run: MakeRun, verdict: str, begin: str
 ) -> None:
     report = build(make_run(verdict=verdict))
-    assert report[Meaning].promise.startswith(f"{begin} by the audit: for each single record")
+    assert report[Meaning].promise.startswith(f"{begin} by the audit: whatever they see")
     cells = json.dumps([row.model_dump() for row in report[Readers].root])
     assert "true" in cells
     shown = json.dumps(pages.claim(report).numbers, ensure_ascii=False)
-    assert "ε claimed" in shown
+    assert "ε (privacy loss), claimed" in shown
 
 
 def test_who_knows_the_seed_is_told_of(make_run: MakeRun) -> None:
     report = build(make_run(randomness="reproducible"))
-    assert report[Meaning].promise.endswith("It holds against nobody who knows the run’s seed.")
-    assert report[Readers].root[-1].who == "Whoever has the seed"
+    assert report[Meaning].promise.endswith(
+        "It does not hold against anyone who knows the run’s seed."
+    )
+    assert report[Readers].root[-1].who == "Anyone who has the seed"
 
 
 def test_at_record_level_all_but_holders_of_files_and_keys_are_held_to_a_limit(
@@ -147,7 +148,7 @@ def test_who_sees_less_than_the_server_is_held_to_the_servers_limit(make_run: Ma
     assert "here the first is smaller" not in (usual[Guarantee].explanation or "")
     # One number is left, and it stands once.
     numbers = dict(pages.claim(report).numbers)
-    assert numbers["ε towards everybody that it protects from"] == "3.05"
+    assert numbers["ε (privacy loss), against every reader protected below"] == "3.05"
 
 
 def test_a_public_reader_is_not_told_what_tells_who_took_part(make_client_run: MakeRun) -> None:
@@ -171,7 +172,7 @@ def test_a_server_that_adds_the_noise_is_no_reader_that_a_client_is_protected_fr
 def test_without_privacy_nobody_is_held_to_anything(make_run: MakeRun) -> None:
     report = build(make_run(private=False))
     assert not any(protected(report))
-    assert report[Meaning].promise.startswith("Nothing is promised to anybody")
+    assert report[Meaning].promise.startswith("Nothing is promised to anyone")
     assert report[Meaning].scale is None
     assert report[Meaning].guesses == ()
 
@@ -205,19 +206,40 @@ def test_a_weak_epsilon_is_called_weak(
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "word"), [(None, "Yes"), (4.5, "Yes"), (7.09, "Weakly"), (75.02, "Hardly")]
+    ("epsilon", "weak", "nothing"),
+    [(4.5, False, False), (7.09, True, False), (75.02, True, True)],
 )
-def test_a_limit_that_is_weak_protects_weakly(epsilon: float | None, word: str) -> None:
-    assert meaning.protects(epsilon) == word
-    if epsilon is not None:
-        assert (word != "Yes") == (meaning.posterior(0.5, epsilon) > 0.99)
-        assert (word == "Hardly") == (meaning.posterior(0.01, epsilon) > 0.999)
+def test_a_limit_is_weak_from_99_percent_on(epsilon: float, weak: bool, nothing: bool) -> None:
+    assert meaning.is_weak(epsilon) == weak == (meaning.posterior(0.5, epsilon) > 0.99)
+    assert meaning.excludes_nothing(epsilon) == nothing
+    assert nothing == (meaning.posterior(0.01, epsilon) > 0.999)
 
 
-def test_a_delta_that_is_much_for_so_many_is_called_so(make_client_run: MakeRun) -> None:
+@pytest.mark.parametrize("verdict", ["PASS", "FAIL"])
+def test_each_reader_is_told_what_somebody_50_percent_sure_could_become(
+    make_run: MakeRun, verdict: str
+) -> None:
+    report = build(make_run(verdict=verdict))
+    shown = next(one for one in document(report).front if one.identifier == "readers")
+    cells = [row[1] for row in shown.blocks[0]["rows"]]
+    for row, cell in zip(report[Readers].root, cells, strict=True):
+        said = "".join(span if isinstance(span, str) else span["strong"] for span in cell)
+        if row.epsilon is None:
+            assert said == "No limit"
+        else:
+            assert said.startswith(meaning.guess_in_words(0.5, row.epsilon))
+            assert ("claimed" in said) == (verdict == "FAIL")
+
+
+def test_a_delta_that_is_high_for_so_many_is_called_so(make_client_run: MakeRun) -> None:
     few, many = make_client_run("few"), make_client_run("many", clients=200)
-    assert build(few)[Meaning].chance_of_any == "1 in 100 for any of all 10 clients"
-    assert build(many)[Meaning].chance_of_any.endswith("all 200 clients, which is much")
+    said = "1 in 100 that it fails for at least one of all 10 clients"
+    assert build(few)[Meaning].chance_of_any == said
+    high = [
+        "That is high." in json.dumps([one.blocks for one in document(build(run)).front])
+        for run in (few, many)
+    ]
+    assert high == [False, True]
 
 
 def test_an_audit_is_independent_only_by_a_key_that_is_known_not_to_be_the_trainers(
@@ -232,6 +254,10 @@ def test_an_audit_is_independent_only_by_a_key_that_is_known_not_to_be_the_train
             report = build(run, audience, signed)
             assert report[Trust].auditor == "trainer"
             assert "self-audited" in report[Trust].checked
+            one_hand = signed in (same, both)
+            assert ("The same person holds" in report[Trust].checked) == one_hand
+            assert ("The auditor’s key is unknown" in report[Trust].checked) != one_hand
+            assert report[Trust].signer == (signed.auditor if signed else "")
             assert "The trainer’s own audit passed" in pages.band(report).statement
             assert "independent" not in texts(report)
     report = build(run, INTERNAL, OTHERS)
@@ -249,14 +275,14 @@ def test_nobody_checked_a_run_without_an_audit(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     ("verdict", "details", "internal", "public", "recomputed"),
     [
-        ("NOT VERIFIED", {}, "None of the training", "None of the training", None),
-        ("FAIL", {"drawn": 3}, "did not lead to the same", "did not lead to the same", None),
-        ("PASS", {"drawn": 4, "participations": 100}, "4 of 100 part", "how many, the int", 4),
-        ("PASS", {"drawn": 4}, "4 participations", "how many, the int", 4),
+        ("NOT VERIFIED", {}, "Nobody has recomputed", "Nobody has recomputed", None),
+        ("FAIL", {"drawn": 3}, "not give the same result", "not give the same result", None),
+        ("PASS", {"drawn": 4, "participations": 100}, "4 of 100 part", "report says how many", 4),
+        ("PASS", {"drawn": 4}, "4 participations", "report says how many", 4),
         ("PASS", {"drawn": 100, "participations": 100}, "Every part", "Every part", 100),
     ],
 )
-def test_it_is_said_how_much_was_computed_again(
+def test_it_is_said_how_much_was_recomputed(
     make_run: MakeRun, verdict: str, details: Any, internal: str, public: str, recomputed: Any
 ) -> None:
     check = {"name": "reexecution", "title": "Again?", "verdict": verdict, "details": details}
@@ -272,10 +298,10 @@ def test_a_run_without_a_claim_promises_nothing(make_run: MakeRun) -> None:
     lines = (run / "ledger.jsonl").read_text("utf-8").strip().split("\n")
     (run / "ledger.jsonl").write_text("\n".join(lines[:-1]) + "\n", "utf-8")
     report = build(run)
-    assert report[Meaning].promise.startswith("Nothing is promised: the run did not end")
+    assert report[Meaning].promise.startswith("Nothing is promised: the run did not finish")
     assert report[Readers].root == ()
     assert report[Meaning].scale is None
-    assert "no limit is stated" in json.dumps([one.blocks for one in document(report).front])
+    assert "states no limit" in json.dumps([one.blocks for one in document(report).front])
 
 
 def test_a_choice_that_no_number_covers_is_told_with_the_promise(make_run: MakeRun) -> None:

@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from scipy import optimize, stats
 
+from reports import formatting
 from reports.content import meaning
 
 
@@ -66,40 +67,61 @@ def test_no_guess_about_a_gaussian_is_right_more_often_than_the_bound_allows(pri
     assert allowed <= (1 - delta) * surest + delta + 1e-12
 
 
+def places(words: str) -> int:
+    return len(words.partition(".")[2])
+
+
 @pytest.mark.parametrize(
     ("epsilon", "words"),
     [
-        (0.0, "1.0"),
-        (0.5, "1.7"),
-        (2.302, "10.0"),
-        (4.25, "71"),
-        (7.09, "1,200"),
-        (7.1, "1,220"),
-        (14.0, "1.3 million"),
+        (0.0, "1"),
+        (0.5, "1.65"),
+        (2.302, "10.1"),
+        (4.25, "70.11"),
+        (7.0817, "1,200"),
+        (7.1, "1,212"),
+        (14.0, "1.203 million"),
         (30.0, "over a billion"),
         (1e6, "over a billion"),
     ],
 )
-def test_a_factor_is_never_rounded_down(epsilon: float, words: str) -> None:
+def test_who_takes_e_to_the_power_of_the_printed_epsilon_finds_the_printed_odds(
+    epsilon: float, words: str
+) -> None:
+    """And finds no less than the exact ε gives."""
     assert meaning.factor_in_words(epsilon) == words
-    if "b" not in words:
-        shown = float(words.replace(",", "").removesuffix(" million"))
-        assert shown * (1e6 if "million" in words else 1) >= math.exp(epsilon)
+    if "b" in words:
+        return
+    found = math.exp(float(formatting.epsilon(epsilon)))
+    if "million" in words:
+        found, words = found / 1e6, words.removesuffix(" million")
+        epsilon -= math.log(1e6)
+    shown = float(words.replace(",", ""))
+    # As many digits as are printed; a whole number has three, and its zeros are of the rounding.
+    unit = 10 ** -places(words) if "." in words or shown < 1000 else 10 ** (len(words) - 4)
+    assert abs(shown - found) <= unit / 2 * (1 + 1e-9)
+    assert shown >= math.exp(epsilon) - 1e-9
 
 
 @pytest.mark.parametrize(
-    ("share", "words"),
+    ("prior", "epsilon", "words"),
     [
-        (0.01, "1 %"),
-        (0.5, "50 %"),
-        (0.4131, "41.4 %"),
-        (0.99917, "99.92 %"),
-        (0.999999, "100 %"),
+        (0.5, 0.0, "50 %"),
+        (0.01, 0.5, "1.64 %"),
+        (0.1, 3.5379, "79.3 %"),
+        (0.5, 4.25, "98.6 %"),
+        (0.5, 7.0817, "99.92 %"),
+        (0.5, 14.0, "100 %"),
     ],
 )
-def test_a_guess_is_never_rounded_down(share: float, words: str) -> None:
-    assert meaning.percent_in_words(share) == words
-    assert float(words.removesuffix(" %")) >= 100 * share - 1e-9
+def test_a_guess_is_that_of_the_printed_epsilon_and_never_less_than_of_the_exact_one(
+    prior: float, epsilon: float, words: str
+) -> None:
+    assert meaning.guess_in_words(prior, epsilon) == words
+    shown = float(words.removesuffix(" %"))
+    found = 100 * meaning.posterior(prior, float(formatting.epsilon(epsilon)))
+    assert abs(shown - found) <= 10 ** -max(1, places(words.removesuffix(" %"))) / 2
+    assert shown >= 100 * meaning.posterior(prior, epsilon) - 1e-9
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from reports import build_report
 from reports.content.build import build
-from reports.content.parts import AUDIENCES
+from reports.content.parts import AUDIENCES, PUBLIC
 from reports.document import Document
 from reports.files import clean
 from reports.render import html, pdf
@@ -82,7 +82,8 @@ def squeezed(text: str) -> str:
 def words(value: Any) -> list[str]:
     """All texts of blocks, spans and cells."""
     if isinstance(value, dict):
-        skipped = ("kind", "identifier", "style", "tone", "align", "caption")
+        # A drawing's text for those who do not see it is an attribute.
+        skipped = ("kind", "identifier", "style", "tone", "align", "caption", "alt")
         return [t for key, inner in value.items() if key not in skipped for t in words(inner)]
     if isinstance(value, list | tuple):
         return [text for inner in value for text in words(inner)]
@@ -98,6 +99,7 @@ def shown_texts(shown: Document) -> list[str]:
     if shown.claim:
         texts += words([shown.claim.numbers, shown.claim.statement])
         texts.append(shown.claim.headline)
+    texts += [name for name, _ in shown.subject] + words([value for _, value in shown.subject])
     texts += words([shown.summary, shown.glance])
     for section in (*shown.front, *shown.sections):
         texts += [section.title, *words(list(section.blocks))]
@@ -191,6 +193,16 @@ def test_the_page_says_everything_that_the_document_says(made: Made) -> None:
             assert squeezed(part) in page, part
 
 
+def test_the_scale_is_a_picture_with_its_values_as_text(made: Made) -> None:
+    scales = [block for section in made.shown.front for block in section.blocks
+              if block["kind"] == "scale"]  # fmt: skip
+    labels = [a["aria-label"] for _, a, _ in made.page.elements if a.get("class") == "scale"]
+    assert labels == [scale["alt"] for scale in scales]
+    for scale in scales:
+        assert scale["here"][0].removeprefix("this run: ε = ") in scale["alt"]
+        assert "2 to 16" in scale["alt"]
+
+
 @POPPLER
 @pytest.mark.parametrize("options", [{}, {"verdict": "FAIL", "randomness": "reproducible"}])
 @pytest.mark.parametrize("audience", AUDIENCES)
@@ -267,9 +279,20 @@ def test_a_long_reason_is_cut_on_the_first_page_and_whole_in_its_section(
     report["verdict"]["failed"][0]["why"] = reason
     report["audit"]["checks"][2]["measurement"] = reason
     shown = document(report_of(report))
-    first = json.dumps(shown.summary, ensure_ascii=False)
+    first = json.dumps([section.blocks for section in shown.front], ensure_ascii=False)
     assert "… (section 11)" in first
     assert reason not in first
     # A file's name keeps its small letter.
     assert "model.bin: is" in first
     assert reason in json.dumps([section.blocks for section in shown.sections])
+
+
+def test_the_public_page_never_cuts_a_reason_and_shows_each(make_run: MakeRun) -> None:
+    """Nothing else in the public report has it in full."""
+    report = data_of(make_run(verdict="FAIL"), PUBLIC)
+    reason = "model.bin: " + "is not what it was; " * 40
+    report["verdict"]["failed"] = [{"title": f"Check {n}", "why": reason} for n in range(9)]
+    shown = document(report_of(report))
+    first = json.dumps([section.blocks for section in shown.front], ensure_ascii=False)
+    assert first.count(reason) == 9
+    assert "…" not in first

@@ -150,7 +150,7 @@ def test_a_failure_is_the_first_thing_on_the_page(make_run: MakeRun) -> None:
 def test_the_public_pages_name_no_client(make_run: MakeRun) -> None:
     shown = text_of(build_report(make_run(), "public").pdf)
     assert "Client 3" not in shown
-    assert "ε towards a third party" in shown
+    assert "ε (privacy loss), against a third party" in shown
     assert "Server, as it happened" not in shown
 
 

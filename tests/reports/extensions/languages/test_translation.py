@@ -79,8 +79,8 @@ def texts_of(block: dict[str, Any]) -> Iterator[str]:
         yield from (name for name, _ in block["rows"])
         yield from (span for _, value in block["rows"] for span in spans(value))
     elif kind == "scale":
-        yield from (block["text"], block["here"][0])
-        yield from (entry[0] for entry in (*block["bands"], *block["marks"]))
+        yield from (block["text"], block["alt"], block["here"][0])
+        yield from (entry[0] for entry in (*block["bands"], *block["ticks"], *block["marks"]))
 
 
 def promised(shown: Document) -> Iterator[str]:
@@ -92,6 +92,8 @@ def promised(shown: Document) -> Iterator[str]:
     if shown.claim is not None:
         yield from (shown.claim.headline, shown.claim.statement)
         yield from (text for pair in shown.claim.numbers for text in pair)
+    for name, value in shown.subject:
+        yield from (name, *spans(value))
     front = [block for section in shown.front for block in section.blocks]
     for block in (*front, *(block for _, given in shown.summary for block in given)):
         yield from texts_of(block)
@@ -158,8 +160,8 @@ def test_versions_dates_and_names_are_no_numbers(text: str) -> None:
 def test_a_promise_is_put_together_of_its_parts(make_run: MakeRun) -> None:
     found = translate(build(make_run(verdict="FAIL"))[Meaning].promise, "de")
     assert found is not None
-    assert found.startswith("Behauptet, und vom Audit widerlegt: für jeden einzelnen Datensatz")
-    assert "außer mit einer Wahrscheinlichkeit von 1 zu 100.000" in found
+    assert found.startswith("Behauptet, aber vom Audit widerlegt: was sie auch sehen")
+    assert "mit einer Wahrscheinlichkeit von höchstens 1 zu 100.000" in found
     assert translate("A sentence that nobody wrote.", "de") is None
 
 
@@ -176,7 +178,7 @@ def test_pages_are_in_the_language_the_data_are_not_and_what_is_english_says_so(
     front = page[: page.index('id="guarantee"')]
     assert '<div lang="en">' not in front
     assert "PASS" not in front[front.index("<body") :]
-    assert '"promise": "For each single record' in files.json.read_text("utf-8")
+    assert '"promise": "Whatever they see' in files.json.read_text("utf-8")
     assert f"({'de-DE' if language == 'de' else 'fr-FR'})".encode() in files.pdf.read_bytes()
 
 
