@@ -57,7 +57,7 @@ def _main(
 
 @functools.cache
 def _commands() -> AllCommands:
-    """What `app` describes; typer reads every option's annotation anew each time it is called."""
+    """What `app` describes; typer re-reads every option's annotation at each call."""
     found = typer.main.get_command(app)
     assert isinstance(found, AllCommands)
     break_lines_of_help(found)
@@ -65,14 +65,14 @@ def _commands() -> AllCommands:
 
 
 def every_command() -> AllCommands:
-    """All commands, loaded, for whoever describes or tests every one of them."""
+    """All commands, loaded, for code that describes or tests every one of them."""
     found = _commands()
     found.load_all()
     return found
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Entry point: runs a command; however it ends, that is a line and an exit code."""
+    """Entry point: runs a command, which always ends with one line and an exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         with steady() as standard, signals():
@@ -80,10 +80,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             failure = standard.failure()
             if failure is not None:
                 text = f"error: standard output cannot be written ({failure.strerror})"
-                err.print(Text(f"{text}; all else is done and filed"), soft_wrap=True)
+                err.print(Text(f"{text}; everything else is done and saved"), soft_wrap=True)
                 code = max(code, EXIT_WRONG_INPUT)
     except Stopped as second:
-        # Asked once more while the first was being told.
+        # Interrupted again while the first interruption was being reported.
         code = second.code
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a command, tell what ended it, and return its exit code."""
+    """Run a command, report what ended it, and return its exit code."""
     answer.given = False
     try:
         code = _commands()(arguments, prog_name="dpfedadamw", standalone_mode=False)

@@ -1,7 +1,7 @@
 """``audit`` and ``report``: what the auditor says of a finished run.
 
 The commands check that their options go together, and show what came out. Judging, writing and
-signing is `filing.after_training`; computing participations again is `filing.replaying`.
+signing is `filing.after_training`; recomputing participations is `filing.replaying`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Replay:
-    """What is to be computed again, as the options of `audit` say it.
+    """What to recompute, as the options of `audit` state it.
 
     Attributes:
         count: --replay; None where it is not given.
@@ -66,7 +66,7 @@ class _Replay:
 
     @property
     def given(self) -> bool:
-        """Whether any option that belongs to computing again is given."""
+        """Whether any option that belongs to recomputation is given."""
         files = (self.data, self.draw, self.openings)
         return bool(self.escrow) or any(one is not None for one in (self.count, *files))
 
@@ -74,20 +74,24 @@ class _Replay:
         """Refuse options that do not go together."""
         count, draw, openings = self.count, self.draw, self.openings
         if count is not None and count < 0:
-            refuse(f"--replay {count}: must be at least 0, which computes nothing again")
+            refuse(f"--replay {count}: must be at least 0, which recomputes nothing")
         if count is not None and draw is not None:
             refuse(
-                "--replay N draws by your own bits, --draw FILE has drawn already; give one of them"
+                "--replay N draws participations itself, --draw FILE names those already drawn; "
+                "give one of them"
             )
         if openings is not None and (draw is None or self.escrow):
-            refuse("--openings FILE: is what was opened for a --draw FILE, instead of --escrow")
+            refuse("--openings FILE: goes with --draw FILE, in place of --escrow")
         if draw is not None and openings is None and not self.escrow:
             refuse(
                 "--draw FILE: give --openings FILE, what the trainer opened for it, or --escrow "
                 "FILE"
             )
         if not (count or draw) and (self.data is not None or self.escrow):
-            refuse("--data, --escrow: belong to --replay N or --draw FILE, which compute again")
+            refuse(
+                "--data, --escrow: belong to --replay N or --draw FILE, which recompute "
+                "participations"
+            )
 
 
 @may_run_named_code
@@ -96,13 +100,14 @@ def audit(
         Path | None,
         typer.Argument(
             metavar="RUN_DIR",
-            help="A run's folder; the newest run if left out. With --canaries also a SPEC.",
+            help="A run's folder; the newest run by default. With --canaries also a SPEC.",
             autocompletion=completion.runs,
         ),
     ] = None,
     out_dir: OutOption = RUNS,
     write: Annotated[
-        bool, typer.Option("--write", help="Replace audit.json and the report, and sign them anew.")
+        bool,
+        typer.Option("--write", help="Replace audit.json and the report, and sign them again."),
     ] = False,
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
@@ -119,12 +124,12 @@ def audit(
         typer.Option(
             "--replay",
             metavar="N",
-            help="Draw N participations and compute them again from the data, whoever trained.",
+            help="Draw N participations at random and recompute them from the data.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="PATH", help="With --replay or --draw: where the data lie."),
+        typer.Option("--data", metavar="PATH", help="With --replay or --draw: where the data are."),
     ] = None,
     escrow: Annotated[
         list[Path] | None,
@@ -138,14 +143,15 @@ def audit(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Compute the participations again that your `challenge draw` chose.",
+            help="Recompute the participations that your `challenge draw` chose.",
         ),
     ] = None,
     openings: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --draw: what the trainer opened for it (`challenge open`); no escrow then.",
+            help="With --draw: what the trainer opened for it (`challenge open`), in place of "
+            "--escrow.",
         ),
     ] = None,
     canaries: Annotated[
@@ -170,19 +176,19 @@ def audit(
     Reads only, unless --write is given. Missing or unreadable evidence is never PASS. Exit code 0
     for PASS, 1 for FAIL and NOT VERIFIED. `python -m audit RUN_DIR` needs no engine.
 
-    With --paper-claim no run is needed: what epsilon follows from the settings that a paper states,
-    under each way of reading them, and which of those the printed one covers.
+    --paper-claim needs no run. It computes the epsilon that follows from a paper's stated settings
+    under each way of reading them, and shows which of these the printed epsilon covers.
 
-    With --replay N participations are drawn that nobody could foresee, and computed again from
-    data, spec and key: batches, noise and uploads to the last bit, clean sums a second time in
-    float64. Without it the evidence is what the trainer's own process wrote of itself, and the
-    verdict says so; what your own earlier audit found by it stands while no file has changed. What
-    it takes is told before it begins. With --draw those are computed again that an auditor's second
-    nonce chose, from the keys that the trainer opened for it.
+    --replay N draws N participations that nobody could foresee and recomputes them from data, spec
+    and key. Batches, noise and uploads must match bit for bit, and clean sums are recomputed in
+    float64. Its cost is shown before it starts. Without it the audit rests on what the trainer's
+    own process recorded, and the verdict says so. The findings of your own earlier --replay stay
+    valid while no file has changed. With --draw the participations are those that an auditor's
+    second nonce chose, recomputed with the keys that the trainer opened for them.
 
-    With --canaries an audit run is made of the same spec, in DIR/canaries: records planted by fair
-    coins, all that releases show of them held against the ledger's own noise, and how well the
-    coins can be guessed. The run that is audited stays as it is.
+    --canaries trains the same spec again in DIR/canaries, with records planted by fair coin flips.
+    It tests whether what the releases show of these records fits the noise in the ledger, and how
+    well the coins can be guessed. The audited run is not changed.
     """
     again = _Replay(
         count=replay,
@@ -195,11 +201,11 @@ def audit(
     if canaries is not None:
         if paper_claim is not None or write or timestamp is not None:
             refuse(
-                "--canaries: makes a run of its own; leave out --paper-claim, --write and "
+                "--canaries: trains a separate run; leave out --paper-claim, --write and "
                 "--timestamp"
             )
         if again.given:
-            refuse("--canaries: makes a run of its own, whose records are planted; no --replay")
+            refuse("--canaries: trains a separate run with planted records; leave out --replay")
         from dpfedadamw.cli.canaries import CanaryAudit, audit_with_canaries
 
         asked = CanaryAudit(
@@ -230,7 +236,7 @@ def audit(
     run = find_run(run_dir, out_dir)
     if write:
         refuse_erased(run)
-    # The key is read before anything is written.
+    # Read the key before anything is written.
     key = after_training.load_key("auditor", auditor_key, []) if write else None
     authority = after_training.authority(timestamp)
     with after_training.writing(run) if write else contextlib.nullcontext():
@@ -240,7 +246,7 @@ def audit(
         if key is not None:
             filed = after_training.file_report(run, findings, key, authority=authority)
             refuse_unstamped(filed.unstamped, run.path)
-            err.print(Text("audit.json, report and attestation were written anew", style="dim"))
+            err.print(Text("audit.json, report and attestation were rewritten", style="dim"))
         elif not after_training.same_as_filed(run, findings):
             text = "note: these findings differ from the run's audit.json; --write files them"
             err.print(Text(text, style="yellow"))
@@ -248,20 +254,20 @@ def audit(
 
 
 def _judged(run: RunDirectory, as_json: bool) -> Findings:
-    """Findings on a run by the evidence that it has."""
+    """Findings on a run from its evidence."""
     from dpfedadamw.filing import after_training
     from dpfedadamw.filing.earlier import was_recomputed
 
     with status("auditing", quiet=as_json):
         findings = after_training.audit(run)
     if any(map(was_recomputed, findings.to_json()["checks"])):
-        text = "the finding by re-execution is your earlier audit's, of the same files"
+        text = "the re-execution finding is from your earlier audit of the same files"
         err.print(Text(f"note: {text}", style="dim"), soft_wrap=True)
     return findings
 
 
 def _replayed(run: RunDirectory, again: _Replay, as_json: bool) -> Findings:
-    """Findings on a run of which participations were computed again."""
+    """Findings on a run, some of whose participations were recomputed."""
     from dpfedadamw.cli.challenge_files import remember
     from dpfedadamw.cli.replaying import order_of
     from dpfedadamw.filing import after_training
@@ -269,7 +275,7 @@ def _replayed(run: RunDirectory, again: _Replay, as_json: bool) -> Findings:
     from dpfedadamw.reexecution.rounds import Rerun
     from dpfedadamw.run.environment import device_of
 
-    with status("reading data and dividing it among clients", quiet=as_json):
+    with status("reading the data and dividing them among clients", quiet=as_json):
         order = order_of(run, again.count, again.escrow, again.draw, again.openings)
         rerun = Rerun(run, order.keys, device_of(run.evidence, again.device), again.data)
     with progress_bar(quiet=as_json) as progress:
@@ -277,8 +283,8 @@ def _replayed(run: RunDirectory, again: _Replay, as_json: bool) -> Findings:
 
         def announce(cost: Cost) -> None:
             text = (
-                f"computing {cost.participations} participations again, one record at a time; "
-                f"the engine runs {cost.executed} of the run's {cost.total} rounds again for them"
+                f"recomputing {cost.participations} participations, one record at a time; for them "
+                f"the engine re-runs {cost.executed} of the run's {cost.total} rounds"
             )
             err.print(Text(text, style="dim"))
             progress.update(task, description="computing again", total=cost.rounds)
@@ -320,7 +326,8 @@ def report(
         ),
     ] = None,
     audience: Annotated[
-        Audience, typer.Option(help="internal, or public: nothing tells who took part how often.")
+        Audience,
+        typer.Option(help="internal, or public, which does not reveal how often anyone took part."),
     ] = Audience.internal,
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
@@ -328,7 +335,7 @@ def report(
         bool,
         typer.Option(
             "--compare",
-            help="One report on all the runs named, ranked where claims agree.",
+            help="Write one report on all the runs named, ranked where their claims agree.",
         ),
     ] = False,
     output: Annotated[
@@ -337,16 +344,18 @@ def report(
             "--output",
             "-o",
             metavar="DIR",
-            help="Where --compare writes; if left out, comparison/, in --out where that is given.",
+            help="Where --compare writes; comparison/ by default, inside --out where that is "
+            "given.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a run's report again (report.json, .pdf, .html) and sign it as the auditor.
 
-    The same run gives the same bytes, up to the signature behind the PDF. With --compare
-    RUN_DIR... one report on several runs: the table of `compare`, with every claim, its
-    assumptions and what may not be ranked with what; its signature names each run by its digests.
+    The same run gives the same bytes, except for the signature appended to the PDF. --compare
+    RUN_DIR... writes one report on several runs: the table of `compare`, every claim with its
+    assumptions, and which runs may not be ranked together. Its signature names each run by its
+    digests.
     """
     if compare:
         target = output or (out_dir or Path()) / "comparison"

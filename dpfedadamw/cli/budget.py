@@ -1,4 +1,4 @@
-"""``budget show``: what all runs on a data set may spend together, and what is left of it."""
+"""``budget show``: what all runs on a data set may spend together, and what remains."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def budget_show(
     ] = DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what every run has spent or holds of a budget, and what is left for each data set.
+    """Show what every run has spent or reserved of a budget, and what is left for each data set.
 
-    A run that stopped keeps what it reserved until it is resumed, or until the next run on the
-    same data reserves: then it counts at what its ledger says. Nothing is changed here.
+    A stopped run keeps its reservation until it is resumed, or until the next run on the same data
+    reserves budget. From then on it counts with what its ledger says. This command changes nothing.
     """
     from dpfedadamw.budget.reservations import standings
 
@@ -81,10 +81,10 @@ def _shown(one: Standing) -> Panel:
     from dpfedadamw.budget.charges import epsilon_of
 
     account = one.account
-    towards = "a third party" if account.unit == "client" else "the server"
+    reader = "a third party" if account.unit == "client" else "the server"
     facts = display.facts(
         [
-            ("budget", f"ε = {account.epsilon:g} at δ = {account.delta:g}, towards {towards}"),
+            ("budget", f"ε = {account.epsilon:g} at δ = {account.delta:g}, against {reader}"),
             ("protects", f"one {account.unit}, {account.adjacency}"),
             ("spent", display.epsilon_text(one.spent)),
             ("spent or reserved", Text(display.epsilon_text(one.epsilon), style="bold")),

@@ -1,7 +1,7 @@
 """``canaries``, and ``audit --canaries N``: bounds ε from below by planted records.
 
-A spec is trained again with records that fair coins plant, in a run of its own that is judged,
-reported and signed like any other; what its canaries say is shown by view.
+A spec is trained again with records planted by fair coin flips, in a separate run that is audited,
+reported and signed like any other. What its canaries show is printed by view.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec import Spec
 
-# Beside the runs and not among them: an audit run is nobody's newest run.
+# Not among the runs themselves: an audit run must never be picked as the newest run.
 FOLDER = "canaries"
 
 
@@ -53,7 +53,7 @@ def canaries(
     subject: Annotated[
         Path | None,
         typer.Argument(
-            metavar="RUN_DIR|SPEC", help="What is trained again; the newest run if left out."
+            metavar="RUN_DIR|SPEC", help="What to train again; the newest run by default."
         ),
     ] = None,
     count: Annotated[int, typer.Option("--count", metavar="N", help="Records planted.")] = 100,
@@ -70,8 +70,8 @@ def canaries(
 ) -> None:
     """Train a spec again with planted records and bound epsilon from below, as `audit --canaries`.
 
-    The audit run is written to DIR/canaries, and the run that is audited stays as it is. Exit code
-    0 for PASS, 1 for FAIL and NOT VERIFIED.
+    The audit run is written to DIR/canaries; the audited run is not changed. Exit code 0 for PASS,
+    1 for FAIL and NOT VERIFIED.
     """
     asked = CanaryAudit(
         subject=subject,
@@ -87,7 +87,7 @@ def canaries(
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryAudit:
-    """What an audit run is asked for.
+    """What is asked of an audit run.
 
     Attributes:
         subject: A run's folder, a spec file or a shipped spec's name; None for the newest run.
@@ -109,7 +109,7 @@ class CanaryAudit:
 
 
 def audit_with_canaries(asked: CanaryAudit) -> None:
-    """Train, judge, report and sign an audit run, and tell what its canaries say."""
+    """Train, audit, report and sign an audit run, and print what its canaries show."""
     from dpfedadamw.canaries.engine import KINDS, RETIRED, CanaryOrder
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import after_training
@@ -124,12 +124,12 @@ def audit_with_canaries(asked: CanaryAudit) -> None:
         refuse(f"--canaries {asked.count}: must be at least 1")
     spec, audited, data = _subject(asked.subject, asked.out_dir)
     order = CanaryOrder(asked.count, asked.kind, audited)
-    with status("reading data and dividing it among clients", quiet=asked.as_json):
+    with status("reading the data and dividing them among clients", quiet=asked.as_json):
         experiment = prepare(spec, pick_device(asked.device))
         if data is not None and data != experiment.dataset.sha256:
             refuse(
-                f"{asked.subject}: the data set has changed since this run; canaries would say "
-                "nothing of it. Audit its spec instead"
+                f"{asked.subject}: the data set has changed since this run, so canaries would say "
+                "nothing about it; audit its spec instead"
             )
         signers = after_training.load_signers(None, asked.auditor_key)
         training = start(experiment, asked.out_dir / FOLDER, options=StartOptions(canaries=order))
@@ -173,12 +173,13 @@ def _train(training: Training, quiet: bool) -> None:
             train(training, after_round, before_claim=probing_before_claim())
         except KeyboardInterrupt:
             stop(
-                "stopped; an audit run is not continued, plant its canaries anew", EXIT_INTERRUPTED
+                "stopped; an audit run cannot be resumed, so start a new one with the same command",
+                EXIT_INTERRUPTED,
             )
 
 
 def _show(run: RunDirectory, order: CanaryOrder, findings: Findings, as_json: bool) -> None:
-    """Say what the canaries found, and end with the verdict's exit code."""
+    """Print what the canaries found, and end with the verdict's exit code."""
     found, check = findings.to_json(), findings.named("canaries").to_json()
     if as_json:
         print_json(
@@ -198,7 +199,7 @@ def _show(run: RunDirectory, order: CanaryOrder, findings: Findings, as_json: bo
 
 
 def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
-    """What all scores together say of the ledger's steps, two lines."""
+    """What all scores together say about the ledger's steps, in two lines."""
     if scores["contradicted"]:
         verdict = f"not explained by the ledger's steps: noise {scores['noise']:.3g} times theirs"
         interval = scores["noise_interval"]
@@ -267,15 +268,15 @@ def summary(
         delta, confidence = check["details"]["delta"], check["details"]["confidence"]
         parts.append(
             Text(
-                f"ε at least, at δ = {delta:g} and {confidence:.0%} confidence: whatever the "
-                "mechanism is, and if the steps are the ledger's and the noise alone is in "
-                f"question; and what {order.count} canaries could show at most. Not contradicted "
-                "is not proved.",
+                f"Lower bounds on ε at δ = {delta:g} and {confidence:.0%} confidence: for any "
+                "mechanism, and for the ledger's steps with only the noise in doubt. Next to them "
+                f"is the most that {order.count} canaries could show. A claim that is not "
+                "contradicted is not proved.",
                 style="dim",
             )
         )
         if not all(view["could_contradict"] for view in check["details"]["views"]):
-            text = f"* more than {order.count} canaries could contradict, whatever they showed"
+            text = f"* more than {order.count} canaries could ever contradict"
             parts.append(Text(text, style="yellow"))
     if check["verdict"] != "PASS":
         parts += [Text(), Text(check["measurement"], style="bold")]

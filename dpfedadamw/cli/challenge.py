@@ -1,4 +1,4 @@
-"""``challenge``: a run's noise and what is opened of it, chosen by neither trainer nor auditor."""
+"""``challenge``: a run's noise and the part to open, chosen by neither trainer nor auditor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EscrowOption = Annotated[
     typer.Option(
         "--escrow",
         metavar="FILE",
-        help="The run's key. Whoever has it can subtract all noise.",
+        help="The run's key. Anyone who has it can subtract all noise.",
         show_default=False,
     ),
 ]
@@ -42,7 +42,7 @@ def _output(name: str, what: str) -> typer.models.OptionInfo:
         "--output",
         "-o",
         metavar="FILE",
-        help=f"Where {what} is written; {name} if left out.",
+        help=f"Where {what} is written; {name} by default.",
         show_default=False,
     )
     return option
@@ -61,10 +61,10 @@ def challenge_intent(
 ) -> None:
     """Announce a run (trainer): sign its spec, its data and its keys, before an auditor's nonce.
 
-    Draws the run's secret key into the escrow FILE (a new file, mode 0600), and writes an intent
-    that tells none of it: the spec's digest, a salted commitment to each client's records, and the
-    root of a tree over one key for each client and round. Send the intent to the auditor; keep the
-    escrow file, which the run needs.
+    Draws the run's secret key into the escrow FILE (a new file, mode 0600) and writes an intent
+    that reveals nothing about the key. The intent holds the spec's digest, a salted commitment to
+    each client's records, and the root of a tree over one key per client and round. Send the intent
+    to the auditor, and keep the escrow file: the run needs it.
     """
     from dpfedadamw import __version__
     from dpfedadamw import spec as specs
@@ -79,7 +79,7 @@ def challenge_intent(
 
     wanted = specs.load(spec, changes or ())
     _refuse_existing(output, escrow)
-    with status("reading data and committing to them", quiet=as_json):
+    with status("reading the data and committing to them", quiet=as_json):
         experiment = prepare(wanted, pick_device(device))
         randomness, created = ReleaseRandomness(), challenges.now()
         found = promise(experiment, randomness)
@@ -96,7 +96,7 @@ def challenge_intent(
         )
         intent = challenges.write_intent(promised, key, __version__, created)
         stamp = authority.stamp(intent) if authority is not None else None
-        # An intent whose key is lost is worth nothing, so the key comes first.
+        # An intent whose key is lost is worthless, so the key is written first.
         randomness.write_escrow(escrow)
         challenge_files.write_new(output, intent)
         if stamp is not None:
@@ -123,13 +123,13 @@ def challenge_new(
 ) -> None:
     """Answer an intent (auditor): sign a nonce that the trainer could not know.
 
-    Every stream of the run follows from the trainer's keys and this nonce together. Each intent
-    gets one nonce: the same if it is asked for again. Your key folder remembers the intents
-    (intents.jsonl): how many of this trainer came to nothing, that is to no run which you opened,
-    computed again and found to pass, stands in the challenge.
+    Every random stream of the run follows from the trainer's keys together with this nonce. Each
+    intent gets one nonce; asking again returns the same one. Your key folder remembers the intents
+    (intents.jsonl). The challenge states how many of this trainer's intents came to nothing, that
+    is, led to no run that you opened, recomputed and found to pass.
 
-    A timestamp (intent.json.tsr) and a transparency log's proof (intent.json.tlog) that lie beside
-    the intent are checked and go along.
+    A timestamp (intent.json.tsr) and a transparency log's proof (intent.json.tlog) in the intent's
+    folder are checked and included.
     """
     from dpfedadamw.cli import challenge_files
     from reports.signatures import challenges, intent_log, transparency
@@ -190,7 +190,7 @@ def challenge_draw(
             metavar="N",
             min=1,
             max=1_000_000,
-            help="How many participations of clients in rounds are opened.",
+            help="How many participations (one client in one round) to open.",
             show_default=False,
         ),
     ],
@@ -201,9 +201,9 @@ def challenge_draw(
 ) -> None:
     """Draw what is opened of a finished run (auditor), bound to the ledger that its trainer signed.
 
-    The second nonce: which participations are drawn follows from it and from the ledger's digest,
-    without replacement. A run is drawn from once: asked again, the draw has the same nonce, and a
-    larger N holds all that a smaller one does.
+    This second nonce and the ledger's digest decide which participations are drawn, without
+    replacement. Each run has one draw: asking again returns the same nonce, and a larger N includes
+    all that a smaller N does.
     """
     from dpfedadamw.cli import challenge_files
     from dpfedadamw.filing import after_training
@@ -268,9 +268,9 @@ def challenge_open(
 ) -> None:
     """Open what was drawn (trainer): the keys of these participations, and of no others.
 
-    Whoever reads the openings and the evidence learns the clean sums of the participations that are
-    opened: they are for the auditor alone, and never part of a run directory or a bundle. The rest
-    of the run's noise stays secret.
+    Anyone who reads the openings and the evidence learns the clean sums of the opened
+    participations. Openings are therefore for the auditor alone, and never part of a run directory
+    or a bundle. The rest of the run's noise stays secret.
     """
     from dpfedadamw.cli import challenge_files
     from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
@@ -283,8 +283,8 @@ def challenge_open(
     drawn = finished.drawn(read)
     if read.fingerprint != finished.challenge.fingerprint:
         refuse(
-            f"{draw}: is signed by {read.fingerprint}, and the run was challenged by "
-            f"{finished.challenge.fingerprint}; open nothing for anybody else"
+            f"{draw}: is signed by {read.fingerprint}, but the run was challenged by "
+            f"{finished.challenge.fingerprint}; open nothing for anyone else"
         )
     _refuse_existing(output)
     randomness = ReleaseRandomness.from_escrow(escrow)
@@ -295,7 +295,7 @@ def challenge_open(
         return
     rows = [
         ("run", run.identifier),
-        ("openings", f"{output}   private: for the auditor and nobody else"),
+        ("openings", f"{output}   private: for the auditor only"),
         ("opened", f"{len(drawn)} of {len(finished.participations)} participations"),
         ("asked for by", read.fingerprint),
     ]
@@ -305,7 +305,7 @@ def challenge_open(
 
 
 def seen_in_words(seen: Seen) -> str:
-    """How many intents were seen, for a reader."""
+    """How many intents were seen, in words."""
     if seen.for_data == 1:
         text = "the first for these data"
     else:
@@ -317,7 +317,7 @@ def seen_in_words(seen: Seen) -> str:
 
 
 def _key(role: Role, named: str | None) -> SigningKey:
-    """The key that signs; said where one was made for it."""
+    """The key that signs; printed if it was made just now."""
     from dpfedadamw.filing import after_training
 
     made: list[Path] = []

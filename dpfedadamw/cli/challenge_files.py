@@ -1,4 +1,4 @@
-"""What ties a finished run to its intent, its challenge, a draw and what was opened for it.
+"""Ties a finished run to its intent, its challenge, a draw and what was opened for that draw.
 
 Like `after_training`, the half of the commands without a terminal: it joins signatures (`reports`)
 with ledgers and keys (`audit`).
@@ -34,7 +34,7 @@ from reports.signatures.keyring import SigningKey, own_fingerprints
 from reports.signatures.keys import default_directory, fingerprint, load_public, parse_public
 from reports.signatures.keys import refuse_open as refuse_open_folder
 
-# Beside the trainer's keys: makes the handle of a data set, which tells nothing to others.
+# Lies with the trainer's keys. Makes the handle of a data set, which tells others nothing.
 _DATA_SALT = "data.salt"
 _SALT_BYTES = 32
 _FORMAT = 1
@@ -50,8 +50,8 @@ class FinishedRun:
         ledger_sha256: Digest of its ledger.
         attestation_sha256: Digest of the trainer's attestation, which names that ledger.
         participations: Every client's part in every finished round.
-        commits_to_start: Whether its header says what weights training begins with: then a
-            participation of the first round is always drawn.
+        commits_to_start: Whether its header states the starting weights; if so, a participation of
+            the first round is always drawn.
     """
 
     run: RunDirectory
@@ -83,7 +83,7 @@ class FinishedRun:
         if draw.ledger_sha256 != self.ledger_sha256:
             raise FilingError(
                 f"draw.json: is for another ledger of {draw.run} ({draw.ledger_sha256[:12]}…, and "
-                f"here lies {self.ledger_sha256[:12]}…): the ledger was changed since"
+                f"the one here is {self.ledger_sha256[:12]}…): the ledger has changed since"
             )
         among, ledger = self.participations, self.ledger_sha256
         drawn = draw_from(among, draw.nonce, ledger, draw.participations)
@@ -94,14 +94,14 @@ class FinishedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Openings:
-    """What of a run's randomness an auditor was shown, once all of it was checked.
+    """The part of a run's randomness that an auditor was shown, after all of it was checked.
 
     Attributes:
         run: The run.
-        drawn: The participations to be computed again.
+        drawn: The participations to recompute.
         leaves: Their keys, and the server's in the same rounds.
         salts: What hides each drawn client's data in its commitment, by client.
-        own: Whether the one who drew is the one who reads this: its key lies in the key folder.
+        own: Whether the reader made the draw: its key is in the key folder.
     """
 
     run: FinishedRun
@@ -127,8 +127,9 @@ def read_challenged(challenge: Path, escrow: Path, trainer: SigningKey) -> Chall
     read = challenges.read_challenge(read_file(challenge), str(challenge))
     if trainer.fingerprint != read.intent.fingerprint:
         raise FilingError(
-            f"{challenge}: its intent was signed by {read.intent.fingerprint}, and this run would "
-            f"be signed by {trainer.fingerprint}; whoever announces a run signs it: --trainer-key"
+            f"{challenge}: its intent was signed by {read.intent.fingerprint}, but this run would "
+            f"be signed by {trainer.fingerprint}; give --trainer-key with the key that signed the "
+            "intent"
         )
     signed = {inventory.INTENT: read.intent.envelope, inventory.CHALLENGE: read.envelope}
     if read.intent_timestamp is not None:
@@ -169,14 +170,14 @@ def finished(run: RunDirectory) -> FinishedRun:
         raise FilingError(f"{run.ledger}: has faults; see dpfedadamw audit {run.path}")
     if ledger.claim is None:
         raise FilingError(
-            f"{run.path}: is not finished, and what is opened is drawn only once its ledger is "
-            "signed; finish it with: dpfedadamw run --resume"
+            f"{run.path}: is not finished, and the draw comes after its ledger is signed; finish "
+            "it with: dpfedadamw run --resume"
         )
     if header.public_coin is None:
         raise FilingError(
-            f"{run.path}: had no intent and no challenge, so its trainer chose its key alone and "
-            "nothing binds an opened one; audit it with the escrow file: dpfedadamw audit RUN_DIR "
-            "--replay N --escrow FILE"
+            f"{run.path}: had no intent and no challenge, so its trainer alone chose the key and "
+            "an opened key would prove nothing; audit it with the escrow file: dpfedadamw audit "
+            "RUN_DIR --replay N --escrow FILE"
         )
     challenge = challenges.read_challenge(
         read_file(run.path / inventory.CHALLENGE), inventory.CHALLENGE
@@ -202,7 +203,7 @@ def finished(run: RunDirectory) -> FinishedRun:
 def read_openings(
     run: RunDirectory, draw: Path, opened: Path, auditor_key: Path | None = None
 ) -> Openings:
-    """Read what a trainer opened for a draw, for the auditor who computes it again.
+    """Read what a trainer opened for a draw, for the auditor who recomputes it.
 
     Args:
         run: A finished run.
@@ -249,19 +250,19 @@ def read_drawn(
             raise FilingError(f"{draw}: is signed by {read.fingerprint}, not by {pinned}")
     elif not own:
         raise FilingError(
-            f"{draw}: is signed by {read.fingerprint}, which is no key of yours; a draw that the "
-            "trainer made shows nothing. Give the public key of an auditor whom you trust"
+            f"{draw}: is signed by {read.fingerprint}, which is no key of yours, and a draw made "
+            "by the trainer would prove nothing; give the public key of an auditor you trust"
         )
     if read.fingerprint != found.challenge.fingerprint:
         raise FilingError(
-            f"{draw}: is signed by {read.fingerprint}, and the run was challenged by "
-            f"{found.challenge.fingerprint}; whoever challenged it draws"
+            f"{draw}: is signed by {read.fingerprint}, but the run was challenged by "
+            f"{found.challenge.fingerprint}; the draw must be signed by the same key"
         )
     return found, read, own
 
 
 def remember(run: FinishedRun, verdict: str) -> None:
-    """Let the auditor's log know what a run came to whose participations were computed again.
+    """Note in the auditor's log the outcome of a run whose participations were recomputed.
 
     Raises:
         reports.errors.ReportError: If the log cannot be written, or was changed.
@@ -311,10 +312,10 @@ def openings(
 
 
 def data_handle(data_sha256: str) -> str:
-    """What marks a data set as the same in all intents of this trainer, and tells nothing else.
+    """Marks a data set as the same one in all of this trainer's intents, and reveals nothing else.
 
     Raises:
-        FilingError: If the secret that hides it can be neither read nor made.
+        FilingError: If the secret that hides it can be neither read nor created.
     """
     folder = default_directory()
     path = folder / _DATA_SALT
@@ -327,7 +328,7 @@ def data_handle(data_sha256: str) -> str:
     except OSError as error:
         raise FilingError(f"{path}: cannot be written ({error.strerror})") from error
     if len(salt) != _SALT_BYTES:
-        raise FilingError(f"{path}: does not have {_SALT_BYTES} bytes; put back a copy of it")
+        raise FilingError(f"{path}: does not have {_SALT_BYTES} bytes; restore a copy of it")
     return hmac.digest(salt, bytes.fromhex(data_sha256), "sha256").hex()
 
 
@@ -344,7 +345,7 @@ def read_file(path: Path) -> bytes:
 
 
 def write_new(path: Path, content: bytes, private: bool = False) -> None:
-    """Write a file that is not there yet, whole or not at all.
+    """Write a new file, whole or not at all.
 
     Raises:
         FilingError: If it exists or cannot be written.
@@ -356,17 +357,17 @@ def write_new(path: Path, content: bytes, private: bool = False) -> None:
 
 
 def stamp_of(path: Path) -> Path:
-    """Where the timestamp of an envelope lies."""
+    """The path of an envelope's timestamp."""
     return path.with_name(path.name + signing.STAMP_SUFFIX)
 
 
 def proof_of(path: Path) -> Path:
-    """Where the proof lies that a transparency log holds an envelope."""
+    """The path of the proof that a transparency log holds an envelope."""
     return path.with_name(path.name + signing.PROOF_SUFFIX)
 
 
 def check_stamp(stamp: bytes, data: bytes, path: Path) -> None:
-    """Refuse a timestamp that is over other bytes, or whose signature does not hold.
+    """Refuse a timestamp of other bytes, or one whose signature is not valid.
 
     Raises:
         TimestampError: If it is.
@@ -389,7 +390,7 @@ def _attested(run: RunDirectory, ledger_sha256: str, challenge: Challenge) -> st
         )
     if fingerprint(trainer) != challenge.intent.fingerprint:
         raise FilingError(
-            f"{signing.TRAINER_KEY}: is {fingerprint(trainer)}, and the intent was signed by "
-            f"{challenge.intent.fingerprint}; whoever announces a run signs it"
+            f"{signing.TRAINER_KEY}: is {fingerprint(trainer)}, but the intent was signed by "
+            f"{challenge.intent.fingerprint}; the same key must sign the run"
         )
     return hashlib.sha256(data).hexdigest()

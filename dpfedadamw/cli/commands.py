@@ -1,8 +1,8 @@
 """Which commands there are; the module of each is loaded when it is called.
 
-A command's name and first sentence stand here, and those of an extension in its `__init__`, so that
-neither `--help`, nor completion, nor a run loads the modules of all others. Extensions are found by
-their folders and named nowhere else.
+A command's name and first sentence are given here, and those of an extension in its `__init__`, so
+that `--help`, completion and a run do not load the modules of all other commands. Extensions are
+found by their folders and named nowhere else.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typer.core import TyperCommand, TyperGroup
 from dpfedadamw.cli.endings import Passed
 from dpfedadamw.loading import loading
 
-# Name: where its function lies below `dpfedadamw.cli`, and the first paragraph of its docstring.
+# Name: the place of its function below `dpfedadamw.cli`, and its docstring's first paragraph.
 COMMANDS = {
     "init": (
         "init:init",
-        "Write a spec to start from: what is left out is asked for, or has a default.",
+        "Write a spec to start from, asking for what the options leave out or using defaults.",
     ),
     "run": (
         "run:run",
@@ -53,7 +53,7 @@ COMMANDS = {
     ),
     "sign": (
         "signatures:sign",
-        "Sign a run anew: with another key, with a timestamp, or with the model's own signature.",
+        "Sign a run again: with another key, with a timestamp, or with the model's own signature.",
     ),
     "export": (
         "export:export",
@@ -61,12 +61,11 @@ COMMANDS = {
     ),
     "predict": (
         "predict:predict",
-        "Predict: one line a record, with its label and the probability of each, in the rows' "
-        "order.",
+        "Predict one line per record, in row order: its label and the probability of each label.",
     ),
     "bundle": (
         "handover:bundle",
-        "Copy out of a run exactly what a reader may have, as a folder that verifies as it stands.",
+        "Copy exactly what a reader may have out of a run, into a folder that verifies by itself.",
     ),
     "erase": (
         "handover:erase",
@@ -74,11 +73,11 @@ COMMANDS = {
     ),
     "epsilon": (
         "cost:epsilon",
-        "Say what a spec will cost in privacy, before anything is trained.",
+        "Show what a spec will cost in privacy, before anything is trained.",
     ),
     "calibrate": (
         "cost:calibrate",
-        "Find the noise, rounds, rate or local steps that keep to a target ε, and write the spec.",
+        "Find the noise, rounds, rate or local steps that meet a target ε, and write the spec.",
     ),
     "sign-off": (
         "handover:sign_off",
@@ -92,12 +91,12 @@ COMMANDS = {
 GROUPS = {
     "spec": ("spec:app", "Check, show and explain specs."),
     "budget": ("budget:app", "Show what all runs on the same data spend."),
-    "model": ("model:app", "What training by record makes of a model, before a run."),
+    "model": ("model:app", "Show how a model is trained record by record, before a run."),
     "evidence": ("evidence:app", "Check evidence that another program wrote."),
     "keys": ("keys:app", "Make, show, replace and revoke signing keys."),
     "challenge": (
         "challenge:app",
-        "Let trainer and auditor fix a run's noise, and what is opened of it, so that neither can "
+        "Let trainer and auditor fix a run's noise, and the part to open, so that neither can "
         "choose it.",
     ),
 }
@@ -106,7 +105,7 @@ _EXTENSIONS = Path(__file__).parents[1] / "extensions"
 
 
 class LaterCommand(TyperCommand):
-    """A command by its name and first sentence, whose module is not loaded."""
+    """A command known by its name and first sentence; its module is not loaded."""
 
     def __init__(self, name: str, module: str, attribute: str, help: str) -> None:
         super().__init__(name=name, help=help)
@@ -126,10 +125,10 @@ class LaterCommand(TyperCommand):
 
 
 class AllCommands(TyperGroup):
-    """All commands, each loaded when it is called; whatever they raise reaches `main`.
+    """All commands, each loaded when called; every exception they raise reaches `main`.
 
-    By itself typer says "Aborted." of a file that ends early (EOFError), ends in silence where it
-    is interrupted, and with 1 where a pipe breaks.
+    Typer's own behaviour is to print "Aborted." for a file that ends early (EOFError), to end
+    silently when interrupted, and to exit with 1 when a pipe breaks.
     """
 
     def __init__(self, **attributes: Any) -> None:
@@ -150,7 +149,7 @@ class AllCommands(TyperGroup):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, not loaded; extensions are looked through for a name that is not ours."""
+        """A command, not loaded; a name that is not ours is looked up in the extensions."""
         if cmd_name not in self.commands:
             self._add_extensions()
         return super().get_command(ctx, cmd_name)
@@ -163,7 +162,7 @@ class AllCommands(TyperGroup):
         return name, command, rest
 
     def load_all(self) -> None:
-        """Load every command, for whoever describes them all."""
+        """Load every command, for code that describes them all."""
         self._add_extensions()
         for name, command in self.commands.items():
             if isinstance(command, LaterCommand):
@@ -186,15 +185,15 @@ class AllCommands(TyperGroup):
 
 
 def break_lines_of_help(command: Any) -> None:
-    """Let a terminal break the lines of a command's help, and of all commands below it.
+    """Let the terminal wrap the help of a command and of all commands below it.
 
-    Typer joins the lines of a docstring's first paragraph and leaves those of all others as they
-    stand in the source, where they are longer than a terminal of 80 columns.
+    Typer joins the lines of a docstring's first paragraph but keeps those of all others as in the
+    source, where they are longer than a terminal of 80 columns.
     """
     if command.help:
         paragraphs = inspect.cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(
-            # What is indented is set as it stands.
+            # Indented text is kept as written.
             part if "\n " in f"\n{part}" else part.replace("\n", " ")
             for part in paragraphs
         )

@@ -20,7 +20,7 @@ def specs(incomplete: str) -> list[str]:
 
 
 def keys(incomplete: str) -> list[str]:
-    """Dotted keys of a spec, with the equals sign; of a key that is there, what it may be."""
+    """Dotted keys of a spec, with the equals sign; for a complete key, its possible values."""
     from dpfedadamw import spec
     from dpfedadamw.spec.fields import describe
 
@@ -33,7 +33,7 @@ def keys(incomplete: str) -> list[str]:
     if given:
         choices_of = dict.fromkeys(found.get(name, []))
         return [f"{name}={one}" for one in choices_of if one.startswith(value)]
-    # Keys of a list's items stand behind the item's number, which the shell does not know.
+    # Keys of a list's items follow the item's number, which the shell does not know.
     return [f"{path}=" for path in found if path.startswith(name) and "[]" not in path][:_MOST]
 
 
@@ -44,7 +44,7 @@ def runs(incomplete: str) -> list[str]:
 
 
 def _paths(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:
-    """Paths that begin so: folders that lead on, and what is wanted."""
+    """Paths with this beginning: folders on the way, and the files that are wanted."""
     folder, _, name = incomplete.rpartition("/")
     place = Path(folder or ("/" if incomplete.startswith("/") else "."))
     prefix = f"{folder}/" if "/" in incomplete else ""

@@ -1,4 +1,4 @@
-"""``epsilon`` and ``calibrate``: what a spec costs, and what keeps to a target."""
+"""``epsilon`` and ``calibrate``: what a spec costs, and which settings meet a target."""
 
 from __future__ import annotations
 
@@ -41,21 +41,20 @@ def epsilon(
         bool,
         typer.Option(
             "--check",
-            help="Compute the headline ε by Google's dp-accounting too, as every run does at its "
-            "end. Exit code 1 if its number is above the one said here.",
+            help="Also compute the headline ε with Google's dp-accounting, as every run does at "
+            "its end. Exit code 1 if its number is above the one shown here.",
         ),
     ] = False,
     records_per_person: Annotated[
         str | None,
         typer.Option(
             metavar="K[,K...]",
-            help="Say the ε of a person with K records too, all of which are added or removed: "
-            "1,2,5.",
+            help="Also show the ε of a person with K records, all added or removed at once: 1,2,5.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a spec will cost in privacy, before anything is trained.
+    """Show what a spec will cost in privacy, before anything is trained.
 
     Every client is assumed to take part in every round; a run can only cost less.
     """
@@ -86,7 +85,7 @@ def epsilon(
             from dpfedadamw.run.headline import with_people
 
             claim = with_people(plan, claim)
-    # Of rules that divide by a second moment: how much of it can be signal.
+    # For rules that divide by a second moment: how much of it can be signal.
     equal = plan.parameters_of_equal_signal() if measured_beta2(loaded.algorithm) else None
     if as_json:
         more: dict[str, Any] = {} if equal is None else {"parameters_of_equal_signal": equal}
@@ -118,7 +117,7 @@ def _counts(given: str | None) -> list[int]:
 
 
 def _expected(plan: RunPlan, dearest: int | None, check: bool) -> dict[str, Any]:
-    """The claim that is expected; if asked for, with what dp-accounting says of its headline."""
+    """The expected claim; on request, with dp-accounting's number for its headline."""
     claim = plan.expected_claim(dearest)
     if check:
         from dpfedadamw.run.headline import with_dp_accounting
@@ -144,10 +143,10 @@ def _end_if_refuted(claim: Mapping[str, Any]) -> None:
 def calibrate(
     spec: SpecArgument,
     target_epsilon: Annotated[
-        float, typer.Option("--target-epsilon", metavar="E", help="ε to keep to, at the spec's δ.")
+        float, typer.Option("--target-epsilon", metavar="E", help="ε to meet, at the spec's δ.")
     ],
     view: Annotated[
-        ViewName, typer.Option(help="Towards whom it holds: server, or third-party.")
+        ViewName, typer.Option(help="Whom it must hold against: server, or third-party.")
     ] = ViewName.server,
     solve: Annotated[
         SolveName, typer.Option(help="What may change: noise, rounds, rate or local-steps.")
@@ -168,8 +167,8 @@ def calibrate(
         bool,
         typer.Option(
             "--compare-person",
-            help="Of a spec that protects people: show the noise that keeps a person to ε by "
-            "sampling people and by sampling records, and write no spec.",
+            help="For a spec that protects people: show the noise that meets the target ε for a "
+            "person when sampling people and when sampling records, and write no spec.",
         ),
     ] = False,
     per_person: Annotated[
@@ -191,10 +190,10 @@ def calibrate(
     changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the noise, rounds, rate or local steps that keep to a target ε, and write the spec.
+    """Find the noise, rounds, rate or local steps that meet a target ε, and write the spec.
 
-    The accountant is inverted and then asked again about the written spec: noise and rate end
-    within 0.5 % below the target, never above. An existing file is never overwritten.
+    The accountant is inverted and then checked on the written spec. Noise and rate give an ε at
+    most 0.5 % below the target and never above it. An existing file is never overwritten.
     """
     from dpfedadamw import spec as specs
 
@@ -208,7 +207,7 @@ def calibrate(
     if compare_person:
         if output is not None or solve is not SolveName.noise or view is not ViewName.server:
             refuse(
-                "--compare-person: solves for noise towards the server and writes no spec; leave "
+                "--compare-person: solves for noise against the server and writes no spec; leave "
                 "out --output, --solve, --view"
             )
         _compare_person(specs.load(spec, changes or ()), target_epsilon, as_json)
@@ -237,13 +236,13 @@ def calibrate(
             {"spec": str(path), "key": found.key, "value": found.value, "epsilon": found.epsilon}
         )
         return
-    towards = "the server" if view is ViewName.server else "a third party"
+    reader = "the server" if view is ViewName.server else "a third party"
     of = " of a person" if per_person else ""
     out.print(
         display.facts(
             [
                 (found.key, Text(f"{found.value:g}", style="bold")),
-                (f"ε{of} towards {towards}", f"{found.epsilon:.4f}  (target {target_epsilon:g})"),
+                (f"ε{of} against {reader}", f"{found.epsilon:.4f}  (target {target_epsilon:g})"),
                 ("δ", f"{found.spec.privacy.delta:g}"),
                 ("spec", str(path)),
             ]
@@ -252,7 +251,7 @@ def calibrate(
 
 
 def _compare_person(spec: Spec, target_epsilon: float, as_json: bool) -> None:
-    """Show the noise of both ways to keep a person to a target."""
+    """Show the noise of both ways to meet a target for a person."""
     from dataclasses import asdict
 
     from dpfedadamw.run.calibrate import compare_person as compare

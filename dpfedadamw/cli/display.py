@@ -33,9 +33,9 @@ VERDICT_STYLES = {
     "NOT DETERMINABLE": "bold",
 }
 
-# A cell of a table of labels that is no longer than this keeps to one line.
+# A cell of a table of labels that is no longer than this is kept on one line.
 _NOT_BROKEN = 12
-# Nor is a word that is no longer than this broken.
+# A word that is no longer than this is not broken either.
 _LONGEST_WORD = 16
 
 
@@ -45,7 +45,7 @@ def verdict_text(verdict: str) -> Text:
 
 
 def level_text(level: int) -> Text:
-    """How much stands behind a PASS, in the colour of the level."""
+    """The level of assurance of a PASS, in the level's colour."""
     from reports.content.assurance import LEVELS, MOST
 
     style = "bold yellow" if level == 1 else "bold green"
@@ -53,7 +53,7 @@ def level_text(level: int) -> Text:
 
 
 def verdict_at_level(verdict: str, level: int | None) -> Text:
-    """A verdict and how much stands behind it; a PASS is green from level 2 on."""
+    """A verdict and its level of assurance; a PASS is green from level 2 on."""
     if level is None:
         return verdict_text(verdict)
     shown = level_text(level)
@@ -75,7 +75,7 @@ def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None) 
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
-    """A table with a header: names stand in the first column, and are not broken."""
+    """A table with a header; the names in the first column are not broken."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=number == 0)
@@ -85,10 +85,10 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | Non
 
 
 def labelled(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    """A table of rows that are told apart by several labels.
+    """A table of rows that several labels distinguish.
 
-    What all rows have in common is said once, under the table. A path in the header is broken
-    after its dots and underscores; of the cells, those with long texts give way, between words.
+    What all rows have in common is printed once, under the table. A path in the header is broken
+    after its dots and underscores; cells with long texts are wrapped between words.
     """
     varied, common = [], []
     for number, column in enumerate(columns):
@@ -116,9 +116,9 @@ def labelled(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Renderabl
 
 
 def sourced(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table whose last column, a source or more words, stands quietly under the one before.
+    """A table whose last column, a source or a note, is printed dimmed under the one before.
 
-    A column of its own would leave neither room for its words in a narrow terminal.
+    In a narrow terminal a separate column would leave too little room for either text.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns[:-1]):
@@ -132,7 +132,7 @@ def sourced(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 def run_summary(
     outcome: Mapping[str, Any], verdict: str, qualifications: Sequence[str], folder: Path
 ) -> RenderableType:
-    """The table at the end of a run: accuracy, ε and to whom, δ, verdict, where the files are.
+    """The table at the end of a run: accuracy, ε and against whom, δ, verdict, where the files are.
 
     Args:
         outcome: The object that ``run --json`` prints.
@@ -184,7 +184,7 @@ def _measures(
 
 
 def profile(spent: Mapping[str, Any]) -> Table:
-    """Where a run's time went, a row a part.
+    """Where a run's time went, one row per part.
 
     Args:
         spent: As `profiling.Profile.to_json` has it.
@@ -199,7 +199,7 @@ def profile(spent: Mapping[str, Any]) -> Table:
 
 
 def _shortest(folder: Path) -> Path:
-    """The link beside the run, where it points to it: long names break in a narrow terminal."""
+    """The link `latest` if it points to the run: long names break in a narrow terminal."""
     latest = folder.parent / LATEST
     return latest if latest.resolve() == folder.resolve() else folder
 
@@ -212,7 +212,7 @@ def epsilon_text(value: float) -> str:
 
 
 def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
-    """The privacy claim as rows: one a view, with δ and what it assumes."""
+    """The privacy claim as rows: one per view, with δ and what it assumes."""
     from dpfedadamw.accounting.registry import claimed
 
     if claim.get("view_headline") == "none":
@@ -224,10 +224,10 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     server, worst = claim["server"], claim["server_worst_case"]
     third = claim["third_party"]
     return [
-        ("ε towards the server", Text(epsilon_text(claimed(server)), style="bold")),
+        ("ε against the server", Text(epsilon_text(claimed(server)), style="bold")),
         ("  if in every round", epsilon_text(claimed(worst))),
         (
-            "ε towards a third party",
+            "ε against a third party",
             f"{epsilon_text(claimed(third))}  (sees models, not who took part)",
         ),
         ("δ", f"{claim['delta']:g}"),
@@ -244,7 +244,7 @@ def _of_a_person(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         return []
     epsilon = person.get("epsilon")
     text = "not computed" if epsilon is None else f"ε = {epsilon_text(epsilon)} if in every round"
-    return [(f"a person with {person['records']:,}", f"{text}; nobody has more")]
+    return [(f"a person with {person['records']:,}", f"{text}; no person has more records")]
 
 
 def _neighbours(claim: Mapping[str, Any]) -> str:
@@ -282,11 +282,11 @@ def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]
             "ε of the selection",
             Text.assemble(
                 (epsilon_text(claimed(third)), "bold"),
-                "  (towards a third party, who sees the best trial alone)",
+                "  (against a third party, who sees only the best trial)",
             ),
         ),
         ("  of one trial alone", epsilon_text(claimed(alone))),
-        ("ε towards the server", server),
+        ("ε against the server", server),
         ("δ", f"{claim['delta']:g}"),
         ("protects", f"{protected}; {_composed_by(third)}"),
         *_dp_accounting(claim),
@@ -299,8 +299,8 @@ def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableTy
 
     third = claim["third_party"]
     return [
-        ("ε towards a third party", Text(epsilon_text(claimed(third)), style="bold")),
-        ("ε towards the server", _towards_server_of_clients(claim)),
+        ("ε against a third party", Text(epsilon_text(claimed(third)), style="bold")),
+        ("ε against the server", _towards_server_of_clients(claim)),
         ("δ", f"{claim['delta']:g}"),
         ("protects", f"{_ONE_CLIENT}; {_composed_by(third)}"),
         *_dp_accounting(claim),
@@ -309,7 +309,7 @@ def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableTy
 
 
 def _towards_server_of_clients(claim: Mapping[str, Any], of: str = "") -> Text:
-    """What holds towards the server where whole clients are protected, of a run or each trial."""
+    """The guarantee against the server at client level, of a run or of each trial."""
     from dpfedadamw.accounting.registry import claimed
 
     server = claim["server"]
@@ -320,7 +320,7 @@ def _towards_server_of_clients(claim: Mapping[str, Any], of: str = "") -> Text:
 
 
 def _dp_accounting(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
-    """What Google's library says of the claim's headline, where it was asked."""
+    """What Google's library computes for the claim's headline, if it was asked."""
     from dpfedadamw.accounting import dp_accounting_check as check
     from dpfedadamw.accounting.registry import claimed
 
@@ -343,8 +343,8 @@ def _dp_accounting(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]
 
 _SAID_OF = {"server_worst_case": " if in every round", "third_party": ""}
 _NO_NUMBER = {
-    "no event": "no number: it has no event for what was composed",
-    "too fine": "no number: so many steps are too many for it",
+    "no event": "no number: it has no event for this mechanism",
+    "too fine": "no number: it cannot compose so many steps",
 }
 
 
@@ -368,15 +368,15 @@ def cost(
     equal_signal: float | None = None,
     people: Mapping[int, float] | None = None,
 ) -> tuple[RenderableType, RenderableType | None]:
-    """What a spec will cost: its views and mechanism, and a table by client at record level.
+    """What a spec will cost: its views and mechanism, and a table of clients at record level.
 
     Args:
         name: The spec's.
         plan: Its privacy plan.
-        claim: The claim if every client is in every round, with what those spend that spend most.
+        claim: The claim if every client is in every round, with the clients that spend most.
         equal_signal: Trained parameters up to which a second moment could hold as much signal as
             noise; None where no rule divides by one.
-        people: ε of a person by how many records they have.
+        people: ε of a person by the number of their records.
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
     rows += [
@@ -392,8 +392,8 @@ def cost(
         rows.append(
             (
                 "second moment",
-                f"its signal is at most {equal_signal:,.3g}/d of its noise, d trained parameters; "
-                "where that is small, dividing by it adapts to little but noise",
+                f"its signal is at most {equal_signal:,.3g}/d of its noise, with d trained "
+                "parameters; where that is small, dividing by it adapts mainly to noise",
             )
         )
     clients = claim["server"]["clients"] if plan.unit.noises_gradients else ()
@@ -401,7 +401,7 @@ def cost(
 
 
 def block_table(found: BlockTable) -> Table:
-    """The blocks of a model, a row for those of one layer, and their sums."""
+    """The blocks of a model, one row per layer, and their sums."""
     names = [group.name for group in found.groups]
     shared = _shared_module(names)
     table = Table(
@@ -427,12 +427,12 @@ def block_table(found: BlockTable) -> Table:
     return table
 
 
-# Layers that are shown one by one; of more, those that are alike share a row.
+# Up to this many layers are shown one by one; of more, similar ones share a row.
 _MOST_LAYERS = 24
 
 
 def model_check(found: ModelCheck) -> RenderableType:
-    """The layers of a model, what is changed and refused of it, and what a clipped sum costs."""
+    """The layers of a model, which are changed or refused, and what a clipped sum costs."""
     frozen = f"; {found.frozen:,} more are frozen" if found.frozen else ""
     rows = [("parameters", f"{found.trained:,} are trained{frozen}"), ("engine", found.explanation)]
     if found.ratio is not None:
@@ -454,7 +454,7 @@ def model_check(found: ModelCheck) -> RenderableType:
 
 
 def _alike(layers: Sequence[LayerRow]) -> list[tuple[str, str, int, str, str]]:
-    """Layers one by one; where they are many, those of one class and fate in one row."""
+    """Layers one by one; if there are many, those of one class and treatment share a row."""
     if len(layers) <= _MOST_LAYERS:
         return [(one.name, one.kind, one.parameters, one.how, one.note) for one in layers]
     groups: dict[tuple[str, str, str], list[LayerRow]] = {}
@@ -480,7 +480,7 @@ def _shared_module(names: Sequence[str]) -> str:
     return ".".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
 
 
-# Clients whose own cost is shown.
+# Most clients whose own cost is shown.
 MOST_CLIENTS = 20
 
 
@@ -507,7 +507,7 @@ def _cost_by_client(clients: Sequence[Mapping[str, Any]], of: int = 0) -> Table:
 
 
 def findings_table(findings: Mapping[str, Any], level: int | None = None) -> RenderableType:
-    """The auditor's findings, a row a check, and the overall verdict with its level."""
+    """The auditor's findings, one row per check, and the overall verdict with its level."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)

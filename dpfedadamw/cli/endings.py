@@ -3,9 +3,8 @@
 Exit codes: 2 where the input is wrong or the machine fails (a full disk, no memory, no access), 70
 for our own bugs, and 128 plus the number of the signal that stopped it.
 
-A reader that went away (`dpfedadamw run SPEC | head`) is no error, a full device is one that is
-told once everything else is done, and a terminal that cannot show a character shows its number
-(`steady`).
+A closed pipe (`dpfedadamw run SPEC | head`) is no error. A full device is an error, reported once
+everything else is done. A terminal that cannot show a character shows its number (`steady`).
 """
 
 from __future__ import annotations
@@ -47,20 +46,19 @@ _SENTENCES = {
     errno.EPERM: "there is no permission to use it",
     errno.ENOENT: "there is no such file or folder",
 }
-# These say nothing of the input: whatever was being done, the machine could not do it.
+# These say nothing about the input: the machine could not do what was asked.
 _OF_THE_MACHINE = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 )
 _NO_MEMORY = (
-    "not enough memory; a smaller compute.physical_batch_size or model needs less, and so do fewer "
-    "other programs"
+    "not enough memory; use a smaller compute.physical_batch_size or model, or close other programs"
 )
-# How torch says it on each device, in a plain RuntimeError where it has no class of its own.
+# How torch words it on each device, in a plain RuntimeError where it has no class for it.
 _NO_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class Stopped(BaseException):
-    """A signal asks the process to end; raised in the main thread, so that files are put in order.
+    """A signal asks the process to end; raised in the main thread so that files are closed.
 
     Attributes:
         number: The signal.
@@ -72,7 +70,7 @@ class Stopped(BaseException):
 
     @property
     def code(self) -> int:
-        """The exit code that shells know it by."""
+        """The exit code that shells give it."""
         return EXIT_SIGNALLED + self.number
 
 
@@ -86,7 +84,7 @@ class Ending:
 
     Attributes:
         code: The exit code.
-        lines: What is told on standard error; empty where all is said already.
+        lines: Printed on standard error; empty where everything has been printed already.
         problems: What is wrong with a spec, for a machine to read.
         bug: The exception, if the fault is ours.
     """
@@ -129,8 +127,8 @@ def signals() -> Iterator[None]:
 
 
 def ending_of(error: BaseException) -> Ending:
-    """Return how a command ends that raised an exception, with the notes that it carries."""
-    # Typer ends so after it has answered a shell; within a command it is somebody else's code.
+    """Return how a command that raised an exception ends, with the exception's notes."""
+    # Typer exits this way after answering a shell; within a command it is another library's code.
     if isinstance(error, SystemExit) and isinstance(error.code, int):
         return Ending(error.code)
     if isinstance(error, Passed) and error.__cause__ is not None:
@@ -150,7 +148,7 @@ def ending_of(error: BaseException) -> Ending:
         )
         lines = tuple(str(problem) for problem in error.problems)
         return Ending(EXIT_WRONG_INPUT, lines, problems)
-    # What ends by a code alone (typer's and Python's exits) has said its piece.
+    # An exit with only a code (typer's and Python's exits) needs no further message.
     code = getattr(error, "exit_code", None)
     if isinstance(code, int) and not hasattr(error, "format_message"):
         return Ending(code)
@@ -196,9 +194,9 @@ def _line(text: str, error: BaseException) -> str:
 
 
 def _of_the_user(error: BaseException) -> str | None:
-    """What a user did wrong, in our words or typer's; None if it is nothing of the kind."""
+    """What a user did wrong, in our words or typer's; None if the fault is not the user's."""
     if hasattr(error, "format_message"):
-        # The second name is that of a class of pydantic's, through which typer checks values.
+        # The second name is a class of pydantic, through which typer checks values.
         text = " ".join(str(error.format_message()).split()).replace("Value error, ", "")
         context = getattr(error, "ctx", None)
         help_command = f"{context.command_path} --help" if context is not None else ""
@@ -211,7 +209,7 @@ def _of_the_user(error: BaseException) -> str | None:
 
 
 def _user_errors() -> tuple[type[Exception], ...]:
-    """The base errors of all packages; the auditor and reports load only if they were used."""
+    """The base errors of all packages; the auditor's and reports' only if loaded."""
     kinds: list[type[Exception]] = [DpfedadamwError]
     if "audit.errors" in sys.modules:
         from audit.errors import AuditError
@@ -225,7 +223,7 @@ def _user_errors() -> tuple[type[Exception], ...]:
 
 
 def of_the_world(error: BaseException) -> str | None:
-    """What the machine could not do, and where; None if the exception says nothing of the kind."""
+    """What the machine could not do, and where; None if the exception has another cause."""
     if isinstance(error, OSError):
         return _said(error)
     if isinstance(error, MemoryError):
@@ -237,7 +235,7 @@ def of_the_world(error: BaseException) -> str | None:
             return "no more threads can be started; raise the limit with ulimit -u"
         # How `Path.resolve` says it before Python 3.13, where it is no error.
         if (loop := re.fullmatch(r"Symlink loop from '(.*)'", str(error), re.S)) is not None:
-            return f"{loop[1]}: is a link that leads to itself"
+            return f"{loop[1]}: is a link that points to itself"
     # A library's own error may hide what the machine said.
     beneath = error.__cause__ or error.__context__
     if isinstance(beneath, MemoryError) or (
@@ -252,7 +250,7 @@ def _said(error: OSError) -> str:
         return _NO_MEMORY
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is None and error.errno == errno.ENOENT and _lost():
-        return "the working directory is gone; go to another"
+        return "the working directory is gone; change to another"
     if error.filename is None and error.errno not in _OF_THE_MACHINE:
         return reason
     reason = _SENTENCES.get(error.errno or 0, reason)
@@ -272,10 +270,10 @@ _STANDARD_DESCRIPTORS = 3
 
 
 class _Descriptor(io.RawIOBase):
-    """A descriptor that takes everything; after a failed write, what follows is dropped.
+    """A descriptor that accepts everything; after a failed write, later output is dropped.
 
     Attributes:
-        failure: Why the first write failed, unless its reader went away.
+        failure: Why the first write failed, unless the pipe was closed.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -320,7 +318,7 @@ class Standard:
     output: _Descriptor | None
 
     def failure(self) -> OSError | None:
-        """Why standard output could not be written; None if it could, or nobody reads it."""
+        """Why standard output could not be written; None if it could, or the pipe was closed."""
         sys.stdout.flush()
         sys.stderr.flush()
         return self.output.failure if self.output is not None else None
@@ -328,7 +326,7 @@ class Standard:
 
 @contextmanager
 def steady() -> Iterator[Standard]:
-    """Replace the standard streams by ones that neither break nor refuse a character."""
+    """Replace the standard streams by ones that neither fail nor reject a character."""
     _occupy_standard_descriptors()
     before = sys.stdout, sys.stderr
     sys.stdout, output = _steady(sys.stdout)

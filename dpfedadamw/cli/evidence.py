@@ -1,4 +1,4 @@
-"""``evidence check``, ``close`` and ``merge``: evidence that a recorder of others' loops wrote."""
+"""``evidence check``, ``close`` and ``merge``: evidence from recorders of other loops."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dpfedadamw.cli.terminal import (
 
 def evidence_check(
     run_dir: Annotated[
-        Path, typer.Argument(metavar="RUN_DIR", help="A run's folder, whoever wrote it.")
+        Path, typer.Argument(metavar="RUN_DIR", help="A run's folder, written by any program.")
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Look for faults of form in a ledger and its evidence, one line each; reads only.
+    """Report faults of form in a ledger and its evidence, one line each; reads only.
 
-    For programs that write evidence of their own (docs/evidence.md). That all can be read is not
-    that all is well: `dpfedadamw audit` judges it. Exit code 0 without a fault, else 2.
+    For programs that write their own evidence (docs/evidence.md). Readable evidence is not yet good
+    evidence: `dpfedadamw audit` judges it. Exit code 0 without a fault, else 2.
     """
     from audit.evidence import faults
 
@@ -51,10 +51,10 @@ def evidence_close(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """End recordings that were paused and that nobody goes on with: their last line is written.
+    """Close paused recordings that will not be continued, by writing their last line.
 
-    A federated client does not know which of its rounds is the last, so that it pauses after each.
-    The claim is what the loop stated at its last pause. Sign and audit come after.
+    A federated client does not know which of its rounds is the last, so it pauses after each. The
+    claim is the one that the loop stated at its last pause. Sign and audit afterwards.
     """
     from dpfedadamw.registration import extension
 
@@ -73,11 +73,11 @@ def evidence_merge(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Audit the folders of several clients, and say what holds for all of them; reads only.
+    """Audit the folders of several clients, and show what holds for all of them; reads only.
 
-    Each client of a federated training that noises its own steps is audited by itself. With
-    disjoint records the largest ε holds for everybody; the verdict is the worst of the clients'.
-    Exit code 0 for PASS, else 1.
+    Clients that add noise to their own steps are audited one by one. If their records are disjoint,
+    the largest ε holds for every record; the overall verdict is the clients' worst. Exit code 0 for
+    PASS, else 1.
     """
     from audit.auditor import audit_run
     from audit.evidence.clients import Client, merge

@@ -31,22 +31,23 @@ def export(
     registry: Annotated[
         bool,
         typer.Option(
-            "--registry", help="Write an entry for OpenDP's registry of deployments too, a draft."
+            "--registry", help="Also write a draft entry for OpenDP's registry of deployments."
         ),
     ] = False,
     statements: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="YAML with what the spec's section report leaves open, for --registry.",
+            help="YAML with the answers that the spec's section report leaves open, for "
+            "--registry.",
         ),
     ] = None,
     program: Annotated[
         bool | None,
         typer.Option(
             "--program/--no-program",
-            help="Write model.pt2, a program of torch.export, which torch runs without this "
-            "package; done by itself but for models of transformers.",
+            help="Write model.pt2, a torch.export program that torch runs without this package. "
+            "Done by default, except for transformers models.",
             show_default=False,
         ),
     ] = None,
@@ -55,12 +56,11 @@ def export(
 ) -> None:
     """Write a run's model as transformers or peft load it, with a card and a bill of materials.
 
-    The run must be signed and its signatures must hold; it stays as it is. Low-rank pairs are
-    written as a peft adapter, whole transformers as save_pretrained does, the package's own models
-    as safetensors and as a program that torch runs without this package. The card tells what
-    everybody may know: the claim towards a third party. bom.cdx.json lists model, data and
-    software, with the audit's findings as evidence for what is claimed and against it (CycloneDX
-    1.7).
+    The run must be signed with valid signatures; it is not changed. Low-rank pairs are written as a
+    peft adapter, and whole transformers as save_pretrained writes them. The package's own models
+    are written as safetensors and as a program that torch runs without this package. The card
+    states what may be public: the claim against a third party. bom.cdx.json (CycloneDX 1.7) lists
+    model, data and software, with the audit's findings for and against the claim.
     """
     if statements is not None and not registry:
         refuse("--statements: is for --registry; give both")

@@ -1,6 +1,6 @@
-"""``--allow-code``: the option of every command that may run code which a file names.
+"""``--allow-code``: the option of every command that may run code named in a file.
 
-A command that does not have it runs none.
+A command without this option runs no such code.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _Option = Annotated[
     typer.Option(
         "--allow-code",
         metavar="MODULE",
-        help="Let the spec name code of this Python module (model.target, model.loss), or of "
-        "modules below it; otherwise none is imported. Repeatable.",
+        help="Allow the spec to name code in this Python module or below it (model.target, "
+        "model.loss); without it, no code is imported. Repeatable.",
     ),
 ]
 # Arguments of commands by which a user names run directories, or a client's folder.
@@ -61,14 +61,14 @@ def may_run_named_code(command: _Command) -> _Command:
 
 
 def handed_on() -> list[str]:
-    """The option as a further command takes it that this one starts."""
+    """The option, as passed on to another command that this one starts."""
     from dpfedadamw.models.own.permission import OPTION, permission
 
     return [f"{OPTION}={name}" for name in permission().handed_on()]
 
 
 def _folders(given: Mapping[str, Any]) -> Iterator[Path]:
-    """Folders that the user named as runs, or as made by others."""
+    """Folders that the user named as runs, or that others made."""
     for name in _FOLDERS:
         value = given.get(name)
         for one in value if isinstance(value, list) else [value]:

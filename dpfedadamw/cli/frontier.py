@@ -1,4 +1,4 @@
-"""Shows what one budget buys: a row a combination of rounds, local steps and batches."""
+"""Shows what one budget buys: one row per combination of rounds, local steps and batches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _SPECS_OWN = "> is the spec itself."
 _RECORD_NOTE = (
-    "gradient, client, training: standard deviation of the noise on one coordinate, in units of "
-    "C, of a mean gradient (σ/B), of one client's local steps before they are averaged (√K·σ/B), "
-    "and of the mean of all gradients. uploads: vectors that all clients send. records: how often "
-    f"a record's gradient is computed, expected. {_SPECS_OWN}"
+    "gradient, client, training: standard deviation of the noise on one coordinate, in units of C, "
+    "of a mean gradient (σ/B), of one client's local steps before they are averaged (√K·σ/B), and "
+    "of the mean of all gradients. uploads: vectors that all clients send. records: expected "
+    "number of per-record gradients computed. {_SPECS_OWN}"
 )
 _CLIENT_NOTE = (
     "noise: standard deviation on one coordinate of the mean of all updates, in units of C. "
@@ -27,12 +27,12 @@ _CLIENT_NOTE = (
 
 
 def display_frontier(found: Frontier) -> Iterator[RenderableType]:
-    """A table of what keeps to the target, what its columns mean, and what was refused."""
-    towards = "the server" if found.view.value == "server" else "a third party"
+    """A table of what meets the target, what its columns mean, and what was refused."""
+    reader = "the server" if found.view.value == "server" else "a third party"
     by_record = any(one.gradient_noise is not None for one in found.combinations)
     table = Table(
         box=box.SIMPLE_HEAD,
-        title=f"at ε = {found.target_epsilon:g} towards {towards}, δ = {found.delta:g}",
+        title=f"at ε = {found.target_epsilon:g} against {reader}, δ = {found.delta:g}",
         title_justify="left",
         pad_edge=False,
         padding=(0, 1, 0, 0),

@@ -1,4 +1,4 @@
-"""``bundle``, ``sign-off`` and ``erase``: what of a run others get, sign, and destroy."""
+"""``bundle``, ``sign-off`` and ``erase``: what of a run is shared, signed and destroyed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ class Recipient(StrEnum):
 
 
 _HOLDS = {
-    Recipient.public: "nothing in it tells who took part; everybody may have it",
-    Recipient.archive: "restricted: ledger and internal report tell who took part how often",
-    Recipient.auditor: "private: the evidence is in it; hand it to the auditor and nobody else",
+    Recipient.public: "it does not reveal who took part; anyone may have it",
+    Recipient.archive: (
+        "restricted: ledger and internal report reveal how often each client took part"
+    ),
+    Recipient.auditor: "private: it contains the evidence; give it to the auditor only",
 }
 
 
@@ -54,15 +56,16 @@ def bundle(
             "--output",
             "-o",
             metavar="DIR",
-            help="The folder to make; RUN_DIR-AUDIENCE if left out.",
+            help="The folder to make; RUN_DIR-AUDIENCE by default.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy out of a run exactly what a reader may have, as a folder that verifies as it stands.
+    """Copy exactly what a reader may have out of a run, into a folder that verifies by itself.
 
-    public needs the public report: dpfedadamw report RUN_DIR --audience public. The copy is checked
-    like any run, and not kept where it does not hold. An existing folder is never overwritten.
+    --audience public needs the public report: dpfedadamw report RUN_DIR --audience public. The copy
+    is verified like any run, and deleted if it is not valid. An existing folder is never
+    overwritten.
     """
     from dpfedadamw.filing import after_training
     from reports.signatures import copies
@@ -77,7 +80,7 @@ def bundle(
         copies.discard(target)
         if not as_json:
             out.print(signatures.verification(result))
-        refuse(f"error: {run.path}: does not hold, so no copy was kept; see dpfedadamw verify")
+        refuse(f"error: {run.path}: does not verify, so no copy was kept; see dpfedadamw verify")
     if as_json:
         print_json(
             {
@@ -115,26 +118,28 @@ def sign_off(
             "--output",
             "-o",
             metavar="FILE",
-            help="The PDF to write; RUN_DIR-sign-off.pdf if left out.",
+            help="The PDF to write; RUN_DIR-sign-off.pdf by default.",
         ),
     ] = None,
     decision: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What is decided, and on which conditions."),
+        typer.Option(metavar="TEXT", help="The decision, and its conditions."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Name and office of who decides.")
+        str | None, typer.Option(metavar="TEXT", help="Name and office of the person who decides.")
     ] = None,
     answers: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="YAML with what the spec's section report leaves open."),
+        typer.Option(
+            metavar="FILE", help="YAML with the answers that the spec's section report leaves open."
+        ),
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
             "--key",
             metavar="KEY",
-            help="Private key of who decides: a PEM file, or a pkcs11: address.",
+            help="Private key of the person who decides: a PEM file, or a pkcs11: address.",
         ),
     ] = None,
     timestamp: TimestampOption = None,
@@ -142,11 +147,11 @@ def sign_off(
 ) -> None:
     """Write an annex on which a person signs off the report, here or with another program.
 
-    The report is certified and allows no change. The annex names it by its digests, says what it
-    promises and what is stated of the processing, and has boxes for what is open and for the
-    decision: fill them in and sign with any program that signs PDF files, or give --decision,
-    --name, --answers and --key. It lies outside the run, and the run must hold: dpfedadamw verify,
-    which checks a signed annex too.
+    The report is certified and allows no change, so the annex is a separate file outside the run.
+    It names the report by its digests, repeats its promise and the statements on the processing,
+    and has boxes for open questions and the decision. Fill these in and sign with any program that
+    signs PDF files, or give --decision, --name, --answers and --key. The run must verify:
+    dpfedadamw verify, which also checks a signed annex.
     """
     from dpfedadamw.filing import after_training
     from dpfedadamw.filing.export import read_statements
@@ -191,7 +196,7 @@ def sign_off(
     if result.outcome is Outcome.NOT_VALID:
         if not as_json:
             out.print(signatures.verification(result))
-        refuse(f"error: {path}: does not hold, so nobody is asked to sign for it")
+        refuse(f"error: {path}: does not verify, so no annex was written; see dpfedadamw verify")
     if as_json:
         print_json({"run": path.name, "file": str(target)})
         return
@@ -202,19 +207,22 @@ def sign_off(
 def erase(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run's folder.")],
     reason: Annotated[
-        str, typer.Option(help="Why, for the record: who asked for it, or which period has ended.")
+        str,
+        typer.Option(
+            help="Reason to record: who asked for it, or which retention period has ended."
+        ),
     ] = "the evidence is not needed any more",
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether it is meant.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete a run's private evidence for good, and sign a record of it (erasure.json).
 
-    What was found by the evidence stays, signed anew by the auditor; nobody can audit the run
-    again. So a run that does not hold (dpfedadamw verify) keeps its evidence. An erasure that was
-    cut off is finished by the same command. Files are deleted as the operating system deletes them:
-    copies, backups and the blocks of the disk are for their owner to see to.
+    The findings stay and the auditor signs them again, but nobody can audit the run afterwards. A
+    run that does not verify (dpfedadamw verify) therefore keeps its evidence. The same command
+    finishes an interrupted erasure. Files are deleted by the operating system; copies, backups and
+    disk blocks are not wiped.
     """
     from dpfedadamw.filing import after_training, erasure
     from dpfedadamw.rundir import open_existing

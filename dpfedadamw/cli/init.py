@@ -1,4 +1,4 @@
-"""``init``: a spec to start from, by flags or, in a terminal, by questions."""
+"""``init``: a spec to start from, made from options or, in a terminal, from questions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
 _BATCH = 32
-# By which flag each key of a spec is given.
+# The option that sets each key of a spec.
 _FLAGS = {
     "data.dataset": "data",
     "data.clients": "clients",
@@ -49,32 +49,34 @@ def init(
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(help="Of a table: the column of the class; one called label by default."),
+        typer.Option(help="For a table: the column of the class; the one called label by default."),
     ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="Of a table: a column of text. Repeatable.")
+        list[str] | None, typer.Option(help="For a table: a column of text. Repeatable.")
     ] = None,
     numbers: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of a table: a column of numbers that is used as it stands. Repeatable. Without "
+            help="For a table: a column of numbers that is used unchanged. Repeatable. Without "
             "--text and --numbers all columns are prepared (data.columns)."
         ),
     ] = None,
     client: Annotated[
-        str | None, typer.Option(help="Of a table: the column that says whose a record is.")
+        str | None,
+        typer.Option(help="For a table: the column that names the client a record belongs to."),
     ] = None,
     person: Annotated[
-        str | None, typer.Option(help="Of a table: the column that says whom a record is about.")
+        str | None,
+        typer.Option(help="For a table: the column that names the person a record is about."),
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Of a table: the labels that may occur.")
+        str | None, typer.Option(metavar="A,B", help="For a table: the labels that may occur.")
     ] = None,
     dictionary: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Of a table: a data dictionary, a CSV file with a row for each column: name, "
+            help="For a table: a data dictionary, a CSV file with a row for each column: name, "
             "kind, low, high, categories (A|B|C), missing, format.",
         ),
     ] = None,
@@ -82,21 +84,23 @@ def init(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Of a table: another with the same columns, whose rows are public. Bounds and "
-            "categories are read off them.",
+            help="For a table: another table with the same columns and public rows, from which "
+            "bounds and categories are read.",
         ),
     ] = None,
     bounds: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=LOW:HIGH", help="Of a table: bounds of a column. Repeatable."),
+        typer.Option(metavar="NAME=LOW:HIGH", help="For a table: bounds of a column. Repeatable."),
     ] = None,
     categories: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=A,B", help="Of a table: all categories of one. Repeatable."),
+        typer.Option(
+            metavar="NAME=A,B", help="For a table: all categories of a column. Repeatable."
+        ),
     ] = None,
     leave_out: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Of a table: a column not to read. Repeatable."),
+        typer.Option(metavar="NAME", help="For a table: a column not to read. Repeatable."),
     ] = None,
     model: Annotated[
         str | None,
@@ -116,17 +120,19 @@ def init(
     ] = None,
     clients_per_person: Annotated[
         int | None,
-        typer.Option(help="With --unit person: at how many clients one person can be; 1 if left."),
+        typer.Option(
+            help="With --unit person: how many clients can hold records of one person; 1 by "
+            "default."
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a spec to start from: what is left out is asked for, or has a default.
+    """Write a spec to start from, asking for what the options leave out or using defaults.
 
-    A table is read: --data t.csv --label outcome --client hospital --epsilon 3 is enough. Its
-    columns are shown with a guess of what each holds and what becomes of it. The spec is checked
-    against the data, as a run would, before it is written. A file that is there already is never
-    changed.
+    For a table, --data t.csv --label outcome --client hospital --epsilon 3 is enough. Each column
+    is shown with a guess of its content and how it will be prepared. The spec is checked against
+    the data, as in a run, before it is written. An existing file is never changed.
     """
     from dpfedadamw.cli.init_table import Wanted, describe
     from dpfedadamw.cli.init_words import FORM
@@ -154,7 +160,7 @@ def init(
     usual = {"client": "dp-fedavg", "none": "fedadamw"}.get(unit, "dp-fedadamw")
     algorithm = algorithm or _asked("algorithm", usual, asking)
     if described is None and unit == "record":
-        # No client may be left with fewer records than a batch has.
+        # Every client needs at least one batch of records.
         held["partition"] = {"kind": "dirichlet", "minimum_records": _BATCH}
     if epsilon is None and unit != "none":
         epsilon = _number(_asked("target epsilon", "4", asking))
@@ -166,7 +172,7 @@ def init(
         "algorithm": {"name": algorithm, **_steps(algorithm, described is not None)},
         "federation": {
             "rounds": rounds,
-            # A sampler of clients needs some who are left out.
+            # Sampling of clients needs more clients than take part in a round.
             "clients_per_round": max(1, held["clients"] // 2)
             if unit == "client"
             else held["clients"],
@@ -180,7 +186,7 @@ def init(
         refuse(f"--data {named}: there is no such file or folder")
     if described is not None and not asking and not as_json:
         _show(described)
-    comments = [f"Keys that are left out have defaults: dpfedadamw spec show {file}"]
+    comments = [f"Omitted keys have defaults: dpfedadamw spec show {file}"]
     if described is not None:
         comments += [line.format(path=named) for line in FORM]
     _write(file, comments, mapping)
@@ -205,7 +211,7 @@ def _show(described: Described) -> None:
 
 
 def _asked(question: str, usual: str, asking: bool) -> str:
-    """The answer to a question in a terminal; elsewhere the usual one."""
+    """The answer to a question in a terminal; elsewhere the default."""
     if not asking:
         return usual
     return str(typer.prompt(question, default=usual, show_default=bool(usual), err=True))
@@ -215,7 +221,7 @@ def _number(answer: str) -> float:
     try:
         return float(answer)
     except ValueError:
-        refuse(f"target epsilon: {answer[:40]!r} is no number; give one, such as 4")
+        refuse(f"target epsilon: {answer[:40]!r} is not a number; give one, such as 4")
 
 
 def _is_table(named: str) -> bool:
@@ -224,7 +230,7 @@ def _is_table(named: str) -> bool:
 
 
 def _data(named: str, of_a_table: bool) -> dict[str, Any]:
-    """The section `data` of a name or a path that is no table."""
+    """The section `data` for a name or a path that is not a table."""
     if of_a_table:
         refuse(
             "--label, --text, --numbers, --client, --person, --classes, --dictionary, "
@@ -240,8 +246,8 @@ def _data(named: str, of_a_table: bool) -> dict[str, Any]:
 
     if named in DATASETS and DATASETS[named].bring is None:
         refuse(
-            f"--data {named}: is read from its publisher's files, whose place init does not ask "
-            "for; start from a shipped spec (dpfedadamw list specs) and set data.path"
+            f"--data {named}: is read from its publisher's files, and init does not ask where "
+            "these are; start from a shipped spec (dpfedadamw list specs) and set data.path"
         )
     return {"dataset": named}
 
@@ -249,12 +255,12 @@ def _data(named: str, of_a_table: bool) -> dict[str, Any]:
 def _model(named: str, of_a_table: bool) -> dict[str, Any]:
     if ":" in named:
         return {"name": "python", "target": named}
-    # Of a table's few numbers a model with fewer parameters, which is less noise, tells more.
+    # A table has few numbers, and a model with fewer parameters gets less noise and learns more.
     return {"name": named, **({"hidden": []} if of_a_table and named == "mlp" else {})}
 
 
 def _steps(algorithm: str, of_a_table: bool) -> dict[str, Any]:
-    """What softmax regression on columns from −1 to 1 goes well with."""
+    """Settings that suit softmax regression on columns from −1 to 1."""
     return {"learning_rate": 0.1} if of_a_table and algorithm == "dp-fedadamw" else {}
 
 
@@ -268,15 +274,15 @@ def _privacy(
         return found
     if unit == "person":
         found["records_per_person"] = 4
-    # A batch of a client with few records is a small one, or its rate would be high.
-    # People are fewer than their records: here up to eight times.
+    # A client with few records gets a small batch, or its sampling rate would be high. People are
+    # fewer than their records: here up to eight times.
     share = 32 if unit == "person" else 4
     batch = _BATCH if smallest is None else max(1, min(128, smallest // share))
     return {**found, "sampling": {"kind": "poisson", "expected_batch_size": batch}}
 
 
 def _check(mapping: dict[str, Any]) -> str | None:
-    """Refuse what a run would refuse; returns which data are not here."""
+    """Refuse what a run would refuse; return which data are missing here."""
     from dpfedadamw import spec as specs
     from dpfedadamw.errors import SpecError
     from dpfedadamw.experiment import check
@@ -299,7 +305,7 @@ def _write(file: Path, comments: list[str], mapping: dict[str, Any]) -> None:
     from dpfedadamw.spec import yamltext
     from dpfedadamw.spec.document import one_line
 
-    # A path that holds an end of a line must not begin a line of the spec.
+    # A path that contains a line break must not start a line of the spec.
     written = "".join(f"# {one_line(line, 4096)}\n" for line in comments)
     written += yamltext.write(mapping)
     try:

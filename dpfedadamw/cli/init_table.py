@@ -1,4 +1,4 @@
-"""The part of ``init`` that reads a table: what is in it, what is asked, what a spec says of it.
+"""The part of ``init`` that reads a table: its content, the questions, and the spec's data section.
 
 The table is private, and a spec is published. So only the table's form enters the spec; bounds and
 categories are the user's, a dictionary's or a public sample's, or fit whatever a column holds.
@@ -34,14 +34,14 @@ _MADE_UP = 10
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was said of a table by flags.
+    """What the options say about a table.
 
     Attributes:
         label: Column of the class.
-        client: Column that says whose a record is.
-        person: Column that says whom a record is about.
+        client: Column that names the client of a record.
+        person: Column that names the person of a record.
         text: Columns of text.
-        numbers: Columns of numbers that are used as they stand.
+        numbers: Columns of numbers that are used unchanged.
         classes: Labels that may occur, with commas between them.
         dictionary: A data dictionary.
         sample: A public table with the same columns.
@@ -63,20 +63,20 @@ class Wanted:
     leave_out: Sequence[str]
 
     def given(self) -> bool:
-        """Whether any flag was given that belongs to a table."""
+        """Whether any option that belongs to a table was given."""
         return any(getattr(self, name) for name in self.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
 class Described:
-    """What a spec says of a table.
+    """What a spec says about a table.
 
     Attributes:
         section: The section `data`.
         smallest: Fewest records of a client, about.
-        summary: How much there is, in a line: sizes are public.
-        warnings: What to look at, a line each.
-        columns: Name, guess and what becomes of each column.
+        summary: The amount of data, in one line: sizes are public.
+        warnings: What to look at, one line each.
+        columns: Name, guess and treatment of each column.
     """
 
     section: dict[str, Any]
@@ -90,28 +90,30 @@ Ask = Callable[[str, str], str]
 
 
 def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -> Described:
-    """Read a table and say what a spec would.
+    """Read a table and return what a spec would say about it.
 
     Args:
-        named: The table's path, as it was given.
-        wanted: What was said by flags.
-        clients: How many clients there are by a flag.
-        ask: Puts a question that has a usual answer, in a terminal; None where nobody is there.
+        named: The table's path, as given.
+        wanted: What the options say.
+        clients: The number of clients from an option.
+        ask: Asks a question with a default answer, in a terminal; None without one.
 
     Raises:
-        DataError: If the table, or what was said of it, is wrong.
+        DataError: If the table, or an option about it, is wrong.
     """
     table = _read(Path(named), "--data")
     label = wanted.label or ("label" if "label" in table.names else "")
     if ask is not None and not label:
         out.print(display.grid(("column", "looks like"), [(c.name, c.kind) for c in table.columns]))
-        label = ask("the column of the class that is to be told", "")
+        label = ask("the column of the class to predict", "")
     if not label:
         columns = ", ".join(table.names[:20])
         refuse(f"--label: say which column is the class; {named} has {columns}")
     client = wanted.client
     if ask is not None and client is None:
-        client = ask("the column that says whose a record is; Enter if there is none", "") or None
+        client = (
+            ask("the column that names the client of a record; Enter if there is none", "") or None
+        )
     _check(table, wanted, label, client)
     found = told(table.path, label, client)
     classes = [one.strip() for one in wanted.classes.split(",")] if wanted.classes else []
@@ -148,9 +150,9 @@ def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -
 
 
 def _division(found: Told, client: str | None, clients: int | None) -> dict[str, Any]:
-    """How many clients there are, and who holds which records."""
+    """The number of clients, and which client holds which records."""
     if client is None:
-        # No client may be left with fewer records than a batch has.
+        # Every client needs at least one batch of records.
         return {"clients": clients or _MADE_UP, "partition": {"kind": "iid"}}
     if clients not in (None, len(found.clients)):
         count = len(found.clients)
@@ -167,7 +169,7 @@ def _read(path: Path, option: str) -> Survey:
 
 
 def _check(table: Survey, wanted: Wanted, label: str, client: str | None) -> None:
-    """Check that every column that was named is there, and named for one thing."""
+    """Check that every named column exists and is named for one purpose."""
     options = dict.fromkeys(wanted.leave_out, "--leave-out")
     options |= {one.partition("=")[0]: "--categories" for one in wanted.categories}
     options |= {one.partition("=")[0]: "--bounds" for one in wanted.bounds}
@@ -177,10 +179,13 @@ def _check(table: Survey, wanted: Wanted, label: str, client: str | None) -> Non
     inputs = [*wanted.text, *wanted.numbers]
     check_names({**options, label: "--label"}, table)
     if client == label:
-        refuse(f"--client {client}: is the label as well; name the column of whose a record is")
+        refuse(
+            f"--client {client}: is also the label; name the column that holds the client of "
+            "each record"
+        )
     if label in inputs:
         option = "--text" if label in wanted.text else "--numbers"
-        refuse(f"{option} {label}: is the label, which the model is to tell; leave it out")
+        refuse(f"{option} {label}: is the label, which the model predicts; leave it out")
     if wanted.text and wanted.numbers:
         refuse("--text, --numbers: give one of the two; a record is texts or numbers")
     for name in wanted.numbers:
@@ -188,20 +193,20 @@ def _check(table: Survey, wanted: Wanted, label: str, client: str | None) -> Non
         if column is not None and (column.kind in ("category", "date", "text") or column.has_empty):
             why = "has empty cells" if column.has_empty else f"looks like a {column.kind}"
             refuse(
-                f"--numbers {name}: {why}, and --numbers reads numbers as they stand; leave "
-                "--numbers out to have columns prepared"
+                f"--numbers {name}: {why}, and --numbers reads numbers unchanged; leave --numbers "
+                "out to have columns prepared"
             )
 
 
 def _check_labels(labels: Counter[str], label: str, classes: Sequence[str]) -> None:
     found = [name for name in labels if name]
     if len(found) < 2:
-        how = "is empty in every row" if not found else "is the same in every row that has it"
-        refuse(f"--label {label}: {how}; there are two or more classes to tell apart")
+        how = "is empty in every row" if not found else "has one value in all non-empty rows"
+        refuse(f"--label {label}: {how}; a classifier needs two or more classes")
     if len(found) > _MOST_CLASSES and not classes:
         refuse(
-            f"--label {label}: more than {_MOST_CLASSES} different labels; if they are numbers to "
-            "be told, write data.targets and task: regression; if not, give --classes"
+            f"--label {label}: more than {_MOST_CLASSES} different labels; to predict them as "
+            "numbers, write data.targets and task: regression; otherwise give --classes"
         )
     if classes and set(found) - set(classes):
         refuse(f"--classes {','.join(classes)}: some rows of {label} have another label; list all")
@@ -210,7 +215,7 @@ def _check_labels(labels: Counter[str], label: str, classes: Sequence[str]) -> N
 def _proposals(
     table: Survey, wanted: Wanted, taken: Sequence[str | None], ask: Ask | None
 ) -> list[Proposed]:
-    """What is proposed of each column that is neither label nor client."""
+    """What is proposed for each column that is neither label nor client."""
     dictionary = read_dictionary(wanted.dictionary) if wanted.dictionary is not None else {}
     keys: dict[str, dict[str, Any]] = {name: dict(one) for name, one in dictionary.items()}
     for one in wanted.categories:
@@ -232,13 +237,13 @@ def _proposals(
 
 
 def _public(table: Survey, path: Path) -> Survey:
-    """A public sample, which may not be the private table itself."""
+    """A public sample, which must not be the private table itself."""
     sample = _read(path, "--public-sample")
     digests = {fingerprint([one], one).sha256 for one in (path, table.path)}
     if len(digests) == 1:
         refuse(
-            f"--public-sample {path}: is the table itself, whose rows are private: what is read "
-            "off them would be a release that no ε pays for; give rows that anybody may see, or "
+            f"--public-sample {path}: is the private table itself: reading bounds from its rows "
+            "would be a release that no ε accounts for; give rows that anyone may see, or "
             "--dictionary"
         )
     if not set(sample.names) & set(table.names):
@@ -247,7 +252,7 @@ def _public(table: Survey, path: Path) -> Survey:
 
 
 def _asked(proposed: Proposed, known: Known, ask: Ask | None) -> Proposed:
-    """A proposal with the bounds or categories that the user knows, where nothing else does."""
+    """A proposal with the user's bounds or categories, where no other source has them."""
     if ask is None or not proposed.unknown or proposed.keys is None:
         return proposed
     name, kind = proposed.seen.name, proposed.keys["kind"]

@@ -1,6 +1,6 @@
-"""What ``init`` says of a table: its columns, what to look at, and what a spec took from its rows.
+"""What ``init`` prints about a table: its columns, warnings, and what a spec took from its rows.
 
-Nothing of it is a number that was counted among private cells, but sizes, which are public.
+Except for sizes, which are public, none of it is a number counted from private cells.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 from dpfedadamw.data.proposal import Proposed
 from dpfedadamw.data.survey import Survey, Told
 
-# Fewer records than these are sampled at a high rate.
+# A client with fewer records is sampled at a high rate.
 _FEW = 50
 FORM = (
-    "Of the rows of {path} init took their form: which kinds its columns are, which have empty",
+    "From the rows of {path} init took only their form: the kinds of columns, which have empty",
     "cells, how numbers are written, how many clients there are. That is public with this spec,",
     "as are the labels that occur, unless classes are given. No bound and no category was taken.",
 )
 
 
 def summary(table: Survey, records: int, clients: int, smallest: int) -> str:
-    """How much there is, in a line."""
+    """The amount of data, in one line."""
     return (
         f"{table.path}: {len(table.columns)} columns, {records:,} records of {clients:,} clients, "
         f"the smallest with {smallest:,}"
@@ -35,13 +35,13 @@ def rows(
     label: str,
     client: str | None,
 ) -> list[tuple[str, str, str]]:
-    """Name, guess and what becomes of each column."""
+    """Name, guess and treatment of each column."""
     said = {one.seen.name: one for one in proposed}
     found_rows = []
     for column in table.columns:
         found, kind = said.get(column.name), column.kind
         if column.name == label:
-            become = "what the model is to tell"
+            become = "what the model predicts"
         elif column.name == client:
             become = "whose a record is"
         elif column.name == section.get("person"):
@@ -85,33 +85,34 @@ def warnings(
     client: str | None,
     person: str | None,
 ) -> list[str]:
-    """What to look at. Nothing of it is a number that was counted among private cells."""
+    """Warnings, none of which is a number counted from private cells."""
     told_of: list[str] = []
     if found.labels[""]:
         told_of.append(f"some rows have no {label}; they are left out (data.unlabelled: leave_out)")
     names = [name for name in found.labels if name]
     if len({name.casefold() for name in names}) < len(names):
-        told_of.append(f"some labels of {label} differ in upper and lower case alone")
+        told_of.append(f"some labels of {label} differ only in upper and lower case")
     given = {one.seen.name for one in proposed if one.keys is not None}
     for name in found.telling:
         if name in given:
             told_of.append(
-                f"{name} alone says the {label} of every row: if it is the label in other words, "
-                f"add --leave-out {name}"
+                f"{name} alone determines the {label} of every row; if it restates the label, add "
+                f"--leave-out {name}"
             )
     for column in table.columns:
         about = column.kind == "identifier" and column.repeats and column.name != client
         if about and person is None:
             told_of.append(
-                f"{column.name} stands in several rows: ε protects a record, and says less of a "
-                f"person with several; if it says whom a row is about, add --person {column.name}"
+                f"values of {column.name} occur in several rows, and ε protects one record, not a "
+                "person with several; if it names the person a row is about, add --person "
+                f"{column.name}"
             )
     unknown = [one.seen.name for one in proposed if one.unknown]
     if unknown:
         listed = f"{', '.join(unknown[:8])}{' and more' if len(unknown) > 8 else ''}"
         told_of.append(
-            f"of {listed} no bounds or categories are known, and the model will tell less by them: "
-            "give --dictionary, --public-sample, --bounds or --categories"
+            f"no bounds or categories are known for {listed}, so the model can learn less from "
+            "them; give --dictionary, --public-sample, --bounds or --categories"
         )
     told_of += _about_clients(found, client)
     return told_of
@@ -119,11 +120,13 @@ def warnings(
 
 def _about_clients(found: Told, client: str | None) -> list[str]:
     if client is None:
-        return ["no --client says whose a record is: records are dealt out to made-up clients"]
+        return [
+            "no --client names the client of a record: records are dealt out to simulated clients"
+        ]
     smallest = min(found.clients.values())
     if smallest >= _FEW:
         return []
     return [
         f"the smallest of {len(found.clients)} clients has {smallest} records: it is sampled at a "
-        "high rate and decides the noise; leave such clients out, or join them"
+        "high rate and determines the noise; leave such clients out, or merge them"
     ]

@@ -1,4 +1,4 @@
-"""``keys``: make, show, bring along, replace and revoke signing keys."""
+"""``keys``: make, show, import, replace and revoke signing keys."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def keys_import(
 ) -> None:
     """Copy a key that you have, with its chain of certificates, into the key folder.
 
-    A passphrase is taken from DPFEDADAMW_PASSPHRASE; the copy is encrypted with it too.
+    The passphrase is read from DPFEDADAMW_PASSPHRASE; the copy is encrypted with the same one.
     """
     from dpfedadamw.filing import after_training
     from reports.signatures import keyring, keys
@@ -121,10 +121,10 @@ def keys_rotate(
     timestamp: TimestampOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a successor that the present key signs over; it signs from now on.
+    """Make a successor key, signed by the present one; it signs from now on.
 
-    Whoever holds the old public key can follow to the new one: each run carries the chain. With a
-    timestamp this holds even if the old key is revoked later.
+    Anyone who trusts the old public key can follow to the new one, because each run carries the
+    chain. With a timestamp this holds even if the old key is revoked later.
     """
     from dpfedadamw.filing import after_training
     from reports.signatures import keyring, keys
@@ -145,21 +145,23 @@ def keys_revoke(
     reason: Annotated[ReasonName, typer.Option(help="Why.")],
     key: Annotated[
         Path | None,
-        typer.Option(metavar="PUB", help="Public key to revoke; the present one if left out."),
+        typer.Option(metavar="PUB", help="Public key to revoke; the present one by default."),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="Not to be trusted since: 2026-11-21; now by default."),
+        typer.Option(
+            metavar="DATE", help="Date from which it is not trusted: 2026-11-21; now by default."
+        ),
     ] = None,
     directory: DirectoryOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether it is meant.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke a key: add it, signed, to ROLE.revocations.json, to be given to everybody.
+    """Revoke a key: add it, signed, to ROLE.revocations.json, a list to give to everyone.
 
-    `verify --revocations FILE` then refuses what the key signed, unless a timestamp that the
-    reader trusts shows that it was signed before. The key signs no more. This cannot be undone
-    for whoever has the list.
+    `verify --revocations FILE` then refuses what the key signed, unless a timestamp that the reader
+    trusts shows that it was signed before. The key can no longer sign. Nobody who has the list can
+    be made to trust it again.
     """
     from dpfedadamw.filing import after_training
     from reports.signatures import keyring, keys, statements
@@ -185,7 +187,7 @@ def keys_revoke(
         print_json(found)
         return
     out.print(display.facts([(name, str(value)) for name, value in found.items()]))
-    err.print(Text(f"give {path.name} to everybody who has the public key", style="yellow"))
+    err.print(Text(f"give {path.name} to everyone who has the public key", style="yellow"))
 
 
 def _moment(value: str | None) -> datetime | None:
@@ -194,7 +196,7 @@ def _moment(value: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        refuse(f"--since: {value!r} is no date; write 2026-11-21 or 2026-11-21T09:30:00Z")
+        refuse(f"--since: {value!r} is not a date; write 2026-11-21 or 2026-11-21T09:30:00Z")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return moment.astimezone(UTC).replace(microsecond=0)
 

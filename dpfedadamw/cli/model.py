@@ -1,4 +1,4 @@
-"""``model``: what training by record makes of a model, before a run."""
+"""``model``: how a model is trained record by record, before a run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def model_check(
 ) -> None:
     """Show a model's layers: which have book-keeping, what is changed, what is refused and why.
 
-    Nothing is trained. The model answers made-up records, and what a clipped sum costs is measured
-    against a plain gradient. Exit code 2 where a run of the spec would be refused.
+    Nothing is trained. The model is run on made-up records, and the cost of a clipped sum is
+    measured against a plain gradient. Exit code 2 where a run of the spec would be refused.
     """
     from dpfedadamw import spec as specs
 
@@ -44,6 +44,6 @@ def model_check(
 
 
 app = typer.Typer(
-    help="What training by record makes of a model, before a run.", no_args_is_help=True
+    help="Show how a model is trained record by record, before a run.", no_args_is_help=True
 )
 app.command("check")(model_check)

@@ -24,7 +24,7 @@ RunArgument = Annotated[
     Path | None,
     typer.Argument(
         metavar="RUN_DIR",
-        help="A run's folder; the newest run if left out.",
+        help="A run's folder; the newest run by default.",
         autocompletion=completion.runs,
     ),
 ]
@@ -44,7 +44,7 @@ TrainerKeyOption = Annotated[
     typer.Option(
         "--trainer-key",
         metavar="KEY",
-        help="Private key that signs what was run: a PEM file, or a pkcs11: address.",
+        help="Private key of the trainer, who signs the run: a PEM file, or a pkcs11: address.",
     ),
 ]
 AuditorKeyOption = Annotated[
@@ -52,7 +52,8 @@ AuditorKeyOption = Annotated[
     typer.Option(
         "--auditor-key",
         metavar="KEY",
-        help="Private key that signs what was found: a PEM file, or a pkcs11: address.",
+        help="Private key of the auditor, who signs the findings: a PEM file, or a pkcs11: "
+        "address.",
     ),
 ]
 TimestampOption = Annotated[
@@ -68,14 +69,14 @@ EscrowOption = Annotated[
     typer.Option(
         "--escrow",
         metavar="FILE",
-        help="The noise key that `run --escrow` kept, of a run in release mode. Repeatable.",
+        help="The noise key that `run --escrow` saved, for a run in release mode. Repeatable.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 
 
 class ViewName(StrEnum):
-    """Towards whom an ε holds."""
+    """Whom an ε holds against."""
 
     server = "server"
     third_party = "third-party"

@@ -1,7 +1,7 @@
 """``spec show --partition``: how many records each client holds, as a table and as a picture.
 
-Sizes are declared public metadata. Which labels a client holds is private: they are shown only to
-whoever asks for them and has the data anyway, and every view of them says so.
+Sizes are declared public metadata. Which labels a client holds is private: they are shown only on
+request, to someone who has the data anyway, and every view of them says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpfedadamw.cli.terminal import err, out, print_json, refuse, status
 if TYPE_CHECKING:
     from dpfedadamw.spec import Spec
 
-PRIVATE = "label counts are private: for the holder of the data alone"
+PRIVATE = "label counts are private: for the holder of the data only"
 _BAR = 24
 _MOST_ROWS = 60
 _MOST_COLUMNS = 20
@@ -55,12 +55,12 @@ class Division:
 
 
 def show(spec: Spec, labels: bool, output: Path | None, as_json: bool) -> None:
-    """Read a spec's data, divide it as a run would, and show the division."""
+    """Read a spec's data, divide them as a run would, and show the division."""
     if output is not None and output.suffix.lower() not in (".svg", ".png", ".pdf"):
         refuse(f"--output {output}: give a name that ends in .svg, .png or .pdf")
     from dpfedadamw.experiment import divide
 
-    with status("reading data and dividing it among clients", quiet=as_json):
+    with status("reading the data and dividing them among clients", quiet=as_json):
         dataset, owner = divide(spec)
     clients, classes = spec.data.clients, dataset.classes
     counts = None
@@ -86,9 +86,9 @@ def show(spec: Spec, labels: bool, output: Path | None, as_json: bool) -> None:
 
 
 def as_table(division: Division, name: str) -> RenderableType:
-    """The division as a table; the largest and smallest clients alone where there are many."""
+    """The division as a table; of many clients, only the largest and the smallest."""
     sizes, total = division.sizes, int(division.sizes.sum())
-    table = Table(box=box.SIMPLE_HEAD, title=f"{name}: who holds how much", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, title=f"{name}: records per client", title_justify="left")
     table.add_column("client", justify="right", no_wrap=True)
     table.add_column("records", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""``predict``: what a finished model says of further records."""
+"""``predict``: a finished model's predictions for further records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def predict(
             "--input",
             metavar="FILE",
             help="Records: a table with the columns that the run read, or an .npz with the array "
-            "x. Further columns are not looked at.",
+            "x. Other columns are ignored.",
         ),
     ],
     output: Annotated[
@@ -37,15 +37,15 @@ def predict(
         typer.Option(
             "--output",
             metavar="FILE",
-            help="CSV to write, for your eyes alone; it is printed if left out.",
+            help="CSV file to write, readable by you alone; printed by default.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict: one line a record, with its label and the probability of each, in the rows' order.
+    """Predict one line per record, in row order: its label and the probability of each label.
 
-    Columns are found by their names, and records prepared as those of the run were. The same rows
-    in the same order have the answers that the run's own test had, bit for bit.
+    Columns are found by name, and records are prepared as in the run. The same rows in the same
+    order give the same answers as the run's own test, bit for bit.
     """
     from dpfedadamw.api import predict as answered
     from dpfedadamw.models.own.permission import permission
@@ -54,7 +54,7 @@ def predict(
     from reports.formatting import as_csv
 
     if output is not None and any(holds_a_run(one) for one in output.absolute().parents):
-        refuse(f"--output {output}: lies in a run's folder, beside what was signed; name another")
+        refuse(f"--output {output}: is inside a signed run's folder; name another place")
     if output is not None and output.is_dir():
         refuse(f"--output {output}: is a folder; name a file")
     with status("predicting", quiet=as_json or output is None):

@@ -1,4 +1,4 @@
-"""``replay``: the whole run again, and what of its public files differs."""
+"""``replay``: the whole run again, and which of its public files differ."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def replay(
     escrow: EscrowOption = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Where the run's data lie, if not where its spec says."),
+        typer.Option(metavar="PATH", help="Where the run's data are, if not where its spec says."),
     ] = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -39,9 +39,10 @@ def replay(
     """Run a finished run again, from its data and its key or seed, and compare its public files.
 
     Nothing is written, charged or signed. Spec, model and its configuration are compared byte for
-    byte, metrics but for their times, and the ledger's charges, digests and claim. On the same
-    processor with the same versions all of it is the same; else what differs of them is told, which
-    may be the reason. Exit code 0 where all is the same, 1 where something differs.
+    byte, metrics except for their times, and the ledger by its charges, digests and claim. On the
+    same processor with the same versions everything is the same. Otherwise the differences in
+    processor and versions are listed as a possible reason. Exit code 0 where all is the same, 1
+    where something differs.
     """
     from dpfedadamw.cli.replaying import keys_of
     from dpfedadamw.reexecution.history import PastLedger
@@ -50,7 +51,7 @@ def replay(
     from dpfedadamw.run.environment import device_of
 
     run = find_run(run_dir, out_dir)
-    with status("reading data and dividing it among clients", quiet=as_json):
+    with status("reading the data and dividing them among clients", quiet=as_json):
         keys = keys_of(PastLedger(run.ledger).header, escrow or [])
         rerun = Rerun(run, keys, device_of(run.evidence, device), data)
     with progress_bar(quiet=as_json) as progress:
@@ -88,10 +89,10 @@ def _why(differences: tuple[str, ...]) -> str:
     """What may explain a difference."""
     if not differences:
         return (
-            "machine and versions are those that trained, so nothing of them explains it: the run "
-            "is not what its spec, data and key make of it"
+            "machine and versions are the same as in training, so they do not explain the "
+            "difference: the run is not what its spec, data and key produce"
         )
     return (
-        f"it was not computed on the same ({'; '.join(differences)}): rounding differs, and with "
-        "it every digest. Compare where processor and versions are those that trained"
+        f"machine or versions differ ({'; '.join(differences)}), so rounding differs, and with it "
+        "every digest; compare on the processor and versions of the training"
     )

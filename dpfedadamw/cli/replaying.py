@@ -1,4 +1,4 @@
-"""Which participations an auditor wants computed again, and with which keys."""
+"""Which participations an auditor wants recomputed, and with which keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Asked(Order):
     """What an auditor asked for.
 
     Attributes:
-        challenged: The run as its challenge has it; None without one.
+        challenged: The run as bound by its challenge; None without one.
     """
 
     challenged: FinishedRun | None = None
@@ -38,7 +38,7 @@ def order_of(
     draw: Path | None = None,
     openings: Path | None = None,
 ) -> Asked:
-    """What is to be computed again of a run.
+    """What to recompute of a run.
 
     Args:
         run: Its directory.
@@ -54,8 +54,8 @@ def order_of(
     header = PastLedger(run.ledger).header
     if header.get("unit") == "none":
         raise ReexecutionError(
-            f"{run.path}: claims no privacy, so no participation has noise to compute again; the "
-            "whole run is run again by: dpfedadamw replay RUN_DIR"
+            f"{run.path}: claims no privacy, so no participation has noise to recompute; to repeat "
+            "the whole run use: dpfedadamw replay RUN_DIR"
         )
     if openings is not None:
         assert draw is not None
@@ -91,26 +91,26 @@ def order_of(
 
 
 def keys_of(header: Mapping[str, Any], escrow: Sequence[Path]) -> Keys:
-    """The keys of a run: its published seed, or what was put into escrow.
+    """The keys of a run: its published seed, or its escrow file.
 
     Args:
         header: The ledger's.
         escrow: Files that hold keys.
 
     Raises:
-        ReexecutionError: If a release's key is not at hand.
+        ReexecutionError: If a release's key is missing.
     """
     if header.get("randomness") == "reproducible":
         return published(int(header.get("seed") or 0))
     if not escrow:
         raise ReexecutionError(
-            "the noise of a release is computed again from its key; give --escrow FILE, "
-            "which `run --escrow FILE` keeps, or what was opened for a draw. Without a key nothing "
-            "can be computed again, and the run rests on the trainer's word"
+            "the noise of a run in release mode can only be recomputed from its key; give the file "
+            "that `run --escrow FILE` saved, or what was opened for a draw. Without a key nothing "
+            "can be recomputed, and the trainer alone vouches for the run"
         )
     if "streams" not in header:
         raise ReexecutionError(
-            "the run is of a version whose streams followed from the key in another way; it cannot "
-            "be computed again"
+            "the run was made by a version that derived its streams from the key differently; it "
+            "cannot be recomputed"
         )
     return escrowed(escrow, coin_of(header))

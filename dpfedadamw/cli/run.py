@@ -76,7 +76,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="RUN_DIR",
-            help="Finish a run that was cut off, wherever that was.",
+            help="Continue an interrupted run from wherever it stopped.",
             autocompletion=completion.runs,
         ),
     ] = None,
@@ -84,9 +84,9 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep the noise key in FILE (mode 0600). Whoever has it can subtract all noise. "
-            "With --challenge: the file that was written with the intent. With --resume: the same "
-            "file again, which gets the further key.",
+            help="Save the noise key in FILE (mode 0600). Anyone who has it can subtract all "
+            "noise. With --challenge: the file that was written with the intent. With --resume: "
+            "the same file again; the further key is added to it.",
         ),
     ] = None,
     challenge: Annotated[
@@ -101,9 +101,8 @@ def run(
         typer.Option(
             metavar="N",
             min=0,
-            help="Compute N participations again at the end, drawn after training, so that the "
-            "audit reaches level 2 of 4. 0: none. By default 20, where that takes about a minute "
-            "at most.",
+            help="Recompute N participations at the end, drawn after training, so that the audit "
+            "reaches level 2 of 4. 0: none. Default: 20, if that takes about a minute at most.",
             show_default=False,
         ),
     ] = None,
@@ -114,14 +113,14 @@ def run(
         bool,
         typer.Option(
             "--profile",
-            help="Say at the end where the time went, by part: printed, and filed nowhere.",
+            help="Print at the end where the time went, by part; it is stored nowhere.",
         ),
     ] = False,
     tracker: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Tell a tracker what is public of the run: tensorboard, mlflow or wandb "
+            help="Send the public part of the run to a tracker: tensorboard, mlflow or wandb "
             "(offline). It writes to DIR/tracking. Repeatable.",
         ),
     ] = None,
@@ -133,21 +132,24 @@ def run(
 ) -> None:
     """Train, audit, report and sign: SPEC in; model, ledger, audit and signed report out.
 
-    The run is written to DIR/NAME-TIMESTAMP-ID, and DIR/latest points to it. Exit code 0 when the
-    audit passes, 1 when it does not or training diverged, 2 when the spec is wrong.
+    The run is written to DIR/NAME-TIMESTAMP-ID, and DIR/latest points to it. Exit code 0 if the
+    audit passes, 1 if it does not or training diverged, 2 if the spec is wrong.
 
-    However a run was cut off, --resume RUN_DIR finishes it: what is left of training, the audit,
-    the report and the signatures. No other command is needed, and no budget is spent twice.
+    --resume RUN_DIR finishes an interrupted run: the remaining training, the audit, the report and
+    the signatures. No other command is needed, and no budget is spent twice.
 
-    With --challenge the noise can be chosen by neither trainer nor auditor: see dpfedadamw
-    challenge --help.
+    With --challenge neither trainer nor auditor can choose the noise: see dpfedadamw challenge
+    --help.
     """
     from dpfedadamw import spec as specs
 
     _refuse_together(spec, resume, changes, challenge, replay, escrow)
     if engine in ("inline", "flower"):
         if resume is not None:
-            refuse(f"--engine {engine}: a resumed run keeps where its clients run; leave it out")
+            refuse(
+                f"--engine {engine}: a resumed run's clients run where they did before; leave "
+                "it out"
+            )
         changes, engine = [*(changes or ()), f"federation.engine={engine}"], "auto"
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
@@ -168,7 +170,7 @@ def run(
             return
         assert wanted is not None
         if replay is None and (challenge is not None or trial is not None):
-            # Only what is asked for: an auditor draws, or a sweep has many of them.
+            # Only on request: an auditor draws later, and a sweep has many runs.
             replay = 0
         _start(wanted, out_dir, (challenge, trial), replay, settings, screen)
 
@@ -181,20 +183,20 @@ def _refuse_together(
     replay: int | None,
     escrow: Path | None,
 ) -> None:
-    """Refuse options that say nothing together, before anything is loaded."""
+    """Refuse options that do not go together, before anything is loaded."""
     if (spec is None) == (resume is None):
-        refuse("give either a SPEC or --resume RUN_DIR, and not both")
+        refuse("give either a SPEC or --resume RUN_DIR, not both")
     if resume is not None and changes:
         refuse("--set: a resumed run keeps its spec; start a new run to change it")
     if resume is not None and challenge is not None:
-        refuse("--challenge: a resumed run keeps its own; give its --escrow FILE alone")
+        refuse("--challenge: a resumed run keeps its challenge; give only its --escrow FILE")
     if resume is not None and replay:
         refuse(
-            "--replay: finish the run first; then dpfedadamw audit RUN_DIR --replay N computes "
-            "participations again, with the --escrow FILE of a release"
+            "--replay: finish the run first; then dpfedadamw audit RUN_DIR --replay N recomputes "
+            "participations, with --escrow FILE for a run in release mode"
         )
     if challenge is not None and escrow is None:
-        refuse("--challenge: give the file that was written with the intent too: --escrow FILE")
+        refuse("--challenge: also give the file that was written with the intent: --escrow FILE")
 
 
 def _start(
@@ -210,8 +212,8 @@ def _start(
     _refuse_profile(wanted, screen.spent)
     if replay and wanted.privacy.unit == "none":
         refuse(
-            "--replay: this spec claims no privacy, so no participation has noise to compute "
-            "again; the whole run is run again by: dpfedadamw replay RUN_DIR"
+            "--replay: this spec claims no privacy, so no participation has noise to recompute; to "
+            "repeat the whole run use: dpfedadamw replay RUN_DIR"
         )
     with within("start"), loading("torch"):
         from dpfedadamw.experiment import pick_device, prepare
@@ -222,11 +224,11 @@ def _start(
         if trial is not None:
             options = StartOptions(escrow=settings.escrow, trial=read_trial(trial))
         chosen = pick_device(settings.device)
-    with screen.stage("reading data and dividing it among clients"):
+    with screen.stage("reading the data and dividing them among clients"):
         experiment = prepare(wanted, chosen)
         filing = running.load_filing(settings, screen)
         if challenge is not None:
-            # Few runs are announced to an auditor beforehand.
+            # Few runs are announced to an auditor in advance.
             from dpfedadamw.cli.challenge_files import read_challenged
 
             assert settings.escrow is not None
@@ -239,18 +241,18 @@ def _start(
 
 
 def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
-    """Refuse to tell times that would tell what the claim rests on hiding."""
+    """Refuse to print times that would reveal what the claim relies on hiding."""
     hidden = spec.privacy.unit != "none" and spec.federation.client_sampling == "poisson"
     if spent is not None and hidden:
         refuse(
-            "--profile: clients of this spec are drawn independently, and times would tell how "
+            "--profile: clients of this spec are drawn independently, and times would reveal how "
             "many took part; leave it out, or profile it with federation.client_sampling: fixed "
             "and privacy.unit: record"
         )
 
 
 def _resume(run_dir: Path, settings: Settings, screen: _Screen) -> None:
-    """Finish a run that was cut off, wherever that was."""
+    """Continue an interrupted run from wherever it stopped."""
     with within("start"), loading("torch"):
         from dpfedadamw.filing import after_training
         from dpfedadamw.rundir import open_existing
@@ -264,17 +266,17 @@ def _resume(run_dir: Path, settings: Settings, screen: _Screen) -> None:
         if finished is not None:
             screen.show(finished, run)
             return
-        err.print(Text("this run is finished; nothing was left to do", style="dim"))
+        err.print(Text("this run is already finished; there was nothing left to do", style="dim"))
         _stop_if_diverged(run)
         exit_by(after_training.filed_verdict(run))
 
 
 @dataclass(frozen=True)
 class _Screen(Watcher):
-    """Shows a run in a terminal, and nothing on the way where a machine reads.
+    """Shows a run in a terminal; with --json, prints nothing before the end.
 
     Attributes:
-        as_json: Whether a machine does.
+        as_json: Whether --json was given.
         spent: Where the time goes, for --profile; None without.
     """
 
@@ -282,7 +284,7 @@ class _Screen(Watcher):
     spent: Profile | None
 
     def stage(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """A line that says what is going on."""
+        """A line that says what is happening."""
         return status(what, quiet=self.as_json)
 
     def keys_made(self, files: Sequence[Path]) -> None:
@@ -291,18 +293,18 @@ class _Screen(Watcher):
             err.print(Text(f"made a signing key: {path}", style="dim"), soft_wrap=True)
 
     def taken_up(self, training: Training) -> None:
-        """What is to be known of a run that goes on."""
+        """What to know about a run that is being continued."""
         _refuse_profile(training.experiment.spec, self.spent)
         if training.note is not None:
             self.note(training.note)
 
     def note(self, problem: str) -> None:
-        """A note of what went wrong."""
+        """A note about what went wrong."""
         err.print(Text(f"note: {problem}", style="yellow"), soft_wrap=True)
 
     def not_replayed(self, error: DpfedadamwError) -> None:
         """A note of why."""
-        err.print(Text(f"note: nothing was computed again: {error}", style="yellow"))
+        err.print(Text(f"note: nothing was recomputed: {error}", style="yellow"))
 
     @contextlib.contextmanager
     def training(self, training: Training) -> Iterator[Hooks]:
@@ -311,7 +313,7 @@ class _Screen(Watcher):
 
         experiment, federation = training.experiment, training.experiment.spec.federation
         if not self.as_json:
-            # A terminal that is closed tells nothing more to those who wait for hours.
+            # A closed terminal tells nothing more to someone who waits for hours.
             err.print(Text(f"run: {relative(training.run.path)}", style="dim"), soft_wrap=True)
         hidden = self.as_json or experiment.plan.participants_hidden
         lines = TrainingLines(federation.rounds, training.completed, hidden)
@@ -325,25 +327,25 @@ class _Screen(Watcher):
                 score, epsilon = score_of(evaluation), training.epsilon
                 lines.round_is_over(result.completed, score, epsilon)
                 spent = "" if epsilon is None else f"  ε {rounded_up(epsilon)}"
-                # A round that was not evaluated leaves the last score where it is.
+                # A round that was not evaluated leaves the last score unchanged.
                 said = score or said
                 text = f"training{'  ' if said else ''}{said}{spent}"
                 progress.update(task, completed=result.completed, description=text)
 
             def after_client(done: int, chosen: int) -> None:
-                # The bar creeps on within a round.
+                # The bar also moves within a round.
                 if done < chosen:
                     progress.update(task, completed=training.completed + done / chosen)
 
             def before_probe() -> None:
                 progress.update(task, description="probing the private step")
 
-            # Nobody need know how many take part where that is hidden, be it from a bar's pace.
+            # Where the number of participants is hidden, the pace of the bar must not reveal it.
             shown = None if experiment.plan.participants_hidden else after_client
             yield Hooks(on_round=after_round, on_client=shown, on_probe=before_probe)
 
     def show(self, finished: Finished, run: RunDirectory) -> None:
-        """Say what a run came to, and end with its verdict's exit code."""
+        """Print the outcome of a run, and end with its verdict's exit code."""
         summary, found = finished.summary, finished.findings
         if self.spent is not None:
             summary["profile"] = self.spent.to_json()
@@ -362,7 +364,7 @@ class _Screen(Watcher):
 
 
 def _stop_if_diverged(run: RunDirectory) -> None:
-    """End as a run does that left no model, whatever its audit says."""
+    """End as a run that left no model does, whatever its audit says."""
     from dpfedadamw.filing import after_training
 
     if (said := after_training.divergence_of(run)) is not None:

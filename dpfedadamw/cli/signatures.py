@@ -44,7 +44,7 @@ def sign(
     run_dir: RunArgument = None,
     out_dir: OutOption = RUNS,
     role: Annotated[
-        Role | None, typer.Option(help="Sign in this role only; in both if left out.")
+        Role | None, typer.Option(help="Sign in this role only; in both by default.")
     ] = None,
     trainer_key: TrainerKeyOption = None,
     auditor_key: AuditorKeyOption = None,
@@ -53,17 +53,17 @@ def sign(
         bool,
         typer.Option(
             "--model-signing",
-            help="Write model.sig too: the trainer's OpenSSF signature over the model alone.",
+            help="Also write model.sig: the trainer's OpenSSF signature over the model alone.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Sign a run anew: with another key, with a timestamp, or with the model's own signature.
+    """Sign a run again: with another key, with a timestamp, or with the model's own signature.
 
-    Nothing is judged or reported anew: the trainer signs what was trained, the auditor what was
-    found, and neither what was changed since it was signed. Without --role, a signature by a key
-    that is not yours is not replaced. Either all of it is written or, if a key or an authority
-    fails, nothing.
+    The audit and the report are not repeated. The trainer signs what was trained and the auditor
+    what was found; neither signs anything that has changed since it was signed. Without --role, a
+    signature by a key that is not yours is not replaced. If a key or an authority fails, nothing is
+    written.
     """
     from dpfedadamw.filing import after_training
     from dpfedadamw.filing.earlier import refuse_changed
@@ -106,7 +106,7 @@ def sign(
         folder = relative(run.path)
         following = f"audit {folder} --write"
         if copies.is_erased(run.path):
-            # Without evidence nothing is judged again.
+            # Without evidence nothing can be audited again.
             following = f"sign {folder} --role auditor"
         err.print(
             Text(
@@ -123,19 +123,23 @@ def verify(
         Path | None,
         typer.Argument(
             metavar="RUN_DIR",
-            help="A run's folder, one with its public files, a comparison's; a report's PDF alone; "
-            "a signed annex. The newest run if left out.",
+            help="A run's folder, a folder of its public files, a comparison's folder, a report's "
+            "PDF, or a signed annex. The newest run by default.",
             autocompletion=completion.runs,
         ),
     ] = None,
     out_dir: OutOption = RUNS,
     trainer_key: Annotated[
         Path | None,
-        typer.Option(metavar="PUB", help="Public key that the trainer gave you by another way."),
+        typer.Option(
+            metavar="PUB", help="The trainer's public key, received through another channel."
+        ),
     ] = None,
     auditor_key: Annotated[
         Path | None,
-        typer.Option(metavar="PUB", help="Public key that the auditor gave you by another way."),
+        typer.Option(
+            metavar="PUB", help="The auditor's public key, received through another channel."
+        ),
     ] = None,
     revocations: Annotated[
         list[Path] | None,
@@ -156,14 +160,14 @@ def verify(
     of: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN_DIR", help="Of a signed-off annex: the run whose report it is about."
+            metavar="RUN_DIR", help="For a signed-off annex: the run whose report it is about."
         ),
     ] = None,
     signer_key: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="PEM",
-            help="Of a signed-off annex: public key or certificate of a person who must have "
+            help="For a signed-off annex: public key or certificate of a person who must have "
             "signed. Repeatable.",
         ),
     ] = None,
@@ -171,7 +175,8 @@ def verify(
         bool,
         typer.Option(
             "--no-memory",
-            help="Compare with no state seen before, and remember none: to check runs for others.",
+            help="Neither compare with states seen before nor remember this one: to check runs "
+            "for others.",
         ),
     ] = False,
     require_level: Annotated[
@@ -180,23 +185,24 @@ def verify(
             metavar="N",
             min=1,
             max=4,
-            help="Of a run: exit code 1 where less stands behind its PASS than level N of 4.",
+            help="For a run: exit code 1 if its PASS has a level of assurance below N of 4.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check every signature, timestamp and hash of a run, of a comparison or an annex, offline.
 
-    With the keys you trust it proves by whom the files were signed, also if the holder replaced
-    them since; keys in your own key folder are yours. Revoked keys are refused: those in the lists
-    you give, and those revoked in your own key folder. The latest state of each run that held is
-    remembered in your key folder, and an earlier one by the same signer refused.
+    Given keys you trust, it proves who signed the files, even if the signer has since replaced a
+    key. Keys in your own key folder count as yours. Keys revoked there or in the lists you give are
+    refused. Your key folder remembers the latest valid state of each run, and an earlier state by
+    the same signer is refused.
 
     The level says how hard it would have been to forge the run: 1 consistent, 2 re-executed,
     3 challenged, 4 independent (docs/detection.md). It is computed from files and signatures.
 
-    Exit code 0: ALL HOLD. 1: NOT VALID; each file that does not hold is named. 3: INTACT, SIGNER
-    UNKNOWN: the files are the ones that somebody signed, whose key stands in the run alone.
+    Exit code 0: ALL HOLD. 1: NOT VALID; each invalid file is named. 3: INTACT, SIGNER UNKNOWN: the
+    files are unchanged since they were signed, but the signer's key is known only from the run
+    itself.
     """
     subject = run_dir if run_dir is not None else find_run(None, out_dir).path
     trusted = _Trusted(
@@ -210,7 +216,7 @@ def verify(
         what, result = _check_pdf(subject, trusted, of, signer_key or [], require_level)
     else:
         if of is not None or signer_key:
-            refuse("--of, --signer-key: belong to an annex that somebody signed off, a PDF file")
+            refuse("--of, --signer-key: belong to a signed-off annex, a PDF file")
         what, result = _check_folder(subject, trusted, not no_memory, require_level)
     if as_json:
         print_json(result.to_json())
@@ -227,7 +233,7 @@ def verify(
 
 @dataclass(frozen=True, kw_only=True)
 class _Trusted:
-    """Whom a reader trusts, and whom not, as the options of `verify` say it."""
+    """Whom a reader trusts and whom not, according to the options of `verify`."""
 
     trainer_key: Path | None
     auditor_key: Path | None
@@ -243,7 +249,7 @@ def _check_pdf(
     signer_keys: list[Path],
     require_level: int | None,
 ) -> tuple[str, VerificationResult]:
-    """Check a report's pages alone, or an annex, which belongs to a run; also what is checked."""
+    """Check a report's PDF by itself, or the annex of a run; also returns what is checked."""
     from reports.render import sign_off as annex
     from reports.signatures.verification import verify_pages
 
@@ -255,14 +261,14 @@ def _check_pdf(
         result = verify_pages(path, auditor_key, trusted.revocations, tsa_roots)
         return f"pages {path.name}", result
     if trusted.trainer_key is not None or auditor_key is not None:
-        refuse("an annex is signed by whoever decides: give --signer-key")
+        refuse("an annex is signed by the person who decides: give --signer-key")
     return f"annex {path.name}", annex.check(path, run_dir, signer_keys, tsa_roots)
 
 
 def _check_folder(
     folder: Path, trusted: _Trusted, remember: bool, require_level: int | None
 ) -> tuple[str, VerificationResult]:
-    """Check a run, its public files where they lie alone, or a comparison; also what is checked."""
+    """Check a run, its public files alone, or a comparison; also returns what is checked."""
     from dpfedadamw.rundir import open_existing
     from reports.files import Snapshot
     from reports.signatures.keys import default_directory
@@ -288,11 +294,11 @@ def _check_folder(
 
 def _refuse_level(require_level: int | None) -> None:
     if require_level is not None:
-        refuse("--require-level: is a run's; give the run's folder")
+        refuse("--require-level: only a run has a level; give the run's folder")
 
 
 def verification(result: VerificationResult) -> RenderableType:
-    """What a check of signatures found: problems, who signed what, and how far that reaches."""
+    """What a check of signatures found: problems, who signed what, and the level of assurance."""
     from reports.content.assurance import LEVELS
 
     problems = [
@@ -331,7 +337,7 @@ def verification(result: VerificationResult) -> RenderableType:
 
 
 def _exit_by(result: VerificationResult, quiet: bool) -> None:
-    """Print what a check comes to, unless a machine reads, and end with its exit code."""
+    """Print the outcome of a check, unless --json was given, and end with its exit code."""
     from reports.signatures.verification import Outcome
 
     style, code = {

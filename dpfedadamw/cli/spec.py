@@ -32,9 +32,9 @@ def spec_validate(
 ) -> None:
     """Check a spec as a run would before it begins: its keys, its data and what it can spend.
 
-    All that is wrong with its keys is listed at once. Where the data are not on this machine, what
-    needs no record is checked, and the answer says so. A model that is built by code which the spec
-    names is not built.
+    All faults in its keys are listed at once. If the data are not on this machine, only what needs
+    no record is checked, and the output says so. A model that needs the spec's own code is not
+    built.
     """
     from dpfedadamw import spec as specs
 
@@ -64,7 +64,7 @@ def spec_validate(
         )
     if code is not None:
         module = code.partition(":")[0]
-        line = f"Its model was not built, because {code} is code that the spec names: dpfedadamw "
+        line = f"Its model was not built, because {code} is code named in the spec: dpfedadamw "
         out.print(Text(f"{line}model check {spec} --allow-code {module} builds it."))
 
 
@@ -77,7 +77,9 @@ def spec_show(
     ] = False,
     labels: Annotated[
         bool,
-        typer.Option("--labels", help="With --partition: label counts too, which are private."),
+        typer.Option(
+            "--labels", help="With --partition: also show label counts, which are private."
+        ),
     ] = False,
     output: Annotated[
         Path | None,
@@ -88,7 +90,7 @@ def spec_show(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the resolved spec, every default written out; or its partition, or its blocks."""
+    """Print the resolved spec with every default, or its partition, or its blocks."""
     from dpfedadamw import spec as specs
 
     if not partition and (labels or output is not None):
@@ -116,7 +118,7 @@ def spec_show(
 
 
 def spec_schema(as_json: JsonOption = False) -> None:
-    """Print every field of a spec, and of a sweep: type, range, default, unit and meaning."""
+    """Print every field of a spec and of a sweep: type, range, default, unit and meaning."""
     from dpfedadamw import spec as specs
     from dpfedadamw.spec.fields import describe
     from dpfedadamw.spec.matrix.schema import describe_sweep, file_schema
@@ -144,7 +146,7 @@ def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) 
 
 
 def _list_specs(listed: list[dict[str, str]], as_json: bool) -> None:
-    """Specs of one run with their descriptions; sweeps, which are many, a line each by folder."""
+    """Single-run specs with their descriptions; the many sweeps with one line per folder."""
     from dpfedadamw import spec as specs
     from specs import SWEEP_FOLDERS, folder_of
 
@@ -197,7 +199,7 @@ def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 
 def _with_origin(registry: Registry[Any], name: str, source: str) -> str:
-    """A source, and the distribution of a name that another package brings."""
+    """A source, and the distribution of a name that another package provides."""
     return "; from ".join(filter(None, (source, registry.origin(name))))
 
 

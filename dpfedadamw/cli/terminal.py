@@ -40,10 +40,10 @@ _NO_WIDTH = 100_000
 
 
 class _Terminal(Console):
-    """Shows texts that anybody may have written, none of which steers the terminal."""
+    """Shows texts from any source without letting them control the terminal."""
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """Print; in a pipe or a file no path is broken, however long it is."""
+        """Print; in a pipe or a file, paths are never broken, however long."""
         before = self._width
         if not self.is_terminal and "COLUMNS" not in os.environ:
             wide = self.options.update(width=_NO_WIDTH)
@@ -57,7 +57,7 @@ class _Terminal(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """What is printed, piece by piece; what styles it and moves is the console's own."""
+        """What is printed, piece by piece; only the console styles it or moves the cursor."""
         for piece in super().render(renderable, options):
             yield piece if piece.control else piece._replace(text=steerless(piece.text))
 
@@ -83,14 +83,14 @@ class Stop(typer.Exit):
 
 @contextmanager
 def resumable(folder: Path, escrow: bool = False) -> Iterator[None]:
-    """Let whatever ends a run in progress name the command that continues it.
+    """Make whatever ends a run in progress name the command that continues it.
 
-    Signals, full disks, want of memory and our own bugs alike get it (`rundir.mark_resumable`). An
-    exit that was decided on (`stop`, `refuse`) stays as it is.
+    This covers signals, full disks, lack of memory and our own bugs (`rundir.mark_resumable`). A
+    deliberate exit (`stop`, `refuse`) is left unchanged.
 
     Args:
         folder: The run's folder.
-        escrow: Whether its key is in a file, which it goes on with.
+        escrow: Whether its key is in a file, which the continued run needs.
     """
     try:
         yield
@@ -109,7 +109,7 @@ def find_run(run_dir: Path | None, parent: Path) -> RunDirectory:
 def relative(path: Path) -> Path:
     """The path as seen from here, where that is shorter.
 
-    A service starts in /, and who reads its log does not: then it stays whole.
+    A service starts in / but its log's reader does not: then the path stays absolute.
     """
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) and here.name else path
@@ -140,15 +140,15 @@ def print_json(value: Any) -> None:
     # JSON has escapes of its own for what a stream cannot encode.
     plain = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json.dumps(value, indent=2, ensure_ascii=plain)
-    # JSON lets stand within its texts what steers a terminal; escaped, it is the same value.
+    # JSON texts may contain characters that control a terminal; escaped, the value is the same.
     sys.stdout.write(STEERING.sub(lambda found: json.dumps(found[0])[1:-1], text) + "\n")
     answer.given = True
 
 
 def print_whole(shown: RenderableType) -> None:
-    """Print a table; in a pipe or a file, which have no width, each of its rows is one line.
+    """Print a table; in a pipe or a file, which have no width, each row is one line.
 
-    COLUMNS in the environment is a width also for those.
+    COLUMNS in the environment sets a width for these too.
     """
     if out.is_terminal or "COLUMNS" in os.environ:
         out.print(shown)
@@ -157,7 +157,7 @@ def print_whole(shown: RenderableType) -> None:
 
 
 def print_document(text: str) -> None:
-    """Print a text that is a file's content, YAML or LaTeX, in UTF-8 whatever the terminal has."""
+    """Print the content of a file, YAML or LaTeX, in UTF-8 whatever the terminal's encoding."""
     text = steerless(text)
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)
@@ -170,7 +170,7 @@ def print_document(text: str) -> None:
 
 @contextmanager
 def status(text: str, quiet: bool) -> Iterator[None]:
-    """Show what is going on, on a terminal."""
+    """Show what is happening, on a terminal."""
     if quiet or not err.is_terminal:
         yield
         return
@@ -199,22 +199,22 @@ def refuse(message: str) -> NoReturn:
 
 
 def refuse_unstamped(reason: str | None, folder: Path) -> None:
-    """End because there is no timestamp, where one was asked for and a reason is given."""
+    """End because a requested timestamp is missing, if a reason is given."""
     if reason is not None:
         refuse(
-            f"error: {reason}; all is signed, but without a timestamp: add one with "
+            f"error: {reason}; everything is signed, but without a timestamp; add one with "
             f"dpfedadamw sign {folder} --timestamp URL"
         )
 
 
 def ask(what: str) -> None:
-    """Ask whether something that cannot be undone is meant; end if it is not, or nobody is there.
+    """Ask for confirmation of something that cannot be undone; end without a yes or a terminal.
 
     Args:
-        what: What would be done, as an order: "revoke the key".
+        what: What would be done, as an imperative: "revoke the key".
     """
     if not sys.stdin.isatty():
-        refuse(f"this would {what}; give --yes if that is meant")
+        refuse(f"this would {what}; give --yes to confirm")
     if not typer.confirm(f"{what}?", err=True):
         refuse("nothing was done")
 

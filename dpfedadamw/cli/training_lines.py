@@ -1,4 +1,4 @@
-"""What is said of a run in training where there is no terminal: a line now and then, for a log."""
+"""What is printed about a run in training without a terminal: an occasional line, for a log."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from dpfedadamw.cli.terminal import err
 if TYPE_CHECKING:
     from dpfedadamw.run.evaluation import Evaluation
 
-# A log of a run of a day holds some hundreds of lines, and one of a minute a few.
+# The log of a day's run has some hundreds of lines, and that of a minute's run a few.
 EVERY_SECONDS = 30.0
 
 
 class TrainingLines:
-    """Says how far a run is, when it will end, and how accurate it was when last evaluated.
+    """Prints a run's progress, when it will end, and its accuracy at the last evaluation.
 
-    Where nobody may know how many clients took part in a round it says nothing: a log has times,
-    and a round's time would tell.
+    Where the number of clients in a round is secret it prints nothing: a log has times, and a
+    round's time would reveal the number.
 
     Args:
         rounds: Rounds of the whole run.
         completed: How many of them were over before.
-        hidden: Whether who takes part is hidden.
+        hidden: Whether it is hidden who takes part.
         clock: Seconds that pass.
         now: The time of day.
     """
@@ -52,7 +52,7 @@ class TrainingLines:
         score: str | None,
         epsilon: float | None = None,
     ) -> None:
-        """Take note of a round, and say a line if the last one is long past.
+        """Note a round, and print a line if the last one was long ago.
 
         Args:
             completed: Rounds completed.
