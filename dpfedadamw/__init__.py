@@ -1,7 +1,7 @@
 """Differentially private federated learning that can be believed.
 
 A YAML spec becomes a plan, the plan a run, the run leaves evidence, an independent auditor (package
-``audit``) judges the evidence, and a signed report (package ``reports``) stands beside the model.
+``audit``) judges the evidence, and the model gets a signed report (package ``reports``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if sys.version_info < (3, 11):  # noqa: UP036
     found = ".".join(map(str, sys.version_info[:3]))
     sys.exit(f"error: dpfedadamw needs Python 3.11 or newer, and this is Python {found}")
 
-# Where GNU OpenMP computes for torch, a thread of it that has nothing to do spins for milliseconds
-# before it sleeps, on a core that the threads of `workers` need by then. It is read when torch is
-# loaded: whoever loads torch first, or has set it, keeps what they have.
+# Where torch computes with GNU OpenMP, an idle OpenMP thread spins for milliseconds before it
+# sleeps, on a core that the threads of `workers` need by then. The variable is read when torch is
+# loaded: a process that loaded torch first, or has set it, keeps its setting.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 

@@ -32,12 +32,12 @@ def taken_name() -> str | None:
     for name in ("audit", "reports", "specs"):
         found = importlib.util.find_spec(name)
         if found is None:
-            return f"the package {name} of dpfedadamw is missing; install dpfedadamw anew"
+            return f"the package {name} of dpfedadamw is missing; reinstall dpfedadamw"
         places = [*(found.submodule_search_locations or ()), str(found.origin)]
         if Path(places[0]).resolve().parent != ours:
             return (
-                f"the package {name} of dpfedadamw is hidden by another of that name "
-                f"({places[0]}); remove that, or install dpfedadamw in an environment of its own"
+                f"the package {name} of dpfedadamw is hidden by another package of that name "
+                f"({places[0]}); remove it, or install dpfedadamw in a separate environment"
             )
     return None
 

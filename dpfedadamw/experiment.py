@@ -138,7 +138,7 @@ def not_built(spec: Spec) -> str | None:
 def prepare_with(
     spec: Spec, dataset: Dataset, owner: NDArray[np.int64], device: torch.device
 ) -> Experiment:
-    """As `prepare`, of data that are read and divided already, or of what of them is known here.
+    """As `prepare`, for data that are read and divided already, or for the part known here.
 
     Args:
         spec: What to prepare.
@@ -236,7 +236,7 @@ def _sizes(spec: Spec, owner: NDArray[np.int64], dataset: Dataset) -> tuple[int,
             raise RunError(
                 f"federation.clients_per_person: is {most}, but {over:,} of the {len(at):,} people "
                 f"have records at more clients, {farthest} at most; use {farthest}, or a partition "
-                "that deals out people"
+                "by people"
             )
     return tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
 
@@ -256,7 +256,7 @@ def _planned(
         kept = getattr(spec.data, "most_records_per_person", None)
         most = int(np.unique(people, return_counts=True)[1].max()) if kept is None else kept
         plan = replace(plan, most_records=most, keeps_most_records=kept is not None)
-    # Whoever may start a run knows by now that its claim can be made.
+    # From here on it is certain that the run's claim can be made.
     plan.check_cost()
     return spec, plan
 

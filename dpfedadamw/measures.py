@@ -1,4 +1,4 @@
-"""What a finished model is measured by, beside accuracy and loss: computed from its test answers.
+"""Measures of a finished model in addition to accuracy and loss, from its answers on test records.
 
 An accuracy alone says little where one class is frequent: always giving the most frequent answer
 has the majority rate. Each measure here is a release of test records, as accuracy is. So they are
@@ -74,8 +74,8 @@ def check_names(metrics: Mapping[str, Metric]) -> None:
             )
         if not callable(metric):
             raise MetricError(
-                f"metrics: {name}: is no function; give one of the model's answers and the "
-                "targets, two arrays, that returns a number"
+                f"metrics: {name}: is not a function; give a function of the model's answers and "
+                "the targets, two arrays, that returns a number"
             )
 
 
@@ -89,8 +89,8 @@ def given(names: tuple[str, ...]) -> dict[str, Metric]:
     for name in names:
         if name not in found:
             raise MetricError(
-                f"evaluation.metrics: {name} is a function that Python gives; give it "
-                f"(again), metrics={{{name!r}: function}}, or leave it out of a new run's spec"
+                f"evaluation.metrics: {name} is a function passed from Python; pass it again, "
+                f"metrics={{{name!r}: function}}, or leave it out of a new run's spec"
             )
     return {name: found[name] for name in names}
 

@@ -2,8 +2,8 @@
 
 A function says by `part` which part of a run it is, a block by `within`. Time counts for the
 innermost part, so parts add up to the whole; what a part of `_WHOLE` calls counts for that part.
-Only sums over a whole run are kept: the time of one client or one batch would tell its size, and
-where the sums go is for whoever asked to say.
+Only sums over a whole run are kept, because the time of one client or one batch would reveal its
+size. The caller decides where the sums go.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def profiled() -> Iterator[Profile]:
 class part(ContextDecorator):  # noqa: N801  Read as a verb: @part("noise").
     """Count the time of a function, or of a block, for a part.
 
-    A function that it decorates is called by `contextlib`, so that no frame of this module stands
-    between a function and whoever calls it.
+    A function that it decorates is called by `contextlib`, so that no frame of this module is
+    between a function and its caller.
 
     Args:
         name: The part, in words for the user: "clipped sum".

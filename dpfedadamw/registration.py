@@ -151,7 +151,7 @@ class Registry(Mapping[str, _Entry]):
             return
         if not isinstance(entry, self.entry):
             raise RegistrationError(
-                f"{self.kind}: {type(entry).__name__} is no {self.entry.__name__}; give one, as "
+                f"{self.kind}: {type(entry).__name__} is not a {self.entry.__name__}; give one, as "
                 f"{self.package}.registry describes it"
             )
         self._load()
@@ -270,8 +270,8 @@ class Registry(Mapping[str, _Entry]):
         table = f"the table in {self.package}"
         if self._unlisted:
             raise RegistrationError(
-                f"{self.kind} {', '.join(sorted(self._unlisted))}: registered by a file that has a "
-                f"line in {table}, which does not have the name; add it there"
+                f"{self.kind} {', '.join(sorted(self._unlisted))}: registered by a file whose line "
+                f"in {table} does not list it; add it there"
             )
         for name in names:
             if name not in self._entries:

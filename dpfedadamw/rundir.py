@@ -123,7 +123,7 @@ def starting(
         _sweep_starts(parent, disk)
         if identifier is not None and disk.exists(parent / identifier):
             raise RunDirectoryError(
-                f"{parent / identifier}: this run was started already, and an intent is for one "
+                f"{parent / identifier}: this run was already started, and an intent is for one "
                 "run; finish it with --resume, or announce another with: dpfedadamw challenge "
                 "intent"
             )
@@ -208,7 +208,7 @@ def _sweep_starts(parent: Path, disk: Disk) -> None:
 
 
 def point_latest(run: RunDirectory) -> None:
-    """Let ``latest`` beside the run point to it; skipped where the file system has no links."""
+    """Let ``latest`` in the folder above point to it; skipped where there are no links."""
     link = run.path.parent / LATEST
     if link.exists() and not link.is_symlink():
         return
@@ -234,7 +234,7 @@ def open_existing(path: Path) -> RunDirectory:
     if path.is_symlink() and not path.exists():
         gone = path.readlink()
         raise RunDirectoryError(
-            f"{path}: names {gone}, which was renamed, moved or removed; give the run's folder"
+            f"{path}: points to {gone}, which was renamed, moved or removed; give the run's folder"
         )
     if not path.is_dir():
         raise RunDirectoryError(f"{path}: there is no such directory; give a run's folder")
@@ -276,8 +276,8 @@ def newest(parent: Path) -> RunDirectory:
         renamed = sorted(parent.glob("*/ledger.jsonl"))
         if renamed:
             raise RunDirectoryError(
-                f"{parent}: runs in it were renamed, and the newest is told by the time in its "
-                f"name; give a run's folder, such as {renamed[0].parent}"
+                f"{parent}: runs in it were renamed, so the newest cannot be found by the time in "
+                f"its name; give a run's folder, such as {renamed[0].parent}"
             )
         raise RunDirectoryError(
             f"{parent}: holds no run yet; start one with `dpfedadamw run quickstart` or give a "
@@ -293,7 +293,7 @@ def _modified(path: Path) -> int:
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write named arrays, whole or not at all, for their owner alone.
 
-    The folder's names are synced by whoever completes the round (`run.journal`).
+    The folder's names are synced when the round is completed (`run.journal`).
     """
     # Commands that only ask where a run is are spared it.
     import numpy as np

@@ -34,8 +34,8 @@ from dpfedadamw.spec.task_section import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-# What metrics.jsonl has beside accuracy and loss, in the order in which it is told: of other tasks
-# than a classification after each round, and of the finished model (`measures.final`).
+# What metrics.jsonl has in addition to accuracy and loss, in the order of reporting: for tasks
+# other than classification after each round, and for the finished model (`measures.final`).
 MEASURES = (
     "test_rmse",
     "test_mae",
@@ -85,7 +85,7 @@ class Tally(Protocol):
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """The cross-entropy of each record, [b], of scores [b, classes] and its class [b].
 
-    Whoever gets this very function as a loss may know its gradient.
+    Code that gets this very function as a loss may use its known gradient.
     """
     from torch.nn import functional
 
@@ -163,7 +163,7 @@ class Task:
         )
         if self.spec.reduction == "sum":
             return each.sum(1)
-        # Of the record's own tokens; a record of nothing but padding has the loss 0.
+        # Of the record's own tokens; a record of only padding has the loss 0.
         return each.sum(1) / (targets != ignored).sum(1).clamp(min=1)
 
     def refuses(self, shape: Sequence[int], outputs: int) -> str | None:

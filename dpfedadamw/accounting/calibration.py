@@ -76,9 +76,7 @@ class PlannedRun:
         """Refuse what has no ε."""
         check_delta(self.delta)
         if self.view not in ("server", "third-party"):
-            raise PrivacyError(
-                f"a view is towards the 'server' or a 'third-party', not '{self.view}'"
-            )
+            raise PrivacyError(f"a view is 'server' or 'third-party', not '{self.view}'")
 
     def epsilon(self) -> float:
         """Return what the run will spend at most, in its view."""
@@ -151,8 +149,8 @@ def solve_batch_size(target_epsilon: float, run: PlannedRun) -> float:
     if isinstance(given, PoissonSampling):
         if given.stated_rate is not None:
             raise PrivacyError(
-                "privacy.sampling.rate: the spec states the rate, so that no batch size changes "
-                "epsilon; leave it out, or give reference_size in its place"
+                "privacy.sampling.rate: the spec states the rate, so no batch size changes "
+                "epsilon; leave it out, or give reference_size instead"
             )
         smallest = given.reference_size or smallest
 
@@ -209,8 +207,8 @@ def solve_step_limit(target_epsilon: float, run: PlannedRun, most: int) -> int:
     number is exact: it fits the target, and one more step would not.
 
     Args:
-        target_epsilon: ε > 0 to keep to, towards the server.
-        run: the run; its own rounds and local steps play no part.
+        target_epsilon: ε > 0 to meet, against the server.
+        run: the run; its own rounds and local steps are ignored.
         most: steps that rounds and their bounds leave room for, at least 1; no more is asked for.
 
     Raises:

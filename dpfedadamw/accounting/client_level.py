@@ -1,4 +1,4 @@
-"""The claim of a client-level run: towards a third party, and towards the server if there is one.
+"""The claim of a client-level run: against a third party, and against the server if there is one.
 
 Everything is computed from the ledger's spend lines, one a round and attempt.
 """

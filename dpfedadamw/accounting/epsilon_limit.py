@@ -4,11 +4,11 @@ Before each round the ε of all that is charged and of one round more, at its wo
 for which it is worst, is held against the limit. Nothing of it depends on the records, nor on what
 was released: where the course follows releases, spends count as the most that they could have been.
 
-How often clients took part does enter where S of N are drawn, since it is what the server's ε
-counts; so the number of rounds tells something of it. The claim towards a third party allows for
-that: it averages over participation as over a coin that everybody may see. Where each client is
-drawn by itself nobody may be told how many took part, and the end is that of a run in which every
-client takes part in every round: it follows from the spec, and from how often the run was resumed.
+Where S of N clients are drawn, how often they took part does matter, because the server's ε counts
+it; so the number of rounds reveals something about it. The claim against a third party allows for
+that: it averages over participation as over a public coin. Where clients are drawn independently,
+how many took part must stay secret. The run then ends where one with every client in every round
+would: this follows from the spec, and from how often the run was resumed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Watch(Protocol):
     """Says before each round whether it fits the limit."""
 
     def allows(self, entries: Entries, index: int, /) -> bool:
-        """Whether a round keeps to the limit, whoever takes part.
+        """Whether a round keeps to the limit for any participants.
 
         Args:
             entries: The ledger so far; it only grows from call to call.
@@ -79,11 +79,11 @@ class Rounds:
 
     Attributes:
         bound: Rounds, steps and noise of the run.
-        per_round: What a round costs at most, whoever takes part.
+        per_round: The most a round costs, for any participants.
         limit: ε that must not be exceeded.
         delta: δ.
-        charged_each: Whether the ledger has one spend for each round that was begun, whoever took
-            part.
+        charged_each: Whether the ledger has one spend for each round that was begun, for any
+            participants.
     """
 
     bound: SpendingBound
@@ -197,7 +197,7 @@ class Participations:
         return self._keeps_to_it(*parts)
 
     def _keeps_to_it(self, *parts: Composition) -> bool:
-        """Whether steps, with what is queried beside the rounds, keep to the limit."""
+        """Whether steps, with the queries outside the rounds, keep to the limit."""
         return fits((*parts, *self._bound.queries), self._limit, self._delta)
 
     def _known_to_fit(self, wanted: Composition) -> bool:

@@ -12,7 +12,7 @@ Whatever is approximated makes the loss larger, never smaller:
   keep their mass, which dominates the finer pair (Doroshenko et al. 2022, "connect the dots");
 * losses above the window of a composition count as infinite, losses below it as the window's least.
   How far the window must reach follows from Chernoff bounds on the moments of the single step,
-  which are carried along beside the masses, so that no rounding error of a transform enters them.
+  which are carried along with the masses, so that no rounding error of a transform enters them.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _CELLS_OF_A_STEP = 2.0**18
 _CELLS = 2.0**20
 # Below this width the rounding errors of a cell's two masses would show.
 _SMALLEST_INTERVAL = 1e-9
-# Mass that windows may move to an infinite loss, in all: nothing beside the smallest δ.
+# Mass that windows may move to an infinite loss, in all: negligible compared with the smallest δ.
 _TAIL = SMALLEST_DELTA * 1e-4
 
 
@@ -75,7 +75,7 @@ def delta_pld(composition: Compositions, epsilon: float) -> float:
         PrivacyError: if ε is negative.
     """
     if not epsilon >= 0:
-        raise PrivacyError(f"an epsilon is at least 0, not {epsilon}")
+        raise PrivacyError(f"epsilon must be at least 0, not {epsilon}")
     return _composed(_once(merge(composition)), 1.0, 1e-5).delta(float(epsilon))
 
 
@@ -112,14 +112,14 @@ def mixture_epsilon_pld(
         kinds: what one participation costs, and in how many rounds it costs that.
         participation: l in (0, 1].
         delta: δ in [1e-10, 1).
-        always: what happens beside the rounds, once, whoever takes part in these.
+        always: what happens once outside the rounds, for any participants in the rounds.
 
     Raises:
         PrivacyError: if an argument is out of range.
     """
     check_delta(delta)
     if not 0 < participation <= 1:
-        raise PrivacyError(f"a participation lies in (0, 1], not at {participation}")
+        raise PrivacyError(f"a participation probability must be in (0, 1], not {participation}")
     whole = merge([replace(part, steps=part.steps * rounds) for part, rounds in kinds])
     whole = merge((*whole, *always))
     if participation == 1.0:

@@ -1,7 +1,8 @@
-"""Rényi differential privacy: the accountants beside the tight one, one for each conversion.
+"""Rényi differential privacy: the accountants that check the tight one, one for each conversion.
 
-They share nothing with the privacy loss distributions of `pld` but the mechanism, and so stand
-beside each claim as a check. The divergences of batches of fixed size are those of dp-accounting.
+They share only the mechanism with the privacy loss distributions of `pld`, and are therefore
+reported with each claim as a check. The divergences of batches of fixed size are those of
+dp-accounting.
 
 Those of Poisson batches are computed here: with one record more, the noised sum of a batch follows
 (1-q)·N(0, σ²) + q·N(1, σ²), and without it N(0, σ²), both in units of the clipping norm. The
@@ -48,7 +49,7 @@ ORDERS: tuple[float, ...] = (
 )
 # Terms of the series of a fractional order: the first look, and the most.
 _FIRST_TERMS, _MOST_TERMS = 64, 1000
-# The series ends where its terms are this small beside their sum, as a logarithm.
+# The series ends where its terms are this small relative to their sum, as a logarithm.
 _SMALL = 30.0
 # Kinds of steps for which orders between the whole ones are worth their time.
 _FEW = 4
@@ -88,8 +89,8 @@ def _epsilon_rdp(parts: tuple[Composition, ...], delta: float, conversion: Conve
         return converted(order, divergence(parts, order))
 
     best = _valley(at, _WHOLE)
-    # Between whole orders the divergence is a series that takes long, so it is asked for beside the
-    # best one alone, where the least value lies, and for few kinds of steps.
+    # Between whole orders the divergence is a slow series, so it is computed only next to the best
+    # whole order, where the least value lies, and for few kinds of steps.
     beside = (
         []
         if len(parts) > _FEW

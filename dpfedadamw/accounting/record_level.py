@@ -193,7 +193,7 @@ def claim(
         bound: rounds, steps and noise, and what may change in them.
         delta: δ.
         client_sampling: "fixed-size" or "poisson".
-        max_epsilon: ε at which the run ends early; no client can spend more towards anybody.
+        max_epsilon: ε at which the run ends early; no client can spend more against any reader.
         rate_is_stated: whether q is a constant of the spec, and does not follow from sizes.
         selection: the spec's word for how the hyper-parameters were chosen.
         trials: the law of the number of trials, of which this run is one and the published one the

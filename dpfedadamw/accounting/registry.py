@@ -1,8 +1,8 @@
 """Accountants: what turns queries and δ into ε. Each is a file here that registers itself.
 
 A claim states each ε as a mapping from the accountants' names to their numbers. One accountant
-leads: its number is the one that is promised, and the others stand beside it. Views, claims,
-calibration and the command line take whatever is registered, so a new accountant is one new file.
+leads: its number is the promised one, and the others are listed with it. Views, claims, calibration
+and the command line take whatever is registered, so a new accountant is one new file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LARGEST_EPSILON = 1_000_000.0
 
 @dataclass(frozen=True)
 class Leading:
-    """What the accountant that leads every claim can do beside a plain ε.
+    """What the accountant that leads every claim can do in addition to a plain ε.
 
     Attributes:
         mixture: ε of (what one participation costs, in how many rounds) where each round happens
@@ -115,12 +115,12 @@ def epsilons(
     return found
 
 
-def check_epsilon(epsilon: float, towards: str) -> None:
+def check_epsilon(epsilon: float, reader: str) -> None:
     """Refuse the ε of a planned run that is no guarantee.
 
     Args:
         epsilon: The most that the run can spend; infinite where no ε holds.
-        towards: Towards whom, for the message.
+        reader: Against whom ε holds, for the message.
 
     Raises:
         PrivacyError: If it is infinite, or above `LARGEST_EPSILON`.
@@ -128,10 +128,9 @@ def check_epsilon(epsilon: float, towards: str) -> None:
     if not epsilon <= LARGEST_EPSILON:
         found = f"an epsilon of {epsilon:.3g}" if epsilon < math.inf else "no finite epsilon"
         raise PrivacyError(
-            f"privacy: this run could spend {found} towards {towards}, where "
-            f"{LARGEST_EPSILON:,.0f} is the most that is accounted for, far above what protects "
-            "anybody; use a larger noise_multiplier, or fewer rounds, local steps or records in "
-            "a batch"
+            f"privacy: this run could spend {found} against {reader}, where {LARGEST_EPSILON:,.0f} "
+            "is the most that is accounted for, far above any useful protection; use a larger "
+            "noise_multiplier, or fewer rounds, local steps or records in a batch"
         )
 
 
@@ -148,8 +147,8 @@ def claimed(view: Mapping[str, Any]) -> float:
 def headline(claim: Mapping[str, Any]) -> float | None:
     """Return the ε that a run claims first, or None of a run without privacy.
 
-    Where single records are protected, towards the server, of a client in every round; where whole
-    clients are, towards a third party. Of a private selection, that of publishing the best.
+    Where single records are protected, against the server, of a client in every round; where whole
+    clients are, against a third party. Of a private selection, that of publishing the best.
 
     Args:
         claim: The ledger's claim.

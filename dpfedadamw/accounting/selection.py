@@ -1,7 +1,7 @@
 """Private selection: what it costs to publish the best of a random number of trials.
 
 A trial draws a candidate uniformly at random, trains it, and scores the released model on public
-records. Nothing but the trial of the best score is published. Where a trial is (α, ε_α)-Rényi
+records. Only the trial with the best score is published. Where a trial is (α, ε_α)-Rényi
 differentially private for every candidate, and the number of trials K is drawn without regard to
 the records from a truncated negative binomial law D(η, γ), the whole is (α, ε'_α)-private with
 
@@ -144,9 +144,9 @@ def claim_of_selection(
         participation: See there.
         delta: δ.
         trials: The law of the number of trials.
-        one_trial: ε of one trial towards a third party, by the leading accountant.
-        all_trials: ε of all of them towards the server; None before they are drawn, and where
-            nothing is claimed towards it.
+        one_trial: ε of one trial against a third party, by the leading accountant.
+        all_trials: ε of all of them against the server; None before they are drawn, and where
+            nothing is claimed against it.
 
     Returns:
         The third party's ε and accountant, and the claim's part `tuning`.
@@ -162,13 +162,13 @@ def claim_of_selection(
 def epsilon_of_all_trials(
     everything: Sequence[Composition], delta: float, drawn: int, realised: float
 ) -> float:
-    """Return ε of all trials towards a server that sees them.
+    """Return ε of all trials against a server that sees them.
 
     Args:
-        everything: The most that one trial costs towards it.
+        everything: The most that one trial costs against it.
         delta: δ.
         drawn: How many trials there are.
-        realised: ε that the published trial spent towards it, which is more where rounds of it
+        realised: ε that the published trial spent against it, which is more where rounds of it
             were repeated after a crash.
     """
     every = [replace(part, steps=part.steps * drawn) for part in everything]
@@ -205,7 +205,7 @@ def epsilon_of_selection(
     delta: float,
     trials: Trials,
 ) -> float:
-    """Return the ε of a private selection towards a reader of what is published of the winner.
+    """Return the ε of a private selection against a reader of what is published about the winner.
 
     The reader does not learn who took part. A participation pattern is drawn without regard to the
     records, and e^((α-1)·D_α) is jointly convex, so one trial's divergence is at most that of the

@@ -85,7 +85,7 @@ def epsilon_of_records(parts: tuple[Composition, ...], records: int, delta: floa
             records; or if ε is beyond what can be computed.
     """
     if not 1 <= records <= MOST_RECORDS:
-        raise PrivacyError(f"{records} records of a person: must be from 1 to {MOST_RECORDS:,}")
+        raise PrivacyError(f"{records} records per person: must be from 1 to {MOST_RECORDS:,}")
     for part in parts:
         if part.sampling not in ("poisson", "full"):
             raise PrivacyError(

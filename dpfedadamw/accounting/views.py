@@ -1,6 +1,6 @@
-"""Privacy views at record level: what noised queries mean, towards whom, and if what holds.
+"""Privacy views at record level: what noised queries mean, against whom, and assuming what.
 
-Towards the server, who sees every upload, each client has its own ε; towards a third party, who
+Against the server, who sees every upload, each client has its own ε; against a third party, who
 sees only broadcast models, the number of participations is hidden. Every result is an `Epsilon`,
 which carries its assumptions with it. `client_level` does the same at client level.
 """
@@ -162,7 +162,7 @@ class ClientEpsilon:
 
 @dataclass(frozen=True)
 class ServerView:
-    """What holds towards the server: each client's own ε, and their maximum.
+    """The claim against the server: each client's own ε, and their maximum.
 
     Attributes:
         clients: one entry for each client that took part, by number.
@@ -175,7 +175,7 @@ class ServerView:
 
 @dataclass(frozen=True)
 class ThirdPartyView:
-    """What holds towards a reader of broadcast models.
+    """The claim against a reader of broadcast models.
 
     Attributes:
         epsilon: for the client whose participations cost most.
@@ -194,7 +194,7 @@ def server_view(
     most: Compositions | None = None,
     queries: tuple[Composition, ...] = (),
 ) -> ServerView:
-    """Return every client's ε towards the server from what it was really charged.
+    """Return every client's ε against the server from its actual charges.
 
     Args:
         spends: what each client was charged.
@@ -221,7 +221,7 @@ def server_view(
 
 
 def server_worst_case(bound: SpendingBound, per_round: Composition, delta: float) -> Epsilon:
-    """Return the ε towards the server of a client that takes part in every round.
+    """Return the ε against the server of a client that takes part in every round.
 
     This is the bound that is known before a run.
 
@@ -230,7 +230,7 @@ def server_worst_case(bound: SpendingBound, per_round: Composition, delta: float
         per_round: what one participation costs the client for which it costs most, at most.
         delta: δ.
     """
-    note = "the client takes part in every round, the most that can happen"
+    note = "the client takes part in every round, which is the worst case"
     value = leading()[0].epsilon(bound.of_person(per_round), delta)
     return _epsilon(value, delta, "server", (_SERVER, note), per_round.sampling)
 
@@ -242,12 +242,12 @@ def third_party_view(
     delta: float,
     client_sampling: str = "fixed-size",
 ) -> ThirdPartyView:
-    """Return the ε towards a reader of broadcast models: δ(ε) ≤ E_n[δ_{nK}(ε)], n ~ Binomial(T, l).
+    """Return the ε against a reader of broadcast models: δ(ε) ≤ E_n[δ_{nK}(ε)], n ~ Binomial(T, l).
 
     Sampling clients does not amplify a record's privacy in the usual way, since leaving a client
     out is not a neighbouring data set; only the number of participations is random. It is binomial
     for S of N clients as for independent ones, since rounds are independent: the law of the other
-    clients' participations does not enter. At l = 1 this is the worst case towards the server,
+    clients' participations does not enter. At l = 1 this is the worst case against the server,
     which bounds it at any l where all rounds together have a limit on their steps.
 
     Args:

@@ -134,7 +134,7 @@ class SpendingBound:
         adaptation: What may change; None for a run that is the same in every round.
         clients_per_person: At how many clients the records of one person may be; 1 where records
             are protected, or clients.
-        queries: What every record is in beside the rounds, whoever takes part in these.
+        queries: Queries outside the rounds, in which every record takes part.
     """
 
     rounds: int
@@ -185,7 +185,7 @@ class SpendingBound:
         return (*self.of_rounds(per_round), *self.queries)
 
     def of_rounds(self, per_round: Composition) -> tuple[Composition, ...]:
-        """The same without the queries that are beside the rounds.
+        """The same without the queries outside the rounds.
 
         Args:
             per_round: as for `everything`.

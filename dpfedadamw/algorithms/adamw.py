@@ -28,8 +28,8 @@ Decay = Annotated[
     Literal["decoupled", "coupled"],
     key(
         "decoupled",
-        "decoupled: weights shrink beside the step; coupled: plain L2, the decay is added to "
-        "the gradient and passes through the moments.",
+        "decoupled: weights shrink separately from the step; coupled: plain L2, where the decay is "
+        "added to the gradient and passes through the moments.",
         examples=("decoupled", "coupled"),
     ),
 ]

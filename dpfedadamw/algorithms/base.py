@@ -217,7 +217,7 @@ class RoundSchedule(Protocol):
         ...
 
     def readings(self, state: ServerState) -> Mapping[str, float]:
-        """What of a round's state later rounds go by, for the ledger: all of it was released."""
+        """The part of a round's state that later rounds use, for the ledger: all was released."""
         ...
 
 
@@ -240,5 +240,5 @@ class Algorithm:
 
 
 def cosine_learning_rate(initial: float, round_index: int, rounds: int) -> float:
-    """Cosine decay over rounds, from η in round 0 towards 0 after the last (Loshchilov 2017)."""
+    """Cosine decay over rounds, from η in round 0 to 0 after the last (Loshchilov 2017)."""
     return initial * 0.5 * (1.0 + math.cos(math.pi * round_index / rounds))

@@ -33,8 +33,8 @@ class BlurSpec(Section, title="Bounded local update regularisation"):
     )
     bound: float | None = key(
         None,
-        "Distance S from the start of the round within which there is no penalty; null takes "
-        "the clipping norm.",
+        "Distance S from the start of the round within which there is no penalty; null uses the "
+        "clipping norm.",
         ge=0,
         le=1_000_000_000,
         examples=(None, 0.5),

@@ -21,7 +21,7 @@ CoupledDecay = Annotated[
     float,
     key(
         0.01,
-        "Plain L2: this times the weights is added to each gradient before the moments see it.",
+        "Plain L2: this factor times the weights is added to each gradient before the moments.",
         title="Weight decay",
         ge=0,
         le=1000,

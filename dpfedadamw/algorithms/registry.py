@@ -70,7 +70,7 @@ def _tensors(keys: AlgorithmSpec) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmEntry(RegisteredAlgorithm[_Keys]):
-    """What is known of an algorithm, beside what a spec goes by.
+    """What is known about an algorithm, in addition to what a spec uses.
 
     Attributes:
         source: Paper and place.

@@ -37,11 +37,11 @@ class ScaffoldKeys(DescentKeys, title="SCAFFOLD"):
 
 @dataclass(frozen=True)
 class Scaffold:
-    """Follow g̃ − c_i + c, and upload c_i⁺ − c_i beside the update: twice FedAvg's upload.
+    """Follow g̃ − c_i + c, and upload c_i⁺ − c_i along with the update: twice FedAvg's upload.
 
     c_i⁺ = (1/K) Σ_k g̃_k. That is option II of Karimireddy et al., c_i − c + (θ − θ_i)/(Kη),
-    wherever nothing but gradients moves the weights; with weight decay it keeps the decay out of
-    the control variate. Option I would ask for one more gradient. All control variates start at 0
+    wherever only gradients move the weights; with weight decay it keeps the decay out of the
+    control variate. Option I would ask for one more gradient. All control variates start at 0
     (Noble et al. also describe a warm start, which spends budget on rounds that do not train).
 
     Attributes:

@@ -64,12 +64,12 @@ def compare(
 
     Args:
         runs: Runs, or their folders.
-        audience: "internal", or "public": nothing tells who took part how often.
-        towards: Whom ε has to agree towards at record level: "server" or "third-party".
+        audience: "internal", or "public", which does not reveal how often anyone took part.
+        towards: Against whom ε must agree at record level: "server" or "third-party".
         tolerance: Largest relative difference of ε that counts as equal, in [0, 1).
 
     Raises:
-        DpfedadamwError: If nobody is towards whom ε could agree.
+        DpfedadamwError: If ``towards`` is neither of these.
         reports.errors.ReportError: If runs cannot be compared, a line each.
     """
     comparison = _comparing()

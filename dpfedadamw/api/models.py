@@ -177,7 +177,7 @@ def with_a_model(path: Path) -> RunDirectory:
         )
     if not (path / "model.json").exists():
         raise DpfedadamwError(
-            f"{path}: neither a run nor an exported model; give a run's folder, or one that "
-            "dpfedadamw export wrote"
+            f"{path}: neither a run nor an exported model; give the folder of a run, or of "
+            "dpfedadamw export"
         )
     return RunDirectory(path)

@@ -1,4 +1,4 @@
-"""What a run is given from Python beside its spec: a module, records, callbacks, keys.
+"""What a run is given from Python in addition to its spec: a module, records, callbacks, keys.
 
 `Options` documents them; `Given` holds them with their defaults and lets a spec name them.
 """
@@ -38,9 +38,9 @@ class Round:
         rounds: Rounds of the whole run.
         accuracy: Test accuracy, in [0, 1]; None where the round was not evaluated.
         loss: Test loss; None likewise.
-        epsilon: ε of the rounds so far, of a client in every round where single records are
-            protected, and towards a third party where whole clients are; None without privacy, and
-            of a trial of a private selection.
+        epsilon: ε of the rounds so far, of a client in every round at record level, and against a
+            third party at client level; None without privacy, and of a trial of a private
+            selection.
         measures: Further measures of the task, such as "rmse" of a regression.
     """
 
@@ -76,12 +76,12 @@ class Options(TypedDict, total=False):
         device: "auto" (the default), "cpu", "cuda" or "mps".
         engine: How clipped sums are computed: "auto" (the default), "book-keeping", "opacus",
             "vmap" or "loop".
-        escrow: A file that keeps the noise key, new for a new run; whoever has it can subtract all
+        escrow: A file for the noise key, new for a new run; anyone who has it can subtract all
             noise.
         callbacks: Called after each round with a `Round`. What one raises ends the run, which
             `resume` takes up again.
-        trackers: Trackers that are told what is public of the run: "tensorboard", "mlflow",
-            "wandb" (offline), or others that are installed. They write to ``tracking`` beside the
+        trackers: Trackers that get the public part of the run: "tensorboard", "mlflow", "wandb"
+            (offline), or others that are installed. They write to ``tracking`` in the folder of the
             runs.
         metrics: Metrics of your own by name, each a function of what the finished model answered to
             the test records, before any softmax, and of their targets, two arrays, that returns a
@@ -91,7 +91,7 @@ class Options(TypedDict, total=False):
         timestamp: Address of a time-stamping authority (RFC 3161).
         allow_code: Python modules, ``["nets"]``, whose code the spec may name by ``model.target``
             and ``model.loss``, with all modules below them. Code of no other module is imported,
-            except of those in the file ``allow-code`` beside your keys.
+            except of those in the file ``allow-code`` in your key folder.
     """
 
     model: nn.Module | None
@@ -194,12 +194,12 @@ class Given:
         wanted = specs.read(spec, [*first, *instead, *changes])
         if wanted.algorithm.name != name:
             raise DpfedadamwError(
-                f"algorithm: {name} was handed over, but changes name {wanted.algorithm.name}; "
-                "leave one of them out"
+                f"algorithm: {name} was passed from Python, but changes name "
+                f"{wanted.algorithm.name}; leave one of them out"
             )
         if wanted.federation.workers != 1 or wanted.federation.engine == "flower":
             raise DpfedadamwError(
-                f"algorithm: {name} was handed over and is in this process alone; use "
+                f"algorithm: {name} was passed from Python and exists in this process only; use "
                 "federation.workers 1 and engine inline, or register it by an entry point"
             )
         return wanted
@@ -228,13 +228,13 @@ def changes_by_objects(
     """
     if person is not None and data is None:
         raise DpfedadamwError(
-            "person: belongs to records that are handed over, data=…; of a table, name the column "
+            "person: belongs to records passed from Python, data=…; for a table, name the column "
             "in data.person"
         )
     if loss is not None and model is None:
         raise DpfedadamwError(
-            "loss: belongs to a module, model=net; beside a spec's model.target, say "
-            "model.loss: package.module:function"
+            "loss: belongs to a module, model=net; with a spec's model.target, set model.loss: "
+            "package.module:function"
         )
     records = [DATA_HANDED_OVER] if data is not None else []
     records += [PEOPLE_HANDED_OVER] if person is not None else []
@@ -245,7 +245,7 @@ def changes_by_objects(
         if not isinstance(named, Mapping) or named.get("name") != "module":
             raise DpfedadamwError(
                 "model: the spec has a model, and model= gives another; leave spec['model'] out, "
-                "or say {'name': 'module'} with what else its keys are to be"
+                "or give {'name': 'module'} with its other keys"
             )
         return [*([] if "model" in spec else [HANDED_OVER]), *records]
     try:

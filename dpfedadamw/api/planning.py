@@ -86,8 +86,8 @@ def calibrate(
 
     Args:
         spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
-        target_epsilon: The ε to keep to, at the spec's δ.
-        view: Towards whom it holds: "server" or "third-party".
+        target_epsilon: The ε to meet, at the spec's δ.
+        view: Against whom it holds: "server" or "third-party".
         solve: What may change: "noise", "rounds", "rate" or "local-steps".
         changes: Fields to change first.
 
@@ -118,8 +118,8 @@ def frontier(
 
     Args:
         spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
-        target_epsilon: The ε that every combination keeps to, at the spec's δ.
-        view: Towards whom it holds: "server" or "third-party".
+        target_epsilon: The ε that every combination meets, at the spec's δ.
+        view: Against whom it holds: "server" or "third-party".
         vary: Values by dotted key, ``{"federation.local_steps": [1, 5, 20]}``, every one with every
             other; by default numbers around the spec's own.
         changes: Fields to change first.

@@ -37,7 +37,7 @@ RUNS = Path("runs")
 class Run:
     """A run directory: its model, its claim, its verdict, its report.
 
-    What is asked for is read from the files, each time anew.
+    Every value is read from the files each time it is asked for.
 
     Args:
         path: The run's folder, or the link ``runs/latest``.
@@ -80,7 +80,7 @@ class Run:
         claim = Journal(self._directory).claim
         if claim is None:
             raise DpfedadamwError(
-                f"{self.path}: training is not over, so there is no claim; finish it with "
+                f"{self.path}: training has not finished, so there is no claim; finish it with "
                 "api.resume(run.path)"
             )
         return without_participation(claim)
@@ -89,9 +89,9 @@ class Run:
     def epsilon(self) -> float | None:
         """The ε that is claimed, at the δ of the claim; None of a run without privacy.
 
-        Where single records are protected, towards the server, of a client in every round; where
-        whole clients are, towards a third party, who sees the released models. Of a private
-        selection, that of publishing the best. `claim` has the other views and what they assume.
+        At record level, the ε against the server of a client in every round. At client level, the ε
+        against a third party, who sees the released models. For a private selection, the ε of
+        publishing the best. `claim` has the other views and what they assume.
         """
         from dpfedadamw.accounting.registry import headline
 
@@ -171,7 +171,7 @@ class Run:
         return resume(self.path, **options)
 
     def audit(self) -> Findings:
-        """Judge the run's evidence anew, check by check; writes nothing.
+        """Judge the run's evidence again, check by check; writes nothing.
 
         ``dpfedadamw audit --write`` files and signs what it finds.
 
@@ -373,11 +373,11 @@ def _check_replay(count: int | None, spec: Spec) -> None:
     if count is None:
         return
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise DpfedadamwError(f"replay {count!r}: must be a whole number from 0, which is none")
+        raise DpfedadamwError(f"replay {count!r}: must be a whole number, 0 or more")
     if count and spec.privacy.unit == "none":
         raise DpfedadamwError(
             f"replay {count}: this spec claims no privacy, so no participation has noise to "
-            "compute again; the whole run is run again by: dpfedadamw replay RUN_DIR"
+            "recompute; to repeat the whole run use: dpfedadamw replay RUN_DIR"
         )
 
 
@@ -418,7 +418,7 @@ def _stamped(finished: Finished | None, run: Run) -> Run:
     """The run, unless a timestamp that was asked for is missing."""
     if finished is not None and finished.unstamped is not None:
         raise DpfedadamwError(
-            f"{finished.unstamped}; all is signed, but without a timestamp: add one with "
+            f"{finished.unstamped}; everything is signed, but without a timestamp; add one with "
             f"dpfedadamw sign {run.path} --timestamp URL"
         )
     return run

@@ -5,9 +5,9 @@ one client of each run, and to another client in another partition, so each run 
 can have cost a record of any of its clients. A person is at several clients of each run, and is
 charged for as many of the dearest. At client level a round costs every client the same.
 
-The view is that towards which a spec's target ε holds: the server's at record level, a third
-party's at client level. What a third party learns at record level follows from what the server
-sees, so it costs at most as much.
+The view is the one that a spec's target ε holds in: the server's at record level, a third party's
+at client level. What a third party learns at record level follows from what the server sees, so it
+costs at most as much.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The budget's file: an SQLite database with an account for each data set and a row for each run.
 
-It is made whole before it has its name, for its owner alone: what it tells of who took part how
-often is the ledger's. Every change is one transaction that no other process can come between. A
-file that is no budget, or that was cut off, is refused and never begun anew.
+It is written completely before it gets its name, readable by its owner alone: like the ledger, it
+reveals how often each client took part. Every change is one transaction that no other process can
+interrupt. A file that is not a budget, or is truncated, is refused and never started over.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ class Budget:
 
     def _damaged(self, what: str) -> BudgetError:
         return BudgetError(
-            f"{self.path}: {what} in this budget is damaged; put back a copy, and charge what was "
-            "run since by hand"
+            f"{self.path}: {what} in this budget is damaged; restore a copy, and charge by hand "
+            "the runs made since"
         )
 
 
@@ -291,14 +291,14 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)
     kinds = connection.execute("SELECT type, name FROM sqlite_master").fetchall()
     if any(kind not in ("table", "index") for kind, _ in kinds) or len(kinds) > _MOST_TABLES:
-        raise BudgetError(f"{path}: this is not a budget's file; give another one in budget.file")
+        raise BudgetError(f"{path}: not a budget file; give another one in budget.file")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION:
-        raise BudgetError(f"{path}: this is not a budget's file; give another one in budget.file")
+        raise BudgetError(f"{path}: not a budget file; give another one in budget.file")
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version != VERSION:
         raise BudgetError(
-            f"{path}: this budget has format {version}, and this dpfedadamw knows format "
+            f"{path}: this budget has format {version}, but this dpfedadamw reads format "
             f"{VERSION}; use the version that wrote it, or a later one"
         )
 
@@ -333,9 +333,9 @@ def _explained(path: Path) -> Iterator[None]:
         text = str(error)
         if "locked" in text:
             reason = f"other processes have kept it locked for {PATIENCE_SECONDS:g} seconds"
-            advice = "wait until their runs have begun, and try again"
+            advice = "wait until their runs have started, and try again"
         elif "not a database" in text or "malformed" in text or "no such table" in text:
-            reason, advice = f"this is not a budget, or it is damaged ({text})", "put back a copy"
+            reason, advice = f"not a budget, or damaged ({text})", "put back a copy"
         elif "CHECK constraint failed" in text:
             reason = "it was made by an earlier version, which knows no budgets of people"
             advice = "name another file in budget.file"
@@ -344,5 +344,5 @@ def _explained(path: Path) -> Iterator[None]:
         elif "readonly" in text:
             reason, advice = "it cannot be written", "give yourself the right to write to it"
         else:
-            reason, advice = f"it cannot be read or written ({text})", "see what ails its disk"
+            reason, advice = f"it cannot be read or written ({text})", "check its disk"
         raise BudgetError(f"{path}: {reason}; {advice}") from None

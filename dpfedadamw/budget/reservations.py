@@ -120,8 +120,8 @@ def confirm(path: Path, identifier: str) -> None:
         found = budget.find(identifier)
         if found is None or found.state != STARTING:
             raise BudgetError(
-                f"{path}: the reservation of this run was settled before the run began; start it "
-                "anew"
+                f"{path}: the reservation of this run was settled before the run began; start a "
+                "new run"
             )
         budget.write(replace(found, state=RUNNING))
 
@@ -131,22 +131,22 @@ def reserve_again(
 ) -> None:
     """Reserve for a run that is continued what it has spent and the most that it still can.
 
-    Whoever continues a run holds its directory, so nobody settles it meanwhile.
+    A process that continues a run holds its directory, so no other settles it meanwhile.
 
     Raises:
         BudgetError: If the budget does not know the run, or could be exceeded.
     """
     if not path.exists():
         raise BudgetError(
-            f"budget.file: {path} is not there, and the run has spent of it; run from the folder "
-            "from which it was started, or put the file back"
+            f"budget.file: {path} is missing, and the run has spent from it; use the folder in "
+            "which the run was started, or restore the file"
         )
     with database.read(path) as budget:
         found = budget.find(identifier)
     if found is None:
         raise BudgetError(
-            f"budget.file: {path} knows nothing of this run; it is another budget, or an older "
-            "copy; put back the one that the run was started with"
+            f"budget.file: {path} has no entry for this run: it is another budget, or an older "
+            "copy; restore the one that the run was started with"
         )
     continued = replace(
         found,
@@ -173,7 +173,7 @@ def settle(path: Path, identifier: str, entries: Entries) -> Standing:
     with database.change(path) as budget:
         found = budget.find(identifier)
         if found is None:
-            raise BudgetError(f"{path}: knows nothing of the reservation {identifier}")
+            raise BudgetError(f"{path}: has no reservation {identifier}")
         budget.write(replace(found, state=SETTLED, cost=cost))
         account = budget.account(found.data_sha256)
         assert account is not None
@@ -243,9 +243,9 @@ def _exceeded(path: Path, account: Account, others: list[Cost], request: Request
             advice = "not even one round would fit"
     return BudgetError(
         f"budget: this run could cost ε = {epsilon_of([request.cost], account.delta):.4g}, and "
-        f"with what is charged to {path} already, {before:.4g}, come to {after:.4g} of "
-        f"{account.epsilon:g} at δ = {account.delta:g}; "
-        f"{max(0.0, account.epsilon - before):.4g} is left, and {advice}"
+        f"together with the {before:.4g} already charged to {path} that makes {after:.4g} of "
+        f"{account.epsilon:g} at δ = {account.delta:g}; {max(0.0, account.epsilon - before):.4g} "
+        f"is left, and {advice}"
     )
 
 
@@ -255,13 +255,13 @@ def _agree(path: Path, account: Account, wanted: Account) -> None:
     if wanted.unit != account.unit:
         raise BudgetError(
             f"privacy.unit: is {wanted.unit}, and runs on {data} protect the unit {account.unit}; "
-            f"the two do not compose; use {account.unit}"
+            f"these do not compose; use {account.unit}"
         )
     if wanted.adjacency != account.adjacency:
         raise BudgetError(
             f"privacy.adjacency: is {wanted.adjacency}, and runs on {data} are accounted under "
-            f"{account.adjacency}; the two do not compose: a record that is replaced is not one "
-            f"that is added or removed. Use {account.adjacency}"
+            f"{account.adjacency}; these do not compose, because replacing a record is not the "
+            f"same as adding or removing one; use {account.adjacency}"
         )
     if wanted.partition_sha256 != account.partition_sha256 and wanted.unit == "person":
         raise BudgetError(
@@ -270,9 +270,9 @@ def _agree(path: Path, account: Account, wanted: Account) -> None:
         )
     if wanted.partition_sha256 != account.partition_sha256:
         raise BudgetError(
-            f"data.partition: divides the records otherwise than in earlier runs on {data}; what "
-            "one client held, several hold now, so what protects a client then and now does not "
-            "compose. Use the same partition, seed and test_fraction"
+            f"data.partition: divides the records differently from earlier runs on {data}, so the "
+            "protection of a client then and now does not compose; use the same partition, seed "
+            "and test_fraction"
         )
     for key, given, noted in (
         ("epsilon", wanted.epsilon, account.epsilon),
@@ -280,8 +280,9 @@ def _agree(path: Path, account: Account, wanted: Account) -> None:
     ):
         if given != noted:
             raise BudgetError(
-                f"budget.{key}: is {given:g}, and the budget of {data} has {noted:g} since its "
-                f"first run; say {noted:g}. A budget that could be raised would bound nothing"
+                f"budget.{key}: is {given:g}, but the budget of {data} has been {noted:g} since "
+                f"its first run; set {noted:g}, because a budget that could be raised would bound "
+                "nothing"
             )
 
 

@@ -39,7 +39,7 @@ class ClientCanaries(CanarySetup):
         if order.kind != "gradient":
             raise RunError(
                 f"--canary-kind {order.kind}: this spec protects whole clients, whose canaries are "
-                "whole updates; use gradient"
+                "whole updates; use --canary-kind gradient"
             )
         clients, sparse = len(experiment.plan.records), experiment.plan.sparsification
         parameters = trainable(experiment)

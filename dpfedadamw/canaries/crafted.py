@@ -9,14 +9,14 @@ whose clipped gradient has most left after what the chosen ones span is taken aw
 Steinke, Balle, Tramèr, Jagielski, Carlini & Terzis 2023 craft inputs by the same two wishes, one at
 a time).
 
-While the model learns, gradients turn. So at every answer each canary's gradient g_j is computed
-anew, by a plain backward pass of one record that shares nothing with the engine, and with
-c_j = g_j·min(1, C/‖g_j‖)/C and r the released sum less that of all other records, over C:
+While the model learns, gradients turn. So at every answer each canary's gradient g_j is recomputed
+by a plain backward pass of one record, which shares nothing with the engine. With c_j = g_j·min(1,
+C/‖g_j‖)/C and r the released sum less that of all other records, over C:
 
 * The adversary, who knows no coin, estimates whether c_j is in r by least squares over all canaries
   of the client: β = G⁻¹p with G = (⟨c_i, c_j⟩), p = (⟨c_j, r⟩). With a_j = 1/√(G⁻¹)_jj, which is
-  what of c_j no other canary shares, a_j β_j has mean a_j if the canary is drawn, 0 if not, and
-  variance σ².
+  the part of c_j that no other canary shares, a_j β_j has mean a_j if the canary is drawn, 0 if
+  not, and variance σ².
 * The auditor, who knows the coins, takes the canaries in the order "all that are in, then all that
   are out", and of each the part that those before do not span. G = LLᵀ, y = L⁻¹p: y_k has variance
   σ², all y are independent, and the mean of y_k is Σ_{j ≥ k, in and drawn} L_jk. So that of one
@@ -48,7 +48,7 @@ _DENSITIES = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 # Numbers have no bounds: patterns are made larger until gradients are far outside C.
 _AMPLITUDES = (1.0, 4.0, 16.0, 64.0)
 _BRIGHTEST = 255
-# What of a canary's gradient is its own, over C, below which rounding would count.
+# The least own part of a canary's gradient, over C; below it rounding would matter.
 _LEAST_OWN = 0.02
 _JITTER = 1e-8
 

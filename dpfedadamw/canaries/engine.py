@@ -36,7 +36,7 @@ from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, Clippin
 from dpfedadamw.privacy.noise.streams import Stream
 
 KINDS = ("gradient", "input")
-RETIRED = {"label": "300 of them did not see a run without noise; use input"}
+RETIRED = {"label": "300 of them did not detect a run without noise; use input"}
 # Of the gradients of one client's canaries, which are held at once.
 _MOST_BYTES = 1 << 30
 # The auditor reads no more.
@@ -158,8 +158,8 @@ def draw_canaries(
         )
     if not 1 <= count <= sum(sizes):
         raise PrivacyError(
-            f"{count} canaries cannot take the places of {sum(sizes)} training records, and added "
-            f"to them would change the sampling rates of the claim; plant 1 to {sum(sizes)}"
+            f"{count} canaries cannot replace {sum(sizes)} training records, and adding them would "
+            f"change the sampling rates of the claim; plant 1 to {sum(sizes)}"
         )
     shares = spread(count, list(sizes))
     if kind == "gradient" and max(shares) > parameters:
@@ -212,8 +212,8 @@ def draw_canary_clients(
     most = min(clients, released)
     if not 1 <= order.count <= most:
         raise PrivacyError(
-            f"{order.count} canaries cannot take the places of {clients} clients in a model of "
-            f"{parameters} parameters, of which a round releases {released}; plant 1 to {most}"
+            f"{order.count} canaries cannot replace {clients} clients in a model of {parameters} "
+            f"parameters, of which a round releases {released}; plant 1 to {most}"
         )
     choice = np.random.default_rng([order.count, parameters])
     none = np.zeros(order.count, dtype=np.int64)

@@ -1,10 +1,10 @@
 """Canaries among records: an audit run is observed as the adversary of its claim would do it.
 
-The adversary of record-level privacy towards the server sees every noised gradient and knows all
-records but one, with all their draws. So what other records put into a sum is taken away before the
-sum is looked at along a canary's direction. That is within the claim where every record is drawn by
-itself, or draws amplify nothing; batches of fixed size would tell by the others' draws whether the
-canary was drawn, and there the released sum is looked at as it is.
+The adversary of record-level privacy in the server's view sees every noised gradient and knows all
+records but one, with all their draws. So what other records put into a sum is subtracted before the
+sum is projected on a canary's direction. The claim covers this where records are drawn
+independently, or draws amplify nothing. With batches of fixed size the others' draws would reveal
+whether the canary was drawn, so there the released sum is used unchanged.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class RecordCanaries(CanarySetup):
         plan = experiment.plan
         if order.kind == "input" and drops(experiment.model):
             raise RunError(
-                "--canary-kind input: this model drops activations at random while it trains, so "
-                "that a record's gradient cannot be known; use gradient, or a dropout of 0"
+                "--canary-kind input: this model has dropout, so a record's gradient cannot be "
+                "known in advance; use --canary-kind gradient, or a dropout of 0"
             )
         canaries = draw_canaries(
             order,

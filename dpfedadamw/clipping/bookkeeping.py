@@ -75,7 +75,7 @@ class BookKeepingEngine:
         loss: Outputs and targets to one loss a record.
         clipping: The clipping norm and its rule.
         precision: What the model's layers multiply in.
-        pairs: Whether low-rank pairs are one place with the layers beside them where they can be.
+        pairs: Whether low-rank pairs are one place with their layers where possible.
 
     Raises:
         BookKeepingError: If the model's parameters are shared between modules.
@@ -108,7 +108,7 @@ class BookKeepingEngine:
         return sites_of(self._model, pairs=self._pairs)
 
     def _looked_through(self) -> _Known:
-        """The model's sites and parameters, looked for anew where anything of it has changed."""
+        """The model's sites and parameters, searched again if the model has changed."""
         if self._known is None or not self._known.holds():
             self._known = None
             refuse_mixing(self._model)

@@ -1,7 +1,7 @@
 """Per-record gradients of an embedding table: only the rows that a record looks up.
 
-The third form beside the two of `forms`. A whole table a record would be far too large, and a
-row that a record looks up twice must have its two gradients added before its norm is taken.
+The third form, in addition to the two of `forms`. A whole table per record would be far too large,
+and a row that a record looks up twice must have its two gradients added before its norm is taken.
 """
 
 from __future__ import annotations

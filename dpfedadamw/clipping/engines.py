@@ -111,7 +111,7 @@ def choose(
     if people and precision != FLOAT32:
         raise ClippingError(
             f"compute.precision: {precision}, but privacy.unit is person, whose gradients are "
-            "formed in float32 alone; use float32"
+            "computed in float32 only; use float32"
         )
     # The loop always has batches of one size: of one record.
     if precision == FLOAT32 or engine == "loop":

@@ -143,7 +143,8 @@ class Bilinear(Protocol):
     def grams(self, inputs: Tensor, outputs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """⟨a_s, a_t⟩ and ⟨g_s, g_t⟩ of every record, for one run of places s after another.
 
-        Gram matrices are symmetric: beside places s of a run stand the places t from its first on.
+        Gram matrices are symmetric: places s of a run are paired with the places t from its first
+        on.
 
         Yields:
             Both of a run of r places, [n, groups, r, T − s₀] each, s₀ its first.

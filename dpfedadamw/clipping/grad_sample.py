@@ -73,7 +73,7 @@ class GradSampleEngine:
         self, model: nn.Module, loss: Loss, clipping: Clipping, precision: str = FLOAT32
     ) -> None:
         if precision != FLOAT32:
-            raise GradSampleError(f"the engine opacus computes in float32 and not in {precision}")
+            raise GradSampleError(f"the engine opacus computes in float32, not in {precision}")
         self._model = model
         self._loss = loss
         self._clipping = clipping

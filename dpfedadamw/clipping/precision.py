@@ -5,12 +5,12 @@ significant bits; weights stay in float32. What clipping needs stays in float32 
 inputs A and output gradients G are widened before either the norm or the weighted sum is taken of
 them, so both are of the same gradient to float32's rounding.
 
-One thing is new at 8 bits. A processor picks its way of multiplying by the size of a batch, and
-adds up in another order where one record is more: in float32 a record's gradient moves by 1e-7 of
-itself, here by up to 1e-2, and so would the gradients of all others in a neighbouring data set,
-which no clipping norm bounds. So batches are cut and filled up to one public size, and before the
-first of them a rehearsal shows that on this device a record has its gradient whatever lies beside
-it. Where it has not, there is no bfloat16.
+One thing is new at 8 bits. A processor chooses its multiplication routine by the size of a batch,
+and adds up in another order if there is one record more. In float32 a record's gradient then moves
+by 1e-7 of itself, here by up to 1e-2, and so would the gradients of all others in a neighbouring
+data set, which no clipping norm bounds. So batches are cut and filled up to one public size. Before
+the first of them a rehearsal checks that on this device a record's gradient does not depend on the
+other records. If it does, bfloat16 is refused.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class EvenBatches:
         return ClippedSum(one.total, norms, one.clipped_norms[:count], nonfinite)
 
     def _rehearse(self, inputs: Tensor, targets: Tensor) -> None:
-        """Put a record in front of made-up others, and see that it moves nothing but itself."""
+        """Put a record in front of made-up others, and check that it affects only itself."""
         count = self._size
         if count == 1:
             # Nobody shares its batch.
@@ -127,10 +127,10 @@ class EvenBatches:
         moved = float((together.double() - others.double() - alone.double()).norm())
         if not moved <= _TOLERANCE * count * self._clipping_norm:
             raise ClippingError(
-                "compute.precision: bfloat16 cannot be had here: on this device a record's "
-                "gradient depends on who shares its batch (a neighbour moved others' clipped "
-                f"gradients by {moved / self._clipping_norm:.1g} of the clipping norm), so that "
-                "clipping would not bound what one record does; use float32"
+                "compute.precision: bfloat16 cannot be used here: on this device a record's "
+                "gradient depends on the other records of its batch (a neighbour moved others' "
+                f"clipped gradients by {moved / self._clipping_norm:.1g} of the clipping norm), so "
+                "clipping would not bound one record's effect; use float32"
             )
 
 

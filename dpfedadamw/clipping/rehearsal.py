@@ -59,7 +59,7 @@ def rehearse(
     """Compare an engine with the loop on made-up records of a batch's shape.
 
     Inputs of floating point are drawn at random. Whole numbers are the batch's first record, moved
-    around: nothing but "agrees" comes of it.
+    around: only "agrees" is reported.
 
     Args:
         model: The model; a copy of it is used, in evaluation mode.

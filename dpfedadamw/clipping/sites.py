@@ -79,7 +79,7 @@ def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
 
     Args:
         model: The model.
-        pairs: Whether a low-rank pair and the layer beside it are one place where they can be.
+        pairs: Whether a low-rank pair and its layer are one place where possible.
 
     Raises:
         BookKeepingError: If a parameter is shared between modules, or a module's forward has been

@@ -28,7 +28,7 @@ _CHUNK_ENTRIES = 2**26
 class VmapEngine:
     """Per-record gradients of the whole model by ``torch.func``, a chunk of records at a time.
 
-    Dropout draws anew for each record.
+    Dropout draws a fresh mask for each record.
 
     Attributes:
         name: "vmap".

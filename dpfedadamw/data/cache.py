@@ -3,7 +3,7 @@
 What was prepared is kept on disk for every later run.
 
 An entry is a folder of plain binary files and ``entry.json``, which holds the digest of each. It is
-written beside its place and moved there whole; one that was damaged is found out by its digests and
+written under another name and then moved into place; a damaged one is detected by its digests and
 made again. Records are private: entries are their owner's alone. The folder may be deleted at any
 time.
 """
@@ -135,7 +135,7 @@ def prepared(
     made = _open(place)
     if made is None:
         raise DataError(
-            f"data.cache: {parent}: what was written there does not read back; use another folder"
+            f"data.cache: {parent}: what was written there cannot be read back; use another folder"
         )
     return made
 
@@ -238,11 +238,11 @@ def _write_part(
     for chunk in chunks:
         values = prepare(chunk.content, preprocessing)
         if shape is not None and (values.shape[1:] != shape or values.dtype.str != kind):
-            raise DataError(f"data.path: {name} records change their shape within the data set")
+            raise DataError(f"data.path: {name} records differ in shape within the data set")
         shape, kind = values.shape[1:], values.dtype.str
         of_labels = chunk.labels.dtype.str, chunk.labels.shape[1:]
         if form is not None and of_labels != form:
-            raise DataError(f"data.path: {name} targets change their shape within the data set")
+            raise DataError(f"data.path: {name} targets differ in shape within the data set")
         form = of_labels
         records.append(values)
         labels.append(chunk.labels)
@@ -278,7 +278,7 @@ def _open(place: Path) -> Prepared | None:
         status = place.stat()
         if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
             raise DataError(
-                f"data.cache: {place}: belongs to somebody else; give data.cache a folder of your "
+                f"data.cache: {place}: belongs to another user; give data.cache a folder of your "
                 "own"
             )
         described = json.loads((place / "entry.json").read_text(encoding="utf-8"))

@@ -161,8 +161,8 @@ def load(
     else:
         if spec.test_fraction is None:
             raise DataError(
-                "data.test_fraction: null, but the data bring no test records of their own; give "
-                "the share that is held out"
+                "data.test_fraction: null, but the data have no test records of their own; give "
+                "the share to hold out"
             )
         held_out, kept = _divided(
             spec.test_fraction,
@@ -306,16 +306,17 @@ def _for_task(found: Prepared, task: Task) -> Prepared:
         for name, labels in given.items():
             if labels.ndim != 1 or labels.dtype != np.int64:
                 raise DataError(
-                    f"data ({name}): its targets are no classes but {_form(labels)}; set task.kind "
-                    "to regression, multi_label or token_classification, or give one class a record"
+                    f"data ({name}): its targets are {_form(labels)}, not classes; set task.kind "
+                    "to regression, multi_label or token_classification, or give each record one "
+                    "class"
                 )
         if found.classes == 1:
-            raise DataError("data: all records have one class; there are two or more to tell apart")
+            raise DataError("data: all records have one class; a classifier needs two or more")
         weights = len(task.spec.class_weights)
         if weights not in (0, found.classes):
             raise DataError(
-                f"task.class_weights: {weights} weights for {found.classes} classes; give "
-                "one a class, in their order"
+                f"task.class_weights: {weights} weights for {found.classes} classes; give one per "
+                "class, in their order"
             )
         return found
     if task.kind in (REGRESSION, MULTI_LABEL):
@@ -344,7 +345,7 @@ def _numbers(labels: NDArray[Any], name: str, kind: str) -> NDArray[Any]:
         if labels.ndim != 2:
             raise DataError(
                 f"data ({name}): its targets are {_form(labels)}; task.kind multi_label needs a "
-                "matrix [n, K] with 1 where a label is there and 0 where it is not"
+                "matrix [n, K] with 1 where a label applies and 0 where it does not"
             )
         bad, right = (wide != 0.0) & (wide != 1.0), "0 or 1"
     else:

@@ -1,7 +1,7 @@
 """How a table's cells become numbers, by the constants that a spec declares and nothing else.
 
 `Preparation` is what `data.numbers` and `data.columns` say. It is plain data: it can be written as
-JSON beside a model and applied again to raw rows, which then give the features that the model was
+JSON with a model and applied again to raw rows, which then give the features that the model was
 trained on. The only place where cells are read as numbers, days or categories.
 """
 
@@ -214,13 +214,13 @@ class Preparation:
         """What is wrong with a cell, of which the message shows nothing, and what is right."""
         if empty and self.columns:
             right = "missing, or indicator: true, in data.columns"
-            return f"is empty there; say what such a cell counts as: {right}"
+            return f"is empty there; set what such a cell counts as: {right}"
         other = "comma" if self.decimal == "point" else "point"
         right = encoder.right
         if encoder.is_number and number_in(cell, other) is not None:
             right = f"where numbers have a decimal {other}, set data.decimal: {other}"
         elif encoder.is_number and self.columns:
-            right = "give one, or name what stands there in data.missing_values"
+            right = "give one, or list this text in data.missing_values"
         return f"holds {encoder.wanted} there; {right}"
 
     def _encoders(self) -> tuple[_Encoder, ...]:
@@ -335,7 +335,7 @@ def _category(column: CategoryColumn) -> _Encoder:
 
     empty = None if column.missing is None else tuple(read(column.missing) or ())
     right = "list it in categories, or set unseen: other"
-    return _Encoder(column.name, tuple(kinds), read, empty, "no category of its list", right)
+    return _Encoder(column.name, tuple(kinds), read, empty, "no category from its list", right)
 
 
 def bucket(text: str, buckets: int) -> int:
@@ -353,8 +353,8 @@ def _boolean(column: BooleanColumn) -> _Encoder:
         return None if value is None else (value,)
 
     empty = None if column.missing is None else (float(column.missing),)
-    right = "give one, or list what stands there in true_words or false_words"
-    return _Encoder(column.name, (column.name,), read, empty, "no word for true or false", right)
+    right = "give one, or list this text in true_words or false_words"
+    return _Encoder(column.name, (column.name,), read, empty, "no true or false word", right)
 
 
 def _date(column: DateColumn) -> _Encoder:

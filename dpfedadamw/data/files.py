@@ -93,7 +93,7 @@ class Unpacked(io.RawIOBase):
         if self._read > self.limit:
             raise DataError(
                 f"{where(self._path)}: unpacks to more than {self.limit} bytes, which no data of "
-                "this kind does; the file is not what it seems"
+                "this kind do; the file is not what it claims to be"
             )
         return content
 

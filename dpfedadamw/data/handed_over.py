@@ -21,8 +21,10 @@ from dpfedadamw.data.lines import close_to
 from dpfedadamw.data.source import Images, Numbers, Texts
 from dpfedadamw.errors import DataError
 
-_given: ContextVar[Any] = ContextVar("data that were handed over", default=None)
-_people: ContextVar[Any] = ContextVar("whom each of these records is about", default=None)
+_given: ContextVar[Any] = ContextVar("data passed from Python", default=None)
+_people: ContextVar[Any] = ContextVar(
+    "the person that each of these records is about", default=None
+)
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -52,8 +54,8 @@ def given_parts() -> dict[str, Any]:
     data = _given.get()
     if data is None:
         raise DataError(
-            "data: this run's records were handed over from Python, and no file holds them; give "
-            "them again: api.run(spec, data=…), api.resume(folder, data=…)"
+            "data: this run's records were passed from Python, and no file holds them; pass them "
+            "again: api.run(spec, data=…), api.resume(folder, data=…)"
         )
     if isinstance(data, Mapping) and "train" in data:
         unknown = sorted(set(data) - {"train", "test"})
@@ -64,12 +66,12 @@ def given_parts() -> dict[str, Any]:
 
 
 def people_given() -> bool:
-    """Whether people were handed over beside the records."""
+    """Whether people were passed along with the records."""
     return _people.get() is not None
 
 
 def given_people(part: str, records: int) -> list[str] | None:
-    """Whom each record of a part is about, where that was handed over beside the records.
+    """The person of each record of a part, if people were passed along with the records.
 
     Raises:
         DataError: If they are not as many as the records.
@@ -156,13 +158,13 @@ def held(part: Any, names: Named, place: str) -> Held:
         return _of_frame(part, columns, names, place)
     if names.client is not None:
         raise DataError(
-            f"{place}: has no columns, so data.partition.column cannot say whose a record is; give "
-            "a frame, or data.partition.file"
+            f"{place}: has no columns, so data.partition.column cannot name the client of a "
+            "record; give a frame, or data.partition.file"
         )
     if names.person is not None:
         raise DataError(
-            f"{place}: has no columns, so data.person cannot say whom a record is about; give a "
-            "frame, or person= with an entry for each record in place of data.person"
+            f"{place}: has no columns, so data.person cannot name the person of a record; give a "
+            "frame, or person= with an entry for each record instead of data.person"
         )
     if isinstance(part, tuple) and len(part) == 2:
         records, labels = (_array(one, place) for one in part)
@@ -328,7 +330,7 @@ def _guessed(cells: list[tuple[str, list[Any]]], place: str) -> Images | Numbers
     if kinds == {"records"} and len(cells) == 1:
         return _stacked(cells[0][1], place)
     raise DataError(
-        f"{place}: say which columns are read: data.numbers, data.text or data.records; there are "
+        f"{place}: name the columns to read in data.numbers, data.text or data.records; there are "
         f"{', '.join(name for name, _ in cells[:20]) or 'none besides the label'}"
     )
 
@@ -376,7 +378,7 @@ def _array(value: Any, place: str) -> NDArray[Any]:
         plain = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
     except Exception:
         # A foreign object may raise anything.
-        raise DataError(f"{place}: holds what is no array of numbers") from None
+        raise DataError(f"{place}: holds something that is not an array of numbers") from None
     return np.asarray(plain)
 
 
@@ -413,13 +415,13 @@ def _of_items(part: Any, place: str) -> Held:
     if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):
         if hasattr(part, "dataset") and hasattr(part, "batch_size"):
             raise DataError(
-                f"{place}: {type(part).__name__} is a loader, and batches are drawn here; give its "
-                "records, data=loader.dataset"
+                f"{place}: {type(part).__name__} is a loader, but batches are drawn by dpfedadamw; "
+                "give its records, data=loader.dataset"
             )
         if hasattr(part, "__iter__"):
             raise DataError(
                 f"{place}: {type(part).__name__} is neither a frame nor a pair of arrays, and "
-                "cannot be drawn from by number; give data=list(…), its pairs of (record, label)"
+                "cannot be indexed; give data=list(…), its pairs of (record, label)"
             )
         raise DataError(
             f"{place}: {type(part).__name__} is neither a frame, a pair of arrays (records, "
@@ -430,7 +432,7 @@ def _of_items(part: Any, place: str) -> Held:
     for row in range(len(part)):
         item = part[row]
         if not isinstance(item, (tuple, list)) or len(item) != 2:
-            raise DataError(f"{place}: row {row}: is no pair of a record and its label")
+            raise DataError(f"{place}: row {row}: is not a pair of a record and its label")
         records.append(item[0])
         label = item[1]
         plain = _array(label, f"{place}: row {row}") if not isinstance(label, str) else None
@@ -438,11 +440,13 @@ def _of_items(part: Any, place: str) -> Held:
             labels.append(label.item() if hasattr(label, "item") else label)
             continue
         if plain.dtype.kind not in "biuf" or (targets and plain.shape != targets[0].shape):
-            raise DataError(f"{place}: row {row}: its targets are not as many numbers as others'")
+            raise DataError(f"{place}: row {row}: its number of targets differs from others'")
         targets.append(plain)
     content = _stacked(records, place)
     if targets and labels:
-        raise DataError(f"{place}: some records have a class and others numbers; give all alike")
+        raise DataError(
+            f"{place}: some records have a class and others numbers; give all the same kind"
+        )
     if targets:
         return _with_labels(content, np.stack(targets))
     return Held(content, labels, None)

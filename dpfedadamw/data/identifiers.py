@@ -1,7 +1,7 @@
 """Columns of a table that look like identifiers of people, where the spec names none.
 
-A person with several records is protected less than a claim on single records says. Whoever wrote
-the spec may not have thought of it, and the table can tell.
+A person with several records is protected less than a claim on single records says. The author of
+the spec may not have thought of this, and the table can show it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Suspected:
         """What to do about it, in one line."""
         return (
             f"the column {self.column} looks like an identifier of people, and one value has "
-            f"{self.most:,} rows: say data.person: {self.column}, or each row is protected by "
-            "itself and a person with several less than the claim says"
+            f"{self.most:,} rows; set data.person: {self.column}, or only single rows are "
+            "protected, and a person with several rows less than the claim says"
         )
 
 
@@ -65,6 +65,6 @@ def suspected(spec: DataSpec) -> Suspected | None:
             if name not in known and _names_people(name)
         ]
     except (DataError, OSError):
-        # Whatever is wrong with the table is told by whoever reads it.
+        # Faults in the table are reported by the code that reads it.
         return None
     return max((one for one in found if one.most > 1), key=lambda one: one.most, default=None)

@@ -44,7 +44,7 @@ def decode_stream(
         DataError: If it is no such image, cut off or of absurd size.
     """
     absurd = DataError(
-        f"{place}: announces more than {_MOST_PIXELS} pixels; no image of a data set"
+        f"{place}: announces more than {_MOST_PIXELS} pixels; not an image of a data set"
     )
     try:
         with warnings.catch_warnings():

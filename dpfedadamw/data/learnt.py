@@ -173,7 +173,7 @@ def from_plain(plain: Any, shape: Sequence[int]) -> Bounds | None:
     for row in rows:
         whole = all(isinstance(one, int) and not isinstance(one, bool) for one in row)
         if not whole or not (0 <= row[0] < features and 0 <= row[2] < row[3] <= row[1]):
-            raise DataError("model.json: learnt: is not what a run writes")
+            raise DataError("model.json: learnt: not in the form that a run writes")
     places, bins, first, last = (tuple(one) for one in zip(*rows, strict=True))
     return Bounds(places, bins, first, last)
 

@@ -26,7 +26,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _BINARY = {
     (".xlsx", ".xlsm", ".xls", ".ods"): "a workbook; save its sheet as CSV UTF-8",
     (".dta", ".sav", ".sas7bdat", ".rds", ".rdata"): "a statistics program's file; save it as CSV",
-    (".json", ".jsonl", ".ndjson", ".xml"): "no table; save it as CSV or Parquet",
+    (".json", ".jsonl", ".ndjson", ".xml"): "not a table; save it as CSV or Parquet",
 }
 
 
@@ -43,7 +43,7 @@ def lines(path: Path) -> Iterator[str]:
             number += 1
             place = f"{where(path)}: line {number}"
             if len(raw) > _LONGEST_LINE:
-                raise DataError(f"{place}: longer than {_LONGEST_LINE} bytes; this is no table")
+                raise DataError(f"{place}: longer than {_LONGEST_LINE} bytes; this is not a table")
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -52,7 +52,7 @@ def lines(path: Path) -> Iterator[str]:
                     "UTF-8"
                 ) from None
             if "\0" in line:
-                raise DataError(f"{place}: holds a null character; this is no text file")
+                raise DataError(f"{place}: holds a null character; this is not a text file")
             yield line.rstrip("\n").removesuffix("\r")
 
 
@@ -75,7 +75,7 @@ def owners_of(path: Path, count: int, digest: str) -> tuple[NDArray[np.int64], s
     if len(names) != count:
         raise DataError(
             f"{place}: has {len(names)} lines, but the training file holds {count} records; give "
-            "one client's name a line, in the records' order"
+            "one client's name per line, in the records' order"
         )
     together = f"{digest}  data\n{read}  clients\n"
     owners = np.unique(names, return_inverse=True)[1].astype(np.int64)
@@ -166,6 +166,6 @@ def not_once(name: str, header: Sequence[str]) -> str:
     """Say that a header does not have a column once."""
     count = list(header).count(name)
     if count:
-        return f"{count} of its columns are called {name!r}; give each a name of its own"
+        return f"{count} of its columns are called {name!r}; give each a different name"
     columns = "1 column" if len(header) == 1 else f"{len(header)} columns"
     return f"none of the {columns} that its first line names is {name!r}{close_to(name, header)}"

@@ -16,7 +16,7 @@ from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
 
 
 def fingerprint(preprocessing: Preprocessing) -> str:
-    """What of a preprocessing decides the stored records; the rest is done in each batch."""
+    """The part of a preprocessing that determines the stored records; each batch does the rest."""
     if isinstance(preprocessing, TextPreprocessing):
         known = f"{preprocessing.vocabulary} {preprocessing.types}"
         return f"text {preprocessing.length} {known} {preprocessing.fingerprint}"
@@ -54,7 +54,8 @@ def prepare(content: Images | Texts | Numbers, preprocessing: Preprocessing) -> 
             wanted = (len(content.first), 2, preprocessing.length)
             if tokens.shape != wanted or tokens.dtype != np.int32:
                 raise DataError(
-                    f"model: its tokeniser made {tokens.dtype} {tokens.shape}, not int32 {wanted}"
+                    f"model: its tokeniser returned {tokens.dtype} {tokens.shape}, not int32 "
+                    f"{wanted}"
                 )
             _check_known(tokens, preprocessing, "model: its tokeniser made")
             return tokens
@@ -79,8 +80,8 @@ def _tokens(values: NDArray[Any], form: TextPreprocessing) -> NDArray[np.int32]:
     if values.ndim == 2 and values.dtype.kind in "iu":
         if values.shape[1] != length:
             raise DataError(
-                f"data.path: records hold {values.shape[1]} whole numbers, and the model reads "
-                f"{length}; say model.length: {values.shape[1]}"
+                f"data.path: records hold {values.shape[1]} whole numbers, but the model reads "
+                f"{length}; set model.length: {values.shape[1]}"
             )
         # Tokens alone, all of type 0.
         values = np.stack([values, np.zeros_like(values)], axis=1)
@@ -100,7 +101,7 @@ def _check_known(tokens: NDArray[Any], form: TextPreprocessing, found: str) -> N
         largest = int(tokens[:, row].max(initial=0))
         if known is not None and largest >= known:
             raise DataError(
-                f"{found} {kind} {largest}, but the model knows 0 to {known - 1}; use the "
+                f"{found} {kind} {largest}, but the model accepts 0 to {known - 1}; use the "
                 "tokeniser that belongs to it"
             )
 

@@ -86,7 +86,7 @@ class Contents:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetEntry(RegisteredDataset[_Keys]):
-    """What is known of a data set, beside what a spec goes by.
+    """What is known about a data set, in addition to what a spec uses.
 
     Attributes:
         origin: Where to get it.
@@ -151,6 +151,6 @@ def check_pin(spec: DataSpec, found: str) -> None:
     """
     if spec.sha256 is not None and spec.sha256 != found:
         raise DataError(
-            f"data.sha256: the spec pins {spec.sha256}, but what lies there has {found}; the data "
+            f"data.sha256: the spec pins {spec.sha256}, but the data there have {found}; the data "
             "set has changed, or is another one"
         )

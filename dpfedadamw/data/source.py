@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.errors import DataError
 
-# Records of one chunk: large enough to be fast, small beside the memory of any machine.
+# Records of one chunk: large enough to be fast, small compared with the memory of any machine.
 CHUNK = 2048
 
 

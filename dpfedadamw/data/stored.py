@@ -4,7 +4,7 @@ Images are kept as the bytes they were published as and become float32 only in a
 of the space, and a data set larger than memory trains.
 
 Augmentation is one random view of each record a step, so sensitivity stays. A record's view depends
-on nothing but fresh random numbers; every query of a step sees the same view, and each record still
+only on fresh random numbers; every query of a step sees the same view, and each record still
 contributes one clipped gradient to the sum.
 """
 
@@ -90,7 +90,7 @@ class StoredRecords:
         rows: Which of them belong here, in order; None for all.
         preprocessing: How images are finished; None for tokens.
         device: Where tensors go.
-        augmentation: Of "flip" and "crop": what is drawn anew for each record of a selection.
+        augmentation: Of "flip" and "crop": what is drawn afresh for each record of a selection.
         stream: Where it is drawn from; None leaves records as they are.
         views: The views that were drawn, one a row.
         bounds: Bounds that the run learnt of some columns; None where it learnt none.
@@ -167,8 +167,8 @@ class StoredRecords:
         step = max(1, _AT_ONCE // max(1, self._numbers_each))
         for start in range(0, len(self), step):
             yield plain[start : start + step]
-            # To let go of all pages costs more than to read a few records: where these are a small
-            # client's, whoever reads many of them sees to it.
+            # Releasing all pages costs more than reading a few records. For a small client's
+            # records, the code that reads many of them does it.
             if len(self) > step:
                 self.let_go()
 

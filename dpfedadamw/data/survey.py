@@ -97,7 +97,7 @@ def survey(path: Path) -> Survey:
     cells = whole_rows(path)
     header = next(cells, (0, []))[1]
     if not header:
-        raise DataError(f"{where(path)}: is empty; a table begins with the names of its columns")
+        raise DataError(f"{where(path)}: is empty; a table starts with the names of its columns")
     _check_header(path, header)
     counts: list[Counter[str]] = [Counter() for _ in header]
     seen = 0
@@ -108,7 +108,7 @@ def survey(path: Path) -> Survey:
         if seen == _ROWS:
             break
     if not seen:
-        raise DataError(f"{where(path)}: has names of columns and no row; give the records")
+        raise DataError(f"{where(path)}: has column names but no rows; give the records")
     as_comma = 0
     if path.suffix.lower() not in columnar.ENDINGS:
         as_comma = sum(map(_is_number_by_comma_alone, counts))
@@ -195,7 +195,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     if all(number_in(name) is not None for name in header):
         # Nothing of the line is shown: it is a record.
         raise DataError(
-            f"{where(path)}: its first line holds numbers alone; a table begins with the names of "
+            f"{where(path)}: its first line holds only numbers; a table starts with the names of "
             "its columns"
         )
 
@@ -222,7 +222,9 @@ def _seen(name: str, counter: Counter[str], decimal: str) -> Seen:
     repeats = len(values) < total
     whole = not all_numbers or all(number == int(number) for number in found)
     if _IDENTIFIERS.search(_spaced(name)) and len(values) > 10:
-        return Seen(name, "identifier", "its name says that it tells who it is", "", empty, repeats)
+        return Seen(
+            name, "identifier", "its name suggests that it identifies people", "", empty, repeats
+        )
     forms = [f for f in DATE_FORMS if all(day_in(value, f) is not None for value in values)]
     if len(values) == 1:
         return Seen(name, "constant", "every cell holds the same", has_empty=empty)
@@ -233,13 +235,13 @@ def _seen(name: str, counter: Counter[str], decimal: str) -> Seen:
         low, high = min(days).isoformat(), max(days).isoformat()
         return Seen(name, "date", "", forms[0], empty, low=low, high=high)
     if sum(len(value.split()) * count for value, count in counts.items()) > 5 * total:
-        return Seen(name, "text", "it holds sentences, which are read alone: --text", "", empty)
+        return Seen(name, "text", "it holds sentences, which need --text", "", empty)
     if not repeats and whole and total >= (1000 if all_numbers else 20):
-        return Seen(name, "identifier", "no two rows have the same", "", empty, False)
+        return Seen(name, "identifier", "no two rows have the same value", "", empty, False)
     if all_numbers:
         return Seen(name, "number", has_empty=empty, low=min(found), high=max(found))
     if len(values) > 1000 and len(values) > total / 2:
-        why = "nearly every row has a text of its own"
+        why = "nearly every row has a different text"
         return Seen(name, "identifier", why, "", empty, repeats)
     return Seen(name, "category", has_empty=empty, values=tuple(sorted(values)))
 
@@ -250,7 +252,7 @@ def _spaced(name: str) -> str:
 
 
 def _is_count(values: Sequence[str]) -> bool:
-    """Whether 0 or 1 stand beside words, which are then categories."""
+    """Whether 0 or 1 occur together with words, which are then categories."""
     digits = {value in ("0", "1") for value in values}
     return len(digits) > 1
 

@@ -5,7 +5,8 @@ the records of every batch, every point at which a gradient was asked for, and e
 that was handed out. Who computes the participation again, from data and key, must find the same
 digest; who wrote another story into the evidence has another one.
 
-The key is the run's salt, so that a digest tells nothing of the records to whoever lacks it.
+The key is the run's salt, so that a digest reveals nothing about the records to anyone without the
+key.
 
 The digest is BLAKE3's in its keyed mode (O'Connor et al. 2020): it hashes all vectors of each step,
 a hundred megabytes of a ResNet-18, in a quarter of the time of SHA-256. The ledger's header says so
@@ -58,7 +59,7 @@ class Commitment:
         if hashing not in (BLAKE3, HMAC):
             raise PrivacyError(
                 f"the ledger's header names commitments by {hashing!r}, which this version does "
-                f"not know; it knows {BLAKE3} and {HMAC}"
+                f"not support; it supports {BLAKE3} and {HMAC}"
             )
         self._mac: _KeyedHash = (
             blake3(key=salt) if hashing == BLAKE3 else hmac.new(salt, digestmod=hashlib.sha256)
@@ -136,7 +137,7 @@ def commitment_rows(commitments: Sequence[bytes]) -> NDArray[np.uint8]:
 
 def _raw(vector: Vector) -> tuple[memoryview, bool]:
     """The bytes of a vector [d] where they lie in this machine's memory, and whether they last."""
-    # Whoever has a tensor may write into it afterwards.
+    # The owner of a tensor may write into it afterwards.
     lasts = isinstance(vector, np.ndarray)
     values = vector if isinstance(vector, np.ndarray) else vector.numpy(force=True)
     return np.ascontiguousarray(values).data.cast("B"), lasts

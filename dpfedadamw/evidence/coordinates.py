@@ -110,7 +110,7 @@ class ShortSums:
         shape = (max(1, _GATHERED // blocks.parameters), blocks.parameters)
         self._clean = np.empty(shape, squares.numpy().dtype)
         self._noisy = np.empty_like(self._clean)
-        # Mapping memory for these anew at each look would take longer than the look.
+        # Mapping memory for these at each use would take longer than the use itself.
         self._wide = np.empty(shape)
         self._count = 0
 

@@ -2,7 +2,7 @@
 
 A participation's file holds the broadcast, every gradient that the oracle handed out and where it
 was asked for, the upload, and the client's own memory before and after. From these, the spec and
-the ledger the auditor works out the upload anew; what it cannot work out came from somewhere else.
+the ledger the auditor recomputes the upload; anything it cannot recompute came from elsewhere.
 
 Like all evidence it is private, though all of it but :attr:`Exchange.clean` is noised. Which
 participations are kept is decided by a keyed digest of the upload, after it was made, so that a
@@ -102,8 +102,8 @@ class Exchange:
         gradients: What was handed out.
         square_sums: Block sums of squares of each gradient, float64 [B]; where all coordinates are
             kept they follow from these.
-        clean: Clipped sums before noise at the coordinates at which noise is sampled, noted by
-            whoever notes the noise.
+        clean: Clipped sums before noise at the coordinates at which noise is sampled, noted by the
+            code that notes the noise.
     """
 
     blocks: Blocks

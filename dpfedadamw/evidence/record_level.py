@@ -136,7 +136,7 @@ class RecordEvidence(RoundFiles):
             path = self._setup.directory / round_file(index)
             clean = read_arrays(path).get("v_clean")
             if clean is None or clean.shape[1:] != self._shadow.shape or clean.dtype.kind != "f":
-                raise ForeignFileError(f"{path}: has no second moments; put back what was there")
+                raise ForeignFileError(f"{path}: has no second moments; restore the file")
             if len(clean):
                 self._shadow = clean.mean(0)
                 return

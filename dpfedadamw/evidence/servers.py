@@ -70,7 +70,7 @@ def kept_of(parameters: int, vectors: int, heads: int, rounds: int) -> Kept:
     Args:
         parameters: d.
         vectors: Of a round: those of its uploads, and twice those of a broadcast.
-        heads: Bytes of a round beside its vectors.
+        heads: Bytes of a round in addition to its vectors.
         rounds: T.
     """
     count, _ = pieces_of(parameters)

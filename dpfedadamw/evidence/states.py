@@ -63,5 +63,5 @@ class StateKeeper:
         completed = round_index + 1
         if completed < self._rounds and completed % stride(largest, self._rounds) == 0:
             path = self._directory / state_file(round_index)
-            # The folder's names are synced by whoever completes the round (`run.journal`).
+            # The folder's names are synced when the round is completed (`run.journal`).
             write_atomically(path, state, PRIVATE_MODE, self._disk, settle=False)

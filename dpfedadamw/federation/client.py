@@ -102,9 +102,12 @@ class ClientLevel(Unprotected):
         if sparse := plan.sparsification:
             return (
                 f"updates cut to {sparse.kept} of {sparse.size} coordinates ({sparse.kind}), then "
-                "each clipped as one vector; gradients are plain"
+                "each clipped as one vector; gradients are not clipped"
             )
-        return "whole updates, each over all parameters as one vector; gradients are plain"
+        return (
+            "whole updates, each clipped over all parameters as one vector; gradients are not "
+            "clipped"
+        )
 
     @staticmethod
     def charges(current: Round) -> list[dict[str, object]]:
@@ -183,8 +186,8 @@ class ClientLevel(Unprotected):
     def traffic(current: Round) -> tuple[int | None, int | None]:
         """Bytes up and down of S clients.
 
-        How many took part is drawn and not noised: real traffic would publish it, and void the
-        claim towards a third party.
+        The number of participants is drawn and not noised: real traffic would publish it, and void
+        the claim against a third party.
         """
         each = (len(_silent(current)), len(current.message))
         up, down = (size * current.plan.clients_per_round for size in each)
@@ -206,7 +209,7 @@ def _silent(current: Round) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Combined:
-    """What whoever combines a round's uploads makes of them.
+    """The result of combining a round's uploads.
 
     Attributes:
         uploads: Each client's, float32 [d], or [k] at public coordinates.
@@ -253,7 +256,7 @@ def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
     """Combine a round's uploads, with what the evidence is to say of it.
 
     Args:
-        current: The round, with its answers, as whoever has the clients' evidence knows them.
+        current: The round, with its answers, as known from the clients' evidence.
         noise: As of `combine_updates`.
 
     Raises:
@@ -300,7 +303,7 @@ def public_coordinates(
     Args:
         sparsification: The plan's.
         round_index: t, from 0.
-        state: What the server broadcasts beside the parameters.
+        state: What the server broadcasts in addition to the parameters.
         device: Where the coordinates are needed.
     """
     if sparsification is None or not sparsification.public:

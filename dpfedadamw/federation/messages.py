@@ -59,7 +59,7 @@ def refuse_changes(read: Mapping[str, Tensor]) -> None:
     if changed:
         raise PrivacyError(
             f"the algorithm's local rule wrote into {changed[0]!r} of the broadcast, which the "
-            "next client reads too; it must copy what it moves, as by .clone()"
+            "next client reads too; it must copy what it changes, as with .clone()"
         )
 
 

@@ -39,7 +39,7 @@ Divide = Callable[
 
 @dataclass(frozen=True)
 class ProbedRun:
-    """What of a run is probed.
+    """The part of a run that is probed.
 
     Attributes:
         experiment: What is run.

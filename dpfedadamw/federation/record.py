@@ -147,7 +147,7 @@ class RecordLevel(Unprotected):
 
     @part("evidence")
     def took_part(self, part: Participation, answer: Answer) -> None:
-        """Write what the auditor needs to work out the client's upload anew."""
+        """Write what the auditor needs to recompute the client's upload."""
         self.evidence.add_squares()
         evidence = answer.result.evidence
         assert evidence is not None

@@ -189,7 +189,7 @@ class Federation:
         return self.plan.watch
 
     def _allows(self, index: int) -> bool:
-        """Whether a round keeps to the run's limit on ε, whoever will be drawn for it."""
+        """Whether a round keeps to the run's limit on ε, for any clients drawn."""
         return self._watch is None or self._watch.allows(self.ledger.entries, index)
 
     def _plan_of_round(self, state: ServerState, index: int) -> RunPlan | None:

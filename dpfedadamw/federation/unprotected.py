@@ -133,7 +133,7 @@ class Unprotected:
         return None
 
     def take_shared(self) -> dict[str, NDArray[Any]]:
-        """What was noted of a client in a process of its own beside its own evidence, once."""
+        """What a separate process noted about a client, without its own evidence; read once."""
         return {}
 
     def add_shared(self, noted: Mapping[str, NDArray[Any]]) -> None:

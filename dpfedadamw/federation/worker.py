@@ -106,8 +106,8 @@ class Worker:
         def stream(purpose: str) -> Stream:
             return current.stream(self.randomness, purpose, client)
 
-        # Read where they lie, by one client after another: copies would be two vectors more beside
-        # the rule's own while gradients are formed.
+        # Read in place, by one client after another: copies would add two vectors to the rule's own
+        # while gradients are formed.
         parameters, state = view(current.message, self.flat.vector)
         evidence, witness = self.unit.evidence_of_client(), self.unit.witness()
         oracle = self.oracle(

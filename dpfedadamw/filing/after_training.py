@@ -141,7 +141,7 @@ def finish(
     """
     run = outcome.run
     with stage("auditing"):
-        # Signed once, right after training: what was changed since must not be signed anew.
+        # Signed once, right after training: what has changed since must not be signed again.
         attested = is_attested(run)
         unstamped = stamped(
             lambda by: (
@@ -272,8 +272,8 @@ def refuse_foreign(run: RunDirectory, role: keys.Role) -> None:
     signed = keys.fingerprint(keys.load_public(path)) if path.exists() else None
     if signed is not None and signed not in own:
         raise FilingError(
-            f"{path.name}: the {role} signed with {signed}, which is no key of yours; to replace "
-            f"that signature say --role {role}, to leave it name the other role"
+            f"{path.name}: the {role} signed with {signed}, which is not a key of yours; to "
+            f"replace that signature give --role {role}, to keep it give the other role"
         )
 
 
@@ -375,7 +375,7 @@ def is_filed(run: RunDirectory) -> bool:
 def problems(run: RunDirectory) -> tuple[Problem, ...]:
     """What does not hold of a run that is filed, which the caller holds for writing.
 
-    A write that failed half way, of an audit, a report or a signature, leaves new files beside a
+    A write of an audit, a report or a signature that failed half way leaves new files with a
     signature over the old ones.
 
     Raises:
@@ -386,7 +386,7 @@ def problems(run: RunDirectory) -> tuple[Problem, ...]:
 
 
 def changed_since_training(found: Iterable[Problem]) -> Problem | None:
-    """The first problem that the auditor cannot mend by judging and signing anew, if there is one.
+    """The first problem that the auditor cannot fix by auditing and signing again, if there is one.
 
     What the trainer signed is not what lies there, or the trainer's signature itself does not hold.
     """
@@ -406,7 +406,7 @@ def filed_verdict(run: RunDirectory) -> str:
 
 @contextlib.contextmanager
 def writing(run: RunDirectory) -> Iterator[None]:
-    """Hold a finished run while something of it is written anew.
+    """Hold a finished run while part of it is rewritten.
 
     Raises:
         LockedError: If somebody else writes to it.
@@ -466,8 +466,8 @@ def file_report(
 ) -> Filed:
     """Write findings (where given) and the report, and sign all of it as the auditor.
 
-    With findings, a report for the other audience that lies there is written anew as well. Without,
-    what was found is what the auditor's last signature covers, or nothing is written.
+    With findings, an existing report for the other audience is rewritten as well. Without, the
+    findings must be those that the auditor's last signature covers, or nothing is written.
 
     Args:
         run: The run.
@@ -475,8 +475,8 @@ def file_report(
         key: The auditor's key.
         audience: For whom the report is.
         authority: Timestamps the signatures.
-        one_hand: Whether whoever files it holds the trainer's key too, wherever that lies; a key in
-            the key folder is found without.
+        one_hand: Whether the person filing it also holds the trainer's key, in any place; a key in
+            the key folder is found without this.
     """
     if findings is not None:
         auditor.write_findings(run.path, findings)
@@ -505,8 +505,8 @@ def _report(run: RunDirectory, audience: str, signed: reports.Auditing) -> repor
 def _auditing(run: RunDirectory, key: SigningKey, one_hand: bool) -> reports.Auditing:
     """Say whose the auditor's key is, as far as the keys at hand can tell.
 
-    Whoever signs as the auditor where the trainer's key lies too audits their own run. A key folder
-    that cannot be read may hold it.
+    An auditor whose key folder also holds the trainer's key audits their own run. A key folder that
+    cannot be read may hold it.
     """
     path = run.path / signing.TRAINER_KEY
     trainer = keys.fingerprint(keys.load_public(path)) if path.exists() else None
@@ -535,8 +535,8 @@ def _refuse_leaks(run: RunDirectory, files: reports.ReportFiles) -> None:
             for name in names:
                 (run.path / name).unlink(missing_ok=True)
             raise FilingError(
-                f"{leak.file} would show a number of the private evidence ({leak.array} of round "
-                f"{leak.round}); the report was not kept, please report this as a fault"
+                f"{leak.file} would reveal a number of the private evidence ({leak.array} of round "
+                f"{leak.round}); the report was not kept; please report this as a bug"
             )
 
 
@@ -555,12 +555,12 @@ def stamped(act: Callable[[Authority | None], object], authority: Authority | No
 
 
 def same_as_filed(run: RunDirectory, findings: Findings) -> bool:
-    """Whether the audit.json beside the run says exactly what these findings say."""
+    """Whether the run's audit.json says exactly what these findings say."""
     return bool(_filed(run) == findings.to_json())
 
 
 def _filed(run: RunDirectory) -> Any:
-    """What the audit.json beside a run says, whoever wrote it; None where it cannot be read."""
+    """What a run's audit.json says, by any author; None where it cannot be read."""
     try:
         return parse_json(read_bytes(run.path / "audit.json"), "audit.json")
     except SourceError:

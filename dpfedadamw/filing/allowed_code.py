@@ -1,4 +1,4 @@
-"""The user's own list of modules that files may name: `allow-code`, beside her keys.
+"""The user's own list of modules that files may name: `allow-code`, in the key folder.
 
 One module a line; what follows # is a comment. It stands where nothing that a stranger gives her
 is ever written, and is refused where another user could write to it.
@@ -41,7 +41,7 @@ def listed() -> tuple[str, ...]:
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise FilingError(f"{path}: is no text; write one module a line") from None
+        raise FilingError(f"{path}: is not text; write one module per line") from None
     return tuple(name for line in lines if (name := line.partition("#")[0].strip()))
 
 
@@ -54,6 +54,6 @@ def _refuse_others(path: Path) -> None:
         return
     if found.st_uid not in (0, os.geteuid()) or mode & 0o022:
         raise FilingError(
-            f"{path}: another user may write to it (mode {mode:04o}), and so choose code that runs "
-            "as you; make it your own, run chmod go-w on it, and look at what the list holds"
+            f"{path}: another user may write to it (mode {mode:04o}) and so choose code that runs "
+            "as you; own the file, run chmod go-w on it, and check the modules that it lists"
         )

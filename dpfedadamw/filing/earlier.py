@@ -1,4 +1,4 @@
-"""What was signed earlier stands: it is neither lost by a later audit, nor signed anew if changed.
+"""What was signed earlier stands: not lost by a later audit, not signed again if changed.
 
 A replay takes key, data and time, and its finding is about files that can be told by their digests.
 An audit without one takes it over from `audit.json` (`with_earlier_replay`), if one of the reader's
@@ -85,7 +85,7 @@ def was_recomputed(finding: Mapping[str, Any]) -> bool:
 
 
 def _filed(run: RunDirectory) -> Mapping[str, Mapping[str, Any]] | None:
-    """The findings in audit.json by check, whoever wrote them; None where no replay is in them."""
+    """The findings in audit.json by check, by any author; None where they contain no replay."""
     try:
         content = mapping(parse_json(read_bytes(run.path / "audit.json"), "audit.json"))
     except ReportError:
@@ -112,8 +112,8 @@ def _changed(run: RunDirectory) -> str | None:
 def _finding(filed: Mapping[str, Any], run: RunDirectory, own: Finding) -> Finding:
     """A finding as it was filed; what it has of private numbers lies in the evidence.
 
-    What stands beside a verdict is not filed with it: for the weights that training begins with it
-    follows from the ledger, as in the audit's own finding.
+    A verdict's qualification is not filed with it: for the starting weights it follows from the
+    ledger, as in the audit's own finding.
     """
     name = "evidence/findings.json"
     private = mapping(parse_json(read_bytes(run.path / name), name))
@@ -143,9 +143,9 @@ def refuse_changed(
     Args:
         run: Its directory, held for writing.
         key: The key that signs now, in the role whose signature is to be superseded.
-        rewritten: Further files that are written anew whatever they are.
-        by_anybody: Whether the last signature may be by the run's own key, whoever holds that;
-            else it must be by this key or another one of the user's. By none that is compromised.
+        rewritten: Further files that are rewritten in any case.
+        by_anybody: Whether the last signature may be by the run's own key, held by anyone; else it
+            must be by this key or another one of the user's. By none that is compromised.
 
     Raises:
         FilingError: If something was changed, or the last signature is by no such key.
@@ -165,9 +165,9 @@ def refuse_changed(
         statement = contents.refuse_changed(run.path, name, sound, files)
         _refuse_earlier(run, name, statement, sound, folder / results.MEMORY_FILE)
     except ReportError as error:
-        remedy = f"judge the run anew: dpfedadamw audit {run.path} --write"
+        remedy = f"audit the run again: dpfedadamw audit {run.path} --write"
         if trainer or copies.erased_at(run.path) is not None:
-            remedy = "put back what was signed"
+            remedy = "restore what was signed"
         raise FilingError(f"{local(error, run.path)}; nothing was signed; {remedy}") from error
 
 
@@ -198,7 +198,7 @@ def _refuse_earlier(
 
 
 def refuse_erased(run: RunDirectory) -> None:
-    """Refuse to judge a run anew whose evidence was erased: its findings would be lost.
+    """Refuse to audit a run again whose evidence was erased: its findings would be lost.
 
     Raises:
         FilingError: If a record says that it was.
@@ -206,13 +206,13 @@ def refuse_erased(run: RunDirectory) -> None:
     when = copies.erased_at(run.path)
     if when is None:
         return
-    reason = f"{run.path}: its evidence was erased on {when}, so it cannot be audited any more; "
+    reason = f"{run.path}: its evidence was erased on {when}, so it can no longer be audited; "
     if is_written_to(run) or not copies.is_erased(run.path):
         raise FilingError(
-            f"{reason}what was cut off is finished by doing it again: dpfedadamw erase, report or "
+            f"{reason}finish the interrupted command by repeating it: dpfedadamw erase, report or "
             f"sign {run.path}"
         )
-    raise FilingError(f"{reason}what was found before stands, signed, in audit.json")
+    raise FilingError(f"{reason}the signed findings are in audit.json")
 
 
 def is_written_to(run: RunDirectory) -> bool:

@@ -35,8 +35,8 @@ def erase(
         if is_signed(run):
             for problem in () if begun else problems(run):
                 raise FilingError(
-                    f"{run.path}: its evidence is kept, because the run does not hold ({problem}); "
-                    "see dpfedadamw verify"
+                    f"{run.path}: its evidence is kept, because the run does not verify "
+                    f"({problem}); see dpfedadamw verify"
                 )
             # Whole evidence was just looked at; of an erasure that goes on, some is gone.
             refuse_changed(run, auditor, (copies.ERASURE, EVIDENCE))

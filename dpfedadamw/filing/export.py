@@ -56,7 +56,7 @@ def export(
     if not checked.is_intact:
         raise SignatureDoesNotHoldError(f"{run.path}: not exported, {checked.problems[0]}")
     if source is None:
-        raise FilingError(f"{run.path}: holds a run's public files alone; export the run itself")
+        raise FilingError(f"{run.path}: holds only a run's public files; export the run itself")
     report = build(run.path, PUBLIC, source=source)
     beside = {}
     if registry:
@@ -107,7 +107,7 @@ def read_statements(run: RunDirectory, path: Path) -> dict[str, str]:
     for name, text in _flat(given).items():
         if before.get(name) not in (None, text):
             raise FilingError(
-                f"{path}: {name}: the run's spec states it otherwise, and is signed; leave it out"
+                f"{path}: {name}: the run's signed spec states it differently; leave it out"
             )
     try:
         read = specs.from_mapping({**own, "report": given})

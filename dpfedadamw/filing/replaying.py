@@ -109,8 +109,8 @@ def replay_of(
 
     Args:
         rerun: The run.
-        order: What of it.
-        announce: Told what it costs, once it is known which they are.
+        order: What to recompute.
+        announce: Called with the cost, once the participations are known.
         progress: Called with rounds done and rounds in all.
     """
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ChangedSinceTrainingError(FilingError):
-    """A file of a run was changed since it was trained, so nothing of it is signed anew."""
+    """A file of a run was changed since it was trained, so nothing in it is signed again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Hooks:
 
 
 class Watcher:
-    """Shows what goes on to whoever started a run; by itself it shows nothing."""
+    """Shows progress to the user who started a run; this base class shows nothing."""
 
     def stage(self, _what: str) -> AbstractContextManager[None]:
         """Surrounds a stage, which is named."""
@@ -151,7 +151,7 @@ def resume(run: RunDirectory, settings: Settings, watcher: Watcher) -> Finished 
         What it came to; None where nothing was left to do.
 
     Raises:
-        ChangedSinceTrainingError: If a file was changed since training; nothing is signed anew.
+        ChangedSinceTrainingError: If a file was changed since training; nothing is signed again.
         DpfedadamwError: As `complete`; or if somebody else writes to the run, or it was erased.
     """
     from dpfedadamw.filing import after_training
@@ -165,7 +165,7 @@ def resume(run: RunDirectory, settings: Settings, watcher: Watcher) -> Finished 
                 problems = after_training.problems(run)
                 changed = after_training.changed_since_training(problems)
                 if changed is not None:
-                    raise ChangedSinceTrainingError(f"{changed}; nothing was signed anew")
+                    raise ChangedSinceTrainingError(f"{changed}; nothing was signed again")
                 if not problems:
                     return None
             return after_training.finish(outcome, load_filing(settings, watcher), watcher.stage)
@@ -183,7 +183,7 @@ def _take_up(run: RunDirectory, lock: RunLock, settings: Settings, watcher: Watc
     from dpfedadamw.experiment import pick_device
     from dpfedadamw.run import setup
 
-    with watcher.stage("reading data and dividing it among clients"):
+    with watcher.stage("reading the data and dividing them among clients"):
         device = pick_device(settings.device)
         training = setup.resume(run, device, settings.engine, lock, settings.escrow)
     watcher.taken_up(training)
@@ -229,7 +229,7 @@ def _replay_by_default(
         return None
 
 
-# Where trackers write, beside the runs.
+# Where trackers write, in the folder of the runs.
 FOLDER = "tracking"
 _MODULE = "dpfedadamw.extensions.trackers.tracking"
 

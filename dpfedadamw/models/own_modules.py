@@ -47,19 +47,18 @@ class ForeignModelSpec(ModelSpec, title="Model of one's own"):
 
     replace_batch_norm: Literal["never", "group_norm"] = key(
         "never",
-        "What becomes of normalisation over the batch, through which one record changes the "
-        "gradients of all others: never (a model with such a layer is refused) or group_norm "
-        "(each is replaced by GroupNorm, whose groups are a record's own channels; scale and "
-        "shift are kept).",
+        "How to treat normalisation over the batch, through which one record changes the gradients "
+        "of all others. never: a model with such a layer is refused. group_norm: each is replaced "
+        "by GroupNorm over a record's own channels; scale and shift are kept.",
         title="Replace BatchNorm",
         examples=("never", "group_norm"),
     )
     loss: str | None = key(
         None,
-        "Function of the outputs [b, classes] and labels [b] that gives one loss a record, [b]; "
+        "Function of the outputs [b, classes] and labels [b] that gives one loss per record, [b]; "
         "package.module:function. Null for the task's own, cross-entropy by default; with another "
-        "task it is given that task's outputs and targets. It is pinned with the source, imported "
-        "only where the user allows its module, and what is published as test_loss.",
+        "task it gets that task's outputs and targets. It is pinned with the source, imported only "
+        "where the user allows its module, and published as test_loss.",
         title="Loss",
         pattern=rf"^{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*$",
         expected="package.module:function, such as losses:focal, or null",
@@ -67,8 +66,8 @@ class ForeignModelSpec(ModelSpec, title="Model of one's own"):
     )
     vocabulary: int = key(
         0,
-        "How many tokens the model knows, where it reads texts or tokens: its forward is given "
-        "whole numbers [batch, length], and 0 is padding. 0 where it reads numbers or images.",
+        "Number of tokens the model knows, if it reads texts or tokens: its forward gets whole "
+        "numbers [batch, length], and 0 is padding. 0 if it reads numbers or images.",
         title="Vocabulary",
         unit="tokens",
         ge=0,
@@ -77,8 +76,7 @@ class ForeignModelSpec(ModelSpec, title="Model of one's own"):
     )
     length: int = key(
         128,
-        "Tokens of a record, where the model reads tokens: longer texts are cut, shorter ones "
-        "padded.",
+        "Tokens per record, if the model reads tokens: longer texts are cut, shorter ones padded.",
         title="Length",
         unit="tokens",
         ge=1,
@@ -87,9 +85,9 @@ class ForeignModelSpec(ModelSpec, title="Model of one's own"):
     )
     tokeniser: Literal["words", "bytes"] = key(
         "words",
-        "How texts become tokens: words (lower case, each by its digest, so that nothing is "
-        "learned from the records) or bytes (of UTF-8, each plus 1; needs a vocabulary of 257). "
-        "Arrays may hold tokens of a tokeniser of your own.",
+        "How texts become tokens: words (lower case, each by its digest, so that nothing is learnt "
+        "from the records) or bytes (of UTF-8, each plus 1; needs a vocabulary of 257). Arrays may "
+        "hold tokens from your own tokeniser.",
         title="Tokeniser",
         examples=("words", "bytes"),
     )
@@ -103,8 +101,8 @@ class PythonModelSpec(ForeignModelSpec, title="Python module"):
     target: str = key(
         ...,
         "Class or function that returns the module, package.module:Name. It is imported only where "
-        "the user allows its module (--allow-code), and looked for as Python does, then in the "
-        "folder where the command is run.",
+        "the user allows its module (--allow-code), and searched as Python does, then in the "
+        "current folder.",
         title="Target",
         pattern=rf"^{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*$",
         expected="package.module:Name, such as nets:Net",
@@ -112,9 +110,8 @@ class PythonModelSpec(ForeignModelSpec, title="Python module"):
     )
     arguments: Free = key(
         {},
-        "What the target is called with, by name: any YAML values. Where the target has parameters "
-        "called classes, num_classes or input_shape that are not given here, they are those of the "
-        "data.",
+        "Arguments of the target, by name: any YAML values. Parameters of the target called "
+        "classes, num_classes or input_shape that are not given here come from the data.",
         title="Arguments",
         expected="a section of names and values",
         examples=({}, {"width": 64, "layers": [1, 2]}),
@@ -124,7 +121,7 @@ class PythonModelSpec(ForeignModelSpec, title="Python module"):
 class ModuleSpec(ForeignModelSpec, title="Module from Python"):
     """A `torch.nn.Module` that `api.run(spec, model=net)` is given.
 
-    No file can build it again: whoever takes the run up gives it again.
+    No file can build it again: pass it again to resume the run.
     """
 
     name: Literal["module"] = "module"
@@ -137,8 +134,8 @@ class ModuleSpec(ForeignModelSpec, title="Module from Python"):
     )
     weights_sha256: str | None = key(
         None,
-        "Digest (sha256) of the weights that it came with, which training starts from; filled in "
-        "when a run is prepared. Other weights are refused.",
+        "Digest (sha256) of the weights that it was passed with, from which training starts; "
+        "filled in when a run is prepared. Other weights are refused.",
         title="Digest of the weights",
         pattern=r"^[0-9a-f]{64}$",
         expected="64 hexadecimal digits, or null",
@@ -199,7 +196,7 @@ def _pinned(keys: PythonModelSpec) -> PythonModelSpec:
     if keys.sha256 not in (None, found):
         raise ModelError(
             f"model.sha256: the spec pins {keys.sha256}, but the source of {keys.target} has "
-            f"{found}; put the source back, or leave the key out for a new run"
+            f"{found}; restore the source, or leave the key out for a new run"
         )
     return keys.replace(sha256=found)
 
@@ -247,12 +244,12 @@ def _checked_module(keys: ModuleSpec) -> ModuleSpec:
     if keys.sha256 not in (None, code):
         raise ModelError(
             f"model.sha256: the layers or the source of the module ({kind}) are not those that the "
-            "run began with; give the same module again, or start a new run"
+            "run started with; pass the same module again, or start a new run"
         )
     if keys.weights_sha256 not in (None, weights):
         raise ModelError(
-            "model.weights_sha256: the module that was given does not have the weights that the "
-            "run began with; build it as then, by the same seed or from the same file"
+            "model.weights_sha256: the module does not have the weights that the run started with; "
+            "build it the same way, with the same seed or from the same file"
         )
     return keys.replace(type=kind, sha256=code, weights_sha256=weights)
 
@@ -270,8 +267,8 @@ def _pinned_module(keys: ModuleSpec) -> ModuleSpec:
     begun = keys.weights_sha256 is not None
     if found != keys.loss_sha256 and (begun or keys.loss_sha256 is not None):
         raise ModelError(
-            "model.loss_sha256: the loss is not the one that the run began with; give it again as "
-            "loss=, or start a new run"
+            "model.loss_sha256: the loss is not the one that the run started with; pass that one "
+            "again as loss=, or start a new run"
         )
     return _checked_module(keys).replace(loss_sha256=found)
 
@@ -283,7 +280,7 @@ def _preprocessing(keys: ForeignModelSpec) -> Preprocessing:
 
 
 def _enough_tokens(get: Values) -> Contradictions:
-    """Bytes are 256 tokens, and padding is one more; words need one beside padding."""
+    """Bytes are 256 tokens, and padding is one more; words need one besides padding."""
     vocabulary, least = get("model", "vocabulary"), 2
     if get("model", "tokeniser") == "bytes":
         least = 257
@@ -304,7 +301,7 @@ def _of_ones_own(get: Values) -> Contradictions:
 def _in_this_process(get: Values) -> Contradictions:
     """A module that was handed over is in this process alone."""
     yield from _of_ones_own(get)
-    instead = "a module that was handed over is in this process alone; give its place as"
+    instead = "a module passed from Python exists in this process only; give its place as"
     if get("federation", "workers") not in (None, 1):
         yield ("federation", "workers"), f"{instead} model.name python, or use 1"
     if get("federation", "engine") == "flower":

@@ -45,7 +45,7 @@ def _none_named(keys: ModelSpec) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelEntry(RegisteredModel[_Keys]):
-    """What is known of a model, beside what a spec goes by.
+    """What is known about a model, in addition to what a spec uses.
 
     Attributes:
         source: Paper or publisher.
@@ -219,8 +219,8 @@ def own_code(keys: ModelSpec) -> Iterator[None]:
             raise
         raise ModelError(
             f"model: its own code failed on records, the run's or made-up ones, at {place} "
-            f"({type(error).__name__}; what it says is not shown, for it may quote a record); mend "
-            "it, and start a new run"
+            f"({type(error).__name__}; its text is not shown because it may quote a record); fix "
+            "the code, and start a new run"
         ) from None
 
 

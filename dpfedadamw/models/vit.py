@@ -32,7 +32,7 @@ class ViTSpec(ModelSpec, title="Vision transformer"):
     )
     width: int = key(
         32,
-        "Width of a token; a multiple of heads.",
+        "Width of a token; must be a multiple of heads.",
         unit="features",
         ge=1,
         le=65_536,

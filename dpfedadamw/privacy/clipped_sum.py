@@ -109,7 +109,7 @@ def summed(
         return engine(inputs, targets)
     if not isinstance(engine, PeopleEngine):
         raise ClippingError(
-            f"the clipping engine {engine.name} clips single records, and people are protected"
+            f"the clipping engine {engine.name} clips single records, but people are protected"
         )
     return engine.of_people(inputs, targets, sizes)
 

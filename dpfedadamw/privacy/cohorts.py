@@ -1,7 +1,6 @@
 """The clients of a round are drawn without regard to their data and to earlier rounds.
 
-The draw must not depend on the data, nor on earlier rounds: the view towards a third party rests on
-it.
+The draw must not depend on the data, nor on earlier rounds: the third party's view depends on this.
 """
 
 from __future__ import annotations

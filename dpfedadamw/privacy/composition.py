@@ -64,7 +64,7 @@ class Composition:
                 "without noise there is no privacy to account"
             )
         if not 0 < self.sampling_rate <= 1:
-            raise PrivacyError(f"a sampling rate lies in (0, 1], not at {self.sampling_rate}")
+            raise PrivacyError(f"a sampling rate must be in (0, 1], not {self.sampling_rate}")
         if self.steps < 1 or self.queries_per_step < 1:
             raise PrivacyError(
                 f"a composition has at least one step and one query per step, not {self.steps} and "
@@ -183,6 +183,6 @@ def check_delta(delta: float) -> None:
     """
     if not SMALLEST_DELTA <= delta < 1:
         raise PrivacyError(
-            f"delta must lie in [{SMALLEST_DELTA:g}, 1), not at {delta}; it should be well "
-            "below one over the number of records"
+            f"delta must be in [{SMALLEST_DELTA:g}, 1), not {delta}; it should be well below one "
+            "over the number of records"
         )

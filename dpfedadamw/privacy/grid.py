@@ -27,8 +27,8 @@ class Grid:
 
     Attributes:
         update: Of a client's update, or of a round's noised mean update where whole clients are
-            protected. Local steps in float32 leave an update that is small beside the parameters
-            about 14 bits that mean something.
+            protected. Local steps in float32 leave an update that is small relative to the
+            parameters about 14 meaningful bits.
         vectors: Of all else that has d coordinates, uploaded or kept by a client.
         summaries: Of shorter tensors. Block means of d coordinates carry far less noise than one.
         weights: Of the published weights. Rounded once, after the last round: a model that moves in
@@ -41,7 +41,7 @@ class Grid:
     weights: int = 16
 
     def tensors(self, named: Mapping[str, Tensor], size: int) -> dict[str, Tensor]:
-        """Tensors beside an update [size], each on its grid."""
+        """Tensors other than an update [size], each on its grid."""
         return {
             name: on_grid(value, self.vectors if value.numel() == size else self.summaries)
             for name, value in named.items()

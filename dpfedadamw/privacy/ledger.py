@@ -23,7 +23,7 @@ _CANONICAL = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 )
 _CHAIN = frozenset(("previous", "digest"))
-# What of a finished round an auditor can compute again, and so is part of the history.
+# The part of a finished round that an auditor can recompute, and that is therefore in the history.
 _EXCHANGED = (
     "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
 )  # fmt: skip
@@ -154,7 +154,7 @@ class Ledger:
                 if synced is not None and self.size >= synced:
                     break
                 raise PrivacyError(
-                    f"{self._path}, line {number}: the hash chain is broken, it was changed "
+                    f"{self._path}, line {number}: the hash chain is broken: the file was changed "
                     "after it was written; this run cannot be continued"
                 )
             self.entries.append(_kept(entry))

@@ -160,7 +160,7 @@ class PrivacyPlan:
 
     @property
     def participants_hidden(self) -> bool:
-        """Whether the claim towards a third party rests on nobody's telling how many took part."""
+        """Whether the claim against a third party needs the number of participants kept secret."""
         return self.private and self.client_sampling == "poisson"
 
     @property

@@ -206,7 +206,7 @@ class FullBatch(_IndependentDraws):
 
 @dataclass(frozen=True)
 class FixedSizeSampling(_IndependentDraws):
-    """B distinct records, every subset of that size equally likely, anew in each step.
+    """B distinct records, every subset of that size equally likely, drawn afresh in each step.
 
     Attributes:
         batch_size: B, from 1 to the number of records.

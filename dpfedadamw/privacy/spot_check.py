@@ -151,15 +151,16 @@ class SpotCheck:
             if one < limit or other < limit:
                 self._refuse(engine)
             return
-        # Of gradients far within C no more can be asked than what is small beside C.
+        # For gradients far below C, an error that is small relative to C must be allowed.
         if not abs(one - other) <= self._share * max(one, other) + 1e-5 * self._clipping.norm:
             self._refuse(engine)
 
     def _refuse(self, engine: ClippedSumEngine) -> None:
         raise SpotCheckError(
-            f"the clipping engine {engine.name} gave a record that was drawn at random a clipped "
-            "gradient that differs from the plain form's; the run ends here. Nothing of this "
-            "participation was released; it stays charged. Use --engine loop, and please report it"
+            f"the clipping engine {engine.name} computed a clipped gradient that differs from the "
+            "plain form's, for a record drawn at random; the run ends here. Nothing of this "
+            "participation was released, and it stays charged; use --engine loop, and please "
+            "report this"
         )
 
 

@@ -214,7 +214,7 @@ def release(
         PrivacyError: If the noise of a plan that has some is left out.
     """
     if noise is None and plan.noise_multiplier > 0.0:
-        raise PrivacyError("the noise of a round is left out, though its plan has some")
+        raise PrivacyError("the noise of a round is missing, although its plan has some")
     assert plan.unit.grid is not None
     # Where the clients add the noise, an empty round still needs some: the server's.
     by_server = plan.noise_added_by == "server" or not uploads

@@ -263,10 +263,10 @@ class TrainingMachine:
         return str((self._recorded(index) or {}).get("engine", "auto"))
 
     def differences(self, index: int) -> tuple[str, ...]:
-        """What of it is not as here, one text each; threads aside, which `threads` sets."""
+        """How it differs from this machine, one text each; not threads, which `threads` sets."""
         recorded = self._recorded(index)
         if recorded is None:
-            return ("the run did not note on what it was computed",)
+            return ("the run did not record the machine and versions it was computed on",)
         here = environment(self._device, self.engine(index))
         return tuple(differences(recorded, {**here, "threads": recorded.get("threads")}))
 
@@ -325,8 +325,8 @@ def escrowed(files: Sequence[Path], coin: PublicCoin = NO_COIN) -> Keys:
         if key is None:
             raise ReexecutionError(
                 "the escrow holds no key with the commitment that the ledger names; give the file "
-                "that `run --escrow` wrote for this run. A run that was cut off draws another key "
-                "when it goes on, which `run --resume RUN_DIR --escrow FILE` adds to the file"
+                "that `run --escrow` wrote for this run. A resumed run draws another key, which "
+                "`run --resume RUN_DIR --escrow FILE` adds to the file"
             )
         return OpenedRandomness(key.leaf, key.coin)
 
@@ -334,7 +334,7 @@ def escrowed(files: Sequence[Path], coin: PublicCoin = NO_COIN) -> Keys:
 
 
 def opened(leaves: Mapping[tuple[int, int], bytes], coin: PublicCoin) -> Keys:
-    """Leaf keys that a trainer opened for a draw, whose commitments whoever read them has checked.
+    """Leaf keys that a trainer opened for a draw, with commitments checked when read.
 
     Args:
         leaves: 32 bytes each, by round and client; client -1 is the server.
@@ -361,7 +361,8 @@ def held(key: RandomSource) -> Keys:
     def source(commitment: str | None) -> RandomSource:
         if not isinstance(key, ReleaseRandomness) or commitment != key.commitment:
             raise ReexecutionError(
-                "the key of rounds before the run was cut off is gone; `run --escrow` keeps it"
+                "the key of the rounds before the interruption is gone; only `run --escrow` saves "
+                "it"
             )
         return OpenedRandomness(key.leaf, key.coin)
 

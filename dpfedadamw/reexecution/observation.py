@@ -172,13 +172,13 @@ class _ObservedOracle:
 
 
 class _Both:
-    """Shows moments to whoever looks on, and to whoever notes them in the run."""
+    """Shows moments to an observer, and to the code that notes them in the run."""
 
     def __init__(self, observer: Observer, tap: Tap) -> None:
         self._observer, self._tap = observer, tap
 
     def second_moment(self, look: Callable[[], Any]) -> None:
-        """Show the moments to the observer, and to whoever notes them in the run."""
+        """Show the moments to the observer, and to the code that notes them in the run."""
         seen = look()
         self._tap.observer.moments(seen)
         self._observer.second_moment(lambda: seen)

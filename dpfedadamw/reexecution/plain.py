@@ -67,7 +67,7 @@ class PlainModel:
     """A model in one floating-point type, evaluated one record at a time.
 
     Args:
-        experiment: Whose model is built anew.
+        experiment: Whose model is built again.
         kind: torch.float64, or torch.float32 for a model as the run has it.
     """
 
@@ -152,7 +152,7 @@ class PlainGradients:
         found = self._both(point, records, labels, clipping_norm, taken, parts)
         squares = [found.off**2]
         # The error of one record is mostly one number, which may be small by luck: where there are
-        # few records, more is measured, at points beside this one.
+        # few records, more is measured, at points near this one.
         for number in range(_FEWEST_MEASURED // max(1, len(parts)) if parts else 0):
             near = beside(point, 2.0 * _UNIT, number).to(point.dtype)
             squares.append(self._both(near, records, labels, clipping_norm, taken, parts).off ** 2)
@@ -195,7 +195,7 @@ class PlainGradients:
     def moved(
         self, point: Tensor, records: Tensor, labels: Tensor, sizes: Sequence[int] | None = None
     ) -> Floats:
-        """How far the gradient of each record moves beside a point, float64 [b].
+        """How far the gradient of each record moves near a point, float64 [b].
 
         ReLU and maximum pooling have kinks, where a gradient jumps. Of a record that lies within
         rounding of one, two orders of evaluation may see different sides, which `float_bound` knows

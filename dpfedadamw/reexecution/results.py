@@ -133,7 +133,7 @@ class RoundAgain:
         attempt: Which attempt at it.
         problem: Why it could not be computed; None where it was.
         exact: Whether the machine and the versions are those that trained, as far as noted.
-        differences: What of them is not, one text each.
+        differences: Which of them differ, one text each.
         whole: Whether all its clients were computed, so that what the server did is known.
         clients: Whose part was computed.
         cohort: Everybody whom the key draws for the round; None where its key is not there.
@@ -175,7 +175,7 @@ class StartAgain:
         tensors_sha256: Digest (hex) of the list of the model's tensors, which has the digests of
             those that are not trained.
         file_sha256: Digest (hex) of published weights that it is made of; None without any.
-        differences: What of machine and versions is not as in the run, one text each.
+        differences: How machine and versions differ from the run, one text each.
     """
 
     broadcast_sha256: str

@@ -8,7 +8,7 @@ of them, and `Rerun.run_round` one. It guarantees:
   what the rounds since the nearest such state lead to.
 - A round uses the streams, the threads and the engine of clipped sums that the run had, and is
   bound to the ledger as it stood when the round was charged. On the same processor with the same
-  versions it comes out with the same bits; what of them differs is noted in the outcome.
+  versions it gives the same bits; any difference in these is noted in the outcome.
 - Only clients whose keys are at hand are computed. What the server did is known where these are all
   of the round's clients.
 
@@ -111,13 +111,13 @@ class Rerun:
         self.experiment = of_run(prepare(specs.load_filed(run.spec, changes), device), run)
         if self.ledger.header.get("data_sha256") != self.experiment.dataset.sha256:
             raise ReexecutionError(
-                "the data set is not the one that the ledger names by its digest; give the run's "
-                "own data, with --data PATH where they lie elsewhere"
+                "the data set is not the one whose digest is in the ledger; give the run's own "
+                "data, with --data PATH if they are elsewhere"
             )
         if "canaries" in self.ledger.header:
             raise ReexecutionError(
-                "an audit run has planted canaries, which are in no data set; replay the run that "
-                "it audits"
+                "an audit run has planted canaries, which no data set contains; replay the run "
+                "that it audits"
             )
         self._machine = TrainingMachine(run.evidence, device)
         self._flat = FlatParameters(self.experiment.model)
@@ -271,7 +271,7 @@ class Rerun:
         """
         past = self.ledger.rounds.get(index)
         if past is None:
-            raise ReexecutionError(f"round {index}: the ledger does not say that it was finished")
+            raise ReexecutionError(f"round {index}: the ledger does not record that it finished")
         with tempfile.TemporaryDirectory(prefix="dpfedadamw-again-") as folder:
             tap = None if observer is None else Tap(observer)
             unit = self._unit(past, Path(folder), drawn, tap)
@@ -404,7 +404,7 @@ class Rerun:
             result = self._whole_round(completed, state)
             if result is None:
                 raise ReexecutionError(
-                    f"{reason}to run the rounds before it again needs the whole key"
+                    f"{reason}re-running the rounds before it needs the whole key"
                 )
             completed, state = completed + 1, self._named_state(result, reason)
         return state

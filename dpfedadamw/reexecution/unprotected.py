@@ -113,4 +113,4 @@ class UnprotectedAgain(Unprotected):
         Raises:
             ReexecutionError: If no value was noised that could be computed again.
         """
-        raise ReexecutionError("the run claims no privacy: there is nothing to compute again")
+        raise ReexecutionError("the run claims no privacy, so there is nothing to recompute")

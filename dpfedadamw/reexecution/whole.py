@@ -1,4 +1,4 @@
-"""The whole of a finished run again, from its first round to its model, and what of it differs."""
+"""A finished run repeated from its first round to its model, and how the repetition differs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Replayed:
 
     Attributes:
         compared: What was compared.
-        differences: What of machine and versions is not as it was, which explains differences.
+        differences: How machine and versions differ from the run's, which may explain differences.
         rounds: How many rounds were run.
     """
 
@@ -79,7 +79,7 @@ def replay(
     past, experiment = rerun.ledger, rerun.experiment
     total = len(past.rounds)
     if sorted(past.rounds) != list(range(total)) or not past.claims:
-        raise ReexecutionError(f"{run.path}: is not finished, so there is nothing to compare with")
+        raise ReexecutionError(f"{run.path}: is not finished, so there is nothing to compare")
     measures.given(experiment.spec.evaluation.metrics)
     state: ServerState = rerun.initial_state()
     plan = experiment.plan

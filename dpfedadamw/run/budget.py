@@ -67,7 +67,7 @@ def reserving(experiment: Experiment) -> Iterator[Reservation]:
         yield one
     except BaseException:
         if one.noted is not None:
-            # Where this fails whoever reserves next finds that the run never began.
+            # If this fails, the next reservation finds that the run never began.
             with contextlib.suppress(BudgetError):
                 reservations.settle(_file(experiment), one.noted["reservation"], ())
         raise

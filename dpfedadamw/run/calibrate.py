@@ -36,7 +36,7 @@ class Solve(StrEnum):
 
 
 class View(StrEnum):
-    """Towards whom the target holds."""
+    """Against whom the target holds."""
 
     server = "server"
     third_party = "third-party"
@@ -67,9 +67,9 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
 
     Args:
         spec: A private spec; its noise multiplier must be given unless it is solved for.
-        target_epsilon: ε > 0, at the spec's δ. Towards the server every client is assumed to take
+        target_epsilon: ε > 0, at the spec's δ. Against the server every client is assumed to take
             part in every round.
-        view: Towards whom.
+        view: Against whom.
         solve: What to change.
 
     Raises:
@@ -78,8 +78,8 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
     unit, given = unit_named(spec.privacy.unit), spec
     if spec.tune.selection == "private":
         raise PrivacyError(
-            "tune.selection: private: a target would be that of one trial, and the selection costs "
-            "more; see what `dpfedadamw epsilon` says of other noise multipliers"
+            "tune.selection: private: a target would hold for one trial only, and the selection "
+            "costs more; try other noise multipliers with `dpfedadamw epsilon`"
         )
     unit.check_target(view, solve)
     if spec.privacy.noise_multiplier is None:
@@ -146,7 +146,7 @@ def compare_person(spec: Spec, target_epsilon: float) -> tuple[Way, Way]:
 
     Args:
         spec: A spec that protects people by Poisson sampling.
-        target_epsilon: ε > 0 towards the server, every client being in every round.
+        target_epsilon: ε > 0 against the server, every client being in every round.
 
     Raises:
         PrivacyError: If it protects no people, or nothing fits.
@@ -234,8 +234,8 @@ def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibratio
     if view is not View.server or solve is not Solve.local_steps:
         name = spec.algorithm.name
         raise PrivacyError(
-            f"{name} fits its local steps to privacy.target_epsilon, which holds towards the "
-            "server: use --solve local-steps, which sets it"
+            f"{name} fits its local steps to privacy.target_epsilon, which holds against the "
+            "server; use --solve local-steps, which sets it"
         )
     key = "privacy.target_epsilon"
     changed = specs.loads(specs.dump(spec), source=spec.name, overrides=[f"{key}={target!r}"])

@@ -91,7 +91,7 @@ def write_weights(path: Path, model: nn.Module) -> None:
     """Write a model's tensors as safetensors.
 
     Tensors that come unchanged from pinned, published weights (``model.fetched``) are left out:
-    beside a frozen backbone, only its low-rank pairs and the head are written.
+    with a frozen backbone, only its low-rank pairs and the head are written.
     """
     tensors = {name: value.detach().cpu().clone() for name, value in _written(model).items()}
     # One entry only: safetensors writes several in no fixed order, and the bytes would differ.

@@ -84,8 +84,8 @@ def refuse_half_done(run: RunDirectory, journal: Journal) -> None:
     """
     if journal.ledger.of_kind("query") and not journal.ledger.of_kind("bounds"):
         raise RunError(
-            f"{run.path}: this run was cut off after it had paid for its bounds of columns and "
-            "before they were kept; their noise is not drawn a second time, so start a new run"
+            f"{run.path}: this run was interrupted after it had paid for its column bounds and "
+            "before they were saved; their noise is not drawn twice, so start a new run"
         )
 
 
@@ -112,7 +112,9 @@ def bounds_in(run: RunDirectory, dataset: Dataset) -> Bounds:
         raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
     bounds = from_plain(plain, dataset.input_shape)
     if bounds is None:
-        raise RunDirectoryError(f"{run.model_config}: learnt: is missing; the bounds stand there")
+        raise RunDirectoryError(
+            f"{run.model_config}: learnt: is missing; it holds the learnt bounds"
+        )
     return bounds
 
 

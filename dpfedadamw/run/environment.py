@@ -123,7 +123,7 @@ def device_of(evidence: Path, name: str) -> torch.device:
 
 
 def differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """What of two environments is not the same, one text each: name, then and now."""
+    """The differences between two environments, one text each: name, then and now."""
     return [
         f"{name}: {recorded.get(name)} then, {here.get(name)} here"
         for name in here

@@ -1,7 +1,7 @@
 """A finished run's model in the form that other tools load: by transformers, by peft, or by hand.
 
-The run directory stays as it was signed. What is written beside the weights is what their loaders
-need, and nothing of the training.
+The run directory stays as it was signed. Apart from the weights only what their loaders need is
+written, and nothing about the training.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _read(run: RunDirectory) -> dict[str, bytes]:
     """The files of the model, each read once: what is judged of them is what is used."""
     if not run.weights.is_file() or not run.model_config.is_file():
         raise RunDirectoryError(
-            f"{run.path}: the run has no model yet; finish it with `dpfedadamw run --resume`"
+            f"{run.path}: the run has no model yet; finish it with dpfedadamw run --resume"
         )
     return {path.name: DISK.read(path) for path in (run.weights, run.model_config)}
 
@@ -130,8 +130,8 @@ def _load(run: RunDirectory, files: Mapping[str, bytes], config: Mapping[str, An
     base = config.get("base")
     if base != origin_of(model):
         raise RunDirectoryError(
-            f"{run.model_config}: the published weights are not those that the run began with "
-            f"({base}); put the right ones in their place"
+            f"{run.model_config}: the published weights are not those that the run started with "
+            f"({base}); restore the right ones"
         )
     checkpoints.read_weights(run.weights, model, files[run.weights.name])
     return model.eval()
@@ -177,8 +177,8 @@ def export(
     for name, content in files.items():
         if signed is not None and hashlib.sha256(content).hexdigest() != signed.get(name):
             raise RunDirectoryError(
-                f"{run.path / name}: is not what its signatures were checked for; was it changed "
-                "meanwhile?"
+                f"{run.path / name}: differs from the file whose signature was checked; was it "
+                "changed in the meantime?"
             )
     config = _config(run, files)
     model = _load_if_built(run, files, config)
@@ -238,7 +238,7 @@ class _Answering(nn.Module):
 def _write_program(model: nn.Module | None, config: Mapping[str, Any], path: Path) -> str:
     """Write a model as a program of torch.export; returns why it cannot be, or nothing."""
     if model is None:
-        return "its module is not at hand: it is code of your own, which was not allowed or given"
+        return "its module is missing: it is your own code, which was neither allowed nor passed"
     shape = (3, *config["input_shape"])
     drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     records = registry.synthetic_records(model, drawn)
@@ -254,5 +254,5 @@ def _write_program(model: nn.Module | None, config: Mapping[str, Any], path: Pat
     except Exception as error:
         path.unlink(missing_ok=True)
         said = str(error).strip().partition("\n")[0][:200]
-        return f"torch.export cannot make one of it ({type(error).__name__}: {said})"
+        return f"torch.export cannot convert it ({type(error).__name__}: {said})"
     return ""

@@ -45,7 +45,7 @@ class Combination:
         gradient_noise: Standard deviation of the noise on one coordinate of one mean gradient, in
             units of C: σ/B. None where gradients are not noised.
         client_noise: The same on what one client's K steps come to at a learning rate of 1, before
-            anybody averages it: √K·σ/B. It is what gradients within a round are taken beside. None
+            averaging: √K·σ/B. This is the noise under which a round's gradients are computed. None
             where gradients are not noised.
         training_noise: The same on the mean of all gradients, σ/(B√(KRS)), or of all updates,
             σ/(S√R). Where ε is spent on many steps it hardly depends on how they are divided.
@@ -89,7 +89,7 @@ class Frontier:
     Attributes:
         target_epsilon: ε that all keep to.
         delta: At this δ.
-        view: Towards whom.
+        view: Against whom.
         combinations: What fits, in the order that was asked for.
         refused: What does not.
     """
@@ -112,7 +112,7 @@ def frontier(
     Args:
         spec: A private spec; its noise multiplier is not looked at.
         target_epsilon: ε > 0 that all combinations keep to, at the spec's δ.
-        view: Towards whom.
+        view: Against whom.
         vary: Values by dotted key, every one with every other. By default a quarter, half, all and
             twice of the spec's local steps, in rounds that leave the number of all steps as it is,
             each with half, the same and twice the batch; and the same local steps in the spec's own
@@ -137,7 +137,7 @@ def frontier(
         except DpfedadamwError as error:
             refused.append(Refused(values, str(error).splitlines()[0]))
     if not found:
-        raise PrivacyError(f"no combination keeps to ε = {target_epsilon:g}: {refused[0].reason}")
+        raise PrivacyError(f"no combination meets ε = {target_epsilon:g}: {refused[0].reason}")
     return Frontier(target_epsilon, spec.privacy.delta or 0.0, view, tuple(found), tuple(refused))
 
 

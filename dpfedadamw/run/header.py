@@ -286,7 +286,7 @@ def refuse_changed_source(run: RunDirectory, spec: Spec) -> None:
     if changed:
         raise RunDirectoryError(
             f"{run.path}: the model's source has changed since the run began "
-            f"({', '.join(changed)}); put it back, or start a new run"
+            f"({', '.join(changed)}); restore it, or start a new run"
         )
 
 

@@ -78,12 +78,12 @@ def epsilon_by_records(
     """
     if not plan.unit.noises_gradients or plan.unit.of_people:
         raise PrivacyError(
-            "records of a person are counted where the unit is the record: of whole clients all "
-            "records are one, of people too, and a spec without privacy has no epsilon"
+            "--records-per-person: only for privacy.unit record; units client and person cover all "
+            "records already, and unit none has no epsilon"
         )
     if plan.trials is not None:
         raise PrivacyError(
-            "of the best of several trials no accountant covers several records of one person; "
+            "for the best of several trials no accountant covers several records of one person; "
             "leave tune out"
         )
     parts, delta = composed(plan, claim).parts, float(claim["delta"])

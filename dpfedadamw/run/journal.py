@@ -124,7 +124,7 @@ class Journal:
 
     @part("ledger")
     def charge(self, spends: Iterable[Mapping[str, Any]], kind: str = "spend") -> None:
-        """Pay for a round, or for what is asked beside the rounds, before its noise is drawn."""
+        """Pay for a round, or for a query outside the rounds, before its noise is drawn."""
         spends = list(spends)
         if not spends:
             return
@@ -228,19 +228,18 @@ class Journal:
         kept = self._disk.read(copy) if self._disk.is_file(copy) else b""
         if hashlib.sha256(kept).hexdigest() != wanted:
             raise RunDirectoryError(
-                f"{self._run.spec}: was edited since the run began; put back what was there, or "
-                "start a new run"
+                f"{self._run.spec}: was edited since the run began; restore it, or start a new run"
             )
         raise RunDirectoryError(
-            f"{self._run.spec}: was edited since the run began ({_changes(kept, found)}); put it "
-            f"back with: cp {copy} {self._run.spec}; to run the changed spec, start a new run"
+            f"{self._run.spec}: was edited since the run began ({_changes(kept, found)}); restore "
+            f"it with: cp {copy} {self._run.spec}; to run the changed spec, start a new run"
         )
 
     def _require(self, path: Path) -> None:
         """Refuse a run that lost a file which it wrote before anything was spent."""
         if not self._disk.is_file(path):
             raise RunDirectoryError(
-                f"{path}: is missing, and without it this run cannot be continued; put it back, or "
+                f"{path}: is missing, and without it this run cannot be continued; restore it, or "
                 "start a new run"
             )
 
@@ -272,9 +271,9 @@ class Journal:
             if hashlib.sha256(state).hexdigest() == digests.get(completed):
                 return Recovery(completed, state, _repeated(over, completed))
         raise RunDirectoryError(
-            f"{self._run.checkpoint}: the state after round {over} is not there as the ledger "
-            "names it, nor is the one before (lost, damaged, or of another run); put the folder "
-            "back. Training those rounds again would spend their budget twice"
+            f"{self._run.checkpoint}: the states after round {over} and the round before do not "
+            "match the ledger (lost, damaged, or from another run); restore the folder, because "
+            "training those rounds again would spend their budget twice"
         )
 
     def _forget_evidence(self, completed: int) -> None:
@@ -298,8 +297,8 @@ class Journal:
         # The line of the last round may not have been written yet, and is made again.
         if len(kept) < completed:
             raise RunDirectoryError(
-                f"{path}, line {len(kept) + 1}: is no line of metrics of round {len(kept)}; it was "
-                "damaged after it was written, put it back"
+                f"{path}, line {len(kept) + 1}: is not the metrics line of round {len(kept)}; the "
+                "file was damaged after it was written; restore it"
             )
         if b"".join(kept) != content:
             write_atomically(path, b"".join(kept), PUBLIC_MODE, self._disk)
@@ -363,7 +362,7 @@ def _repeated(over: int, completed: int) -> str | None:
     if over == completed:
         return None
     return (
-        f"the state after round {over} is lost or damaged; the run goes on after round "
+        f"the state after round {over} is lost or damaged; the run continues after round "
         f"{completed}, and round {over} is run and charged again"
     )
 
@@ -383,14 +382,14 @@ def _changes(before: bytes, after: bytes) -> str:
             return "it has aliases, which no spec may have"
         old, new = _leaves(yaml.safe_load(before)), _leaves(yaml.safe_load(after))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        return "it is no YAML any more"
+        return "it is no longer valid YAML"
     changed = [
         f"{key}: {old.get(key, 'not given')} became {new.get(key, 'not given')}"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     ]
     if not changed:
-        return "its text, though no value"
+        return "its text, but no value"
     more = len(changed) - _MOST_CHANGES_SHOWN
     return "; ".join(changed[:_MOST_CHANGES_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 

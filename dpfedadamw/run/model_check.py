@@ -29,7 +29,7 @@ _REPETITIONS = 3
 _LEAST_SECONDS = 0.02
 _WHOLE = "whole update"
 _IN_WORDS = {
-    "vmap": "a copy of its parameters a record (vmap)",
+    "vmap": "one copy of its parameters per record (vmap)",
     "copies": "a copy a record",
     "cells": "Opacus' cells",
     "by layer": "Opacus",
@@ -122,7 +122,7 @@ def _looked_through(experiment: Experiment, engine: str, refused: str | None) ->
     name, explanation, methods = "none", "no privacy: nothing is clipped", dict[str, str]()
     if plan.unit.name == "client":
         name = _WHOLE
-        explanation = "whole updates of clients are clipped, whatever layers they come from"
+        explanation = "whole updates of clients are clipped, across all layers"
     elif plan.private:
         wanted = math.ceil(plan.divisor(0))
         records = max(2, min(wanted, spec.compute.physical_batch_size, _MOST_RECORDS))

@@ -162,7 +162,9 @@ def load(run: RunDirectory) -> Served:
         names = [f"target_{number + 1}" for number in range(classes)]
     fits = isinstance(names, list) and len(names) == classes
     if not fits or not all(isinstance(name, str) for name in names):
-        raise RunDirectoryError(f"{run.model_config}: labels: must be {classes} names, one a class")
+        raise RunDirectoryError(
+            f"{run.model_config}: labels: must be {classes} names, one per class"
+        )
     read_by = config.get("inputs", {})
     if not isinstance(read_by, dict):
         raise RunDirectoryError(f"{run.model_config}: inputs: must be a section")
@@ -203,8 +205,8 @@ def _of_table(path: Path, read_by: Mapping[str, Any]) -> Iterator[Any]:
     entry = DATASETS[name] if isinstance(name, str) and name in DATASETS else None
     if entry is None or entry.unlabelled is None:
         raise DataError(
-            f"data.path: {path}: the model's records are arrays without names of columns; give an "
-            ".npz file with the array x, [n, …]"
+            f"data.path: {path}: the model's records are arrays without column names; give an .npz "
+            "file with the array x, [n, …]"
         )
     return entry.unlabelled(path, _section(read_by, str(path)))
 
@@ -215,7 +217,9 @@ def _section(read_by: Mapping[str, Any], path: str) -> Any:
         return specs.data_of({**read_by, "path": path})
     except ValueError as error:
         lines = str(error).splitlines()[1:2] or [str(error)]
-        raise DataError(f"model.json: inputs: is not what a run writes ({lines[0]})") from None
+        raise DataError(
+            f"model.json: inputs: not in the form that a run writes ({lines[0]})"
+        ) from None
 
 
 def features(
@@ -235,10 +239,10 @@ def features(
     if not parts or not sum(map(len, parts)):
         raise DataError(f"{INPUT}: holds no record")
     if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
-        raise DataError(f"{INPUT}: records change their shape within the file")
+        raise DataError(f"{INPUT}: records differ in shape within the file")
     stored = StoredRecords(np.concatenate(parts), None, batchwise(preprocessing))
     if stored.shape != tuple(shape):
         raise DataError(
-            f"{INPUT}: records have shape {stored.shape}, and the model reads {tuple(shape)}"
+            f"{INPUT}: records have shape {stored.shape}, but the model reads {tuple(shape)}"
         )
     return stored

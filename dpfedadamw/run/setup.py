@@ -149,7 +149,9 @@ def _checked(experiment: Experiment, engine: str, options: StartOptions) -> _Par
     if options.deployment is None:
         _check_engine(experiment)
     elif experiment.plan.column_queries is not None:
-        raise RunError("data.columns: where clients hold their records no bound is learnt yet")
+        raise RunError(
+            "data.columns: bounds cannot be learnt yet where clients hold their own records"
+        )
     performance = performance_of(experiment, engine)
     summing = engine_of(experiment, performance)
     randomness = _randomness(experiment.spec)
@@ -165,10 +167,7 @@ def _checked(experiment: Experiment, engine: str, options: StartOptions) -> _Par
     flat = FlatParameters(experiment.model)
     state = experiment.algorithm.server.start(flat.vector)
     if has_diverged(state):
-        raise RunError(
-            "model: the weights that training begins with hold numbers that are not finite; give "
-            "others"
-        )
+        raise RunError("model: the starting weights hold numbers that are not finite; give others")
     return _Parts(
         experiment=experiment,
         performance=performance,
@@ -297,16 +296,18 @@ def _unchanged(
     noted = journal.header
     if journal.claim is not None:
         raise RunError(
-            f"{run.path}: this run is finished: its claim is in the ledger, no round is left"
+            f"{run.path}: this run is finished: its claim is in the ledger, and no round is left"
         )
     if "canaries" in noted:
-        raise RunError(f"{run.path}: an audit run is not continued; plant its canaries anew")
+        raise RunError(
+            f"{run.path}: an audit run cannot be resumed; start a new one with dpfedadamw canaries"
+        )
     journal.check_spec()
     columns.refuse_half_done(run, journal)
     if (deployment is not None) != ("sites" in noted):
         raise RunError(
-            f"{run.path}: this run's clients hold their records themselves; it is continued by its "
-            "server's own command: dpfedadamw flower superlink SERVER"
+            f"{run.path}: this run's clients hold their own records; continue it with the server's "
+            "own command: dpfedadamw flower superlink SERVER"
         )
     spec = specs.load_filed(run.spec)
     refuse_changed_source(run, spec)
@@ -316,8 +317,8 @@ def _unchanged(
         raise RunError(f"{run.path}: the data set has changed since the run began; start a new run")
     if recorded_origin(run) != origin_of(experiment.model):
         raise RunError(
-            f"{run.path}: the published weights have changed since the run began; put them back, "
-            "or start a new run"
+            f"{run.path}: the published weights have changed since the run began; restore them, or "
+            "start a new run"
         )
     return experiment
 
@@ -340,8 +341,8 @@ def _recovered(
     begun = journal.header.get("initial")
     if not found.completed and begun not in (None, initial_weights(experiment, state)):
         raise RunError(
-            f"{run.path}: the model is not built with the weights that the run began with; go on "
-            "with the versions of then, or start a new run"
+            f"{run.path}: the model does not start from the weights that the run began with; "
+            "continue with the versions of that time, or start a new run"
         )
     if found.state is not None:
         state, numbers = checkpoints.unpack_state(found.state, server, flat.vector)
@@ -485,13 +486,13 @@ def _drawn_canaries(
     canaries = unit_of(experiment.plan).canaries
     if experiment.plan.column_queries is not None:
         raise RunError(
-            "--canaries: bounds of columns are learnt from records before any canary is planted; "
-            "audit a spec without learn_quantiles"
+            "--canaries: column bounds are learnt from records before any canary is planted; audit "
+            "a spec without learn_quantiles"
         )
     if canaries is None:
         why = "this spec claims no privacy, so there is nothing to contradict"
         if experiment.plan.private:
-            why = "of people there are none yet; use privacy.unit record or client"
+            why = "canaries are not available for people yet; use privacy.unit record or client"
         raise RunError(f"--canaries: {why}")
     return canaries.draw(experiment, order, randomness.stream("canary coins", -1, -1))
 
@@ -515,5 +516,5 @@ def _new_randomness(experiment: Experiment, journal: Journal, escrow: Path | Non
 
 def _with_a_key(randomness: RandomSource) -> ReleaseRandomness:
     if not isinstance(randomness, ReleaseRandomness):
-        raise RunError("--escrow: only randomness: release has a key to keep")
+        raise RunError("--escrow: only randomness: release has a key to save")
     return randomness

@@ -1,7 +1,8 @@
 """What a run is started with besides its spec, and whether that goes with the spec.
 
 A key that is kept; canaries; an auditor's challenge; a trial of a private selection; clients that
-hold their records themselves. What of it promises something is checked before anything is charged:
+hold their records themselves. Any of these that promises something is checked before anything is
+charged:
 
 * A trainer's intent fixes spec, data and keys before the auditor's nonce is known (`cli.challenge`
   signs it). `check_promise` compares it with what is about to run.
@@ -191,14 +192,14 @@ def check_promise(experiment: Experiment, challenged: Challenged) -> None:
         promised.clients,
     ):
         raise RunError(
-            f"--escrow: holds another key than the intent of {challenged.run} committed to; give "
-            "the file that was written with the intent"
+            f"--escrow: holds a different key from the one that the intent of {challenged.run} "
+            "committed to; give the file that was written with the intent"
         )
     if found.data != promised.data:
         changed = sum(one != other for one, other in zip(found.data, promised.data, strict=True))
         raise RunError(
             f"the data are not those of the intent of {challenged.run}: {changed} of "
-            f"{found.clients} clients hold other records; put them back, or announce the run anew"
+            f"{found.clients} clients hold other records; restore them, or announce a new run"
         )
 
 
@@ -223,12 +224,12 @@ def challenged_key(header: Mapping[str, Any], escrow: Path | None) -> ReleaseRan
         return None
     if escrow is None:
         raise RunError(
-            "--escrow FILE: an auditor has challenged this run, so it goes on with the key that "
+            "--escrow FILE: an auditor has challenged this run, so it continues with the key that "
             "its intent committed to; give the file that was written with the intent"
         )
     randomness = ReleaseRandomness.from_escrow(escrow, coin_of(header))
     if randomness.commitment != header["commitment"]:
-        raise RunError(f"--escrow {escrow}: holds another key than the run began with")
+        raise RunError(f"--escrow {escrow}: holds a different key from the run's")
     return randomness
 
 
@@ -242,9 +243,9 @@ def read_trial(path: Path) -> Trial:
         found = read_mapping(path)
         trial = Trial(bytes.fromhex(found["secret"]), int(found["trial"]), int(found["trials"]))
     except (OSError, ValueError, KeyError, TypeError):
-        raise RunError(f"--trial {path}: is no trial that a sweep drew") from None
+        raise RunError(f"--trial {path}: not a trial that a sweep drew") from None
     if len(trial.secret) != SECRET_BYTES:
-        raise RunError(f"--trial {path}: is no trial that a sweep drew")
+        raise RunError(f"--trial {path}: not a trial that a sweep drew")
     return trial
 
 
@@ -259,11 +260,11 @@ def check_trial(experiment: Experiment, trial: Trial | None) -> None:
         return
     if trial is None:
         raise RunError(
-            "tune.selection: private, and a trial by itself is no selection; "
-            "`dpfedadamw sweep SPEC`, on the spec that has tune.grid, draws how many there are, "
-            "runs them and publishes one"
+            "tune.selection: private, but a single trial is not a selection; use `dpfedadamw sweep "
+            "SPEC` on the spec with tune.grid, which draws the number of trials, runs them and "
+            "publishes one"
         )
     if law is None:
         raise RunError("--trial: tune.selection of this spec is not private")
     if trial.trials != law.drawn(trial.secret) or not 1 <= trial.number <= trial.trials:
-        raise RunError("--trial: is not drawn by the law that the spec states")
+        raise RunError("--trial: was not drawn from the distribution that the spec states")

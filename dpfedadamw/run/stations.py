@@ -1,7 +1,7 @@
 """Opens a station: a process that computes clients of a run that another process leads.
 
-It reads the run's resolved spec and the data that the spec names, as whoever resumes the run would,
-and notes what its clients do in a scratch folder of its own, under the run's salt.
+It reads the run's resolved spec and the data that the spec names, as a resumed run would, and notes
+what its clients do in a scratch folder of its own, under the run's salt.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Opening:
         engine: The clipped-sum engine that was asked for.
         threads: Threads of one operation, of which a sum's rounding depends.
         commitments: How participations are hashed.
-        allow_code: Modules that the spec may name, as whoever leads the run was given them.
+        allow_code: Modules that the spec may name, as given to the process that leads the run.
     """
 
     run: str

@@ -141,7 +141,7 @@ def _train(
     experiment, run = training.experiment, training.run
     evaluation = None
     with determinism(experiment.spec):
-        # What the run was started with is not held beside the message of its first round.
+        # The starting values are not kept in memory together with the message of the first round.
         training.state, message = as_sent(training.state)
         rounds = training.federation.run(training.state, training.completed, on_client, message)
         del message

@@ -6,7 +6,7 @@ data, computes one participation after another, and writes nothing of the run. S
 and their contents are those of a run in one process, however many workers there are, and a worker
 that dies takes nothing with it but the round: that stays charged, and the run can be resumed.
 
-A worker is started anew and is no copy of this process, whose threads it would lack: Python's fork
+A worker is a fresh process and not a copy of this one, whose threads it would lack: Python's fork
 server loads the libraries once for all of them. It lives as long as the run's rounds.
 """
 
@@ -54,7 +54,7 @@ class WorkerError(DpfedadamwError):
 
 @dataclass(frozen=True)
 class _Task:
-    """What a worker is asked, beside the round's broadcast.
+    """What a worker is asked, in addition to the round's broadcast.
 
     Attributes:
         asked: The client's part.
@@ -142,7 +142,7 @@ class WorkerProcesses:
         for process in self._processes:
             process.kill()
         if self._threads is not None:
-            # Whoever waits for a process finds that it has ended.
+            # Code that waits for a process finds that it has ended.
             self._threads.shutdown(cancel_futures=True)
             self._threads = None
         for process in self._processes:
@@ -158,7 +158,7 @@ class WorkerProcesses:
             )
             return process.ask(task, part.current.message)
         finally:
-            # One that has ended too: whoever asks it finds that out, and waits for none.
+            # Including one that has ended: a request to it fails at once instead of waiting.
             self._idle.put(process)
 
     def _started(self) -> ThreadPoolExecutor:
@@ -260,7 +260,7 @@ class _Process:
         which, of = self._number
         return WorkerError(
             f"federation.workers: worker process {which} of {of} ended ({how}) while it {doing}; "
-            "what was charged stays charged. If memory ran out, fewer workers need less"
+            "its charges remain. If memory ran out, use fewer workers"
         )
 
 

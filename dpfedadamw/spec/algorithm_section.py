@@ -22,7 +22,7 @@ class AlgorithmSpec(Section, title="Algorithm"):
     )
     schedule: Literal["cosine", "constant"] = key(
         "cosine",
-        "How the learning rate changes over rounds: cosine falls towards 0, constant stays.",
+        "How the learning rate changes over rounds: cosine falls to 0, constant stays.",
     )
 
 
@@ -38,7 +38,7 @@ class NoiseDecaySpec(Section, title="Noise decay"):
     )
     patience: int = key(
         4,
-        "Rounds in a row in which the released estimate of the loss must fall before one decay.",
+        "Consecutive rounds in which the released estimate of the loss must fall before one decay.",
         unit="rounds",
         ge=1,
         le=1_000_000,
@@ -46,8 +46,8 @@ class NoiseDecaySpec(Section, title="Noise decay"):
     )
     floor: float = key(
         0.5,
-        "Least noise multiplier as a share of privacy.noise_multiplier, the first round's. "
-        "What the run can spend is known from it beforehand.",
+        "Smallest noise multiplier as a share of privacy.noise_multiplier, the first round's. It "
+        "fixes in advance what the run can spend.",
         gt=0,
         le=1,
         examples=(0.5, 0.8),
@@ -62,7 +62,7 @@ class LocalIterationsSpec(Section, title="Local iterations"):
 
     minimum: int = key(
         1,
-        "Fewest local steps of a round; the last may take fewer, when less is left of the budget.",
+        "Fewest local steps of a round; the last may take fewer, if less is left of the budget.",
         unit="steps",
         ge=1,
         le=100_000,
@@ -73,23 +73,24 @@ class LocalIterationsSpec(Section, title="Local iterations"):
     )
     heterogeneity: float = key(
         10.0,
-        "Γ of ALI-DPFL, how unlike the clients' data are: 0 for alike; a public constant.",
+        "Γ of ALI-DPFL, how much the clients' data differ: 0 for identical distributions; a public "
+        "constant.",
         ge=0,
         le=1_000_000_000,
         examples=(10.0, 0),
     )
     strong_convexity: float = key(
         0.1,
-        "μ of ALI-DPFL: a public constant where estimate is false, otherwise what the first "
-        "rounds go by.",
+        "μ of ALI-DPFL: a public constant if estimate is false, otherwise the value for the first "
+        "rounds.",
         gt=0,
         le=1_000_000_000,
         examples=(0.1, 1.0),
     )
     estimate: bool = key(
         True,
-        "Whether μ is estimated in every round from noised gradients. The steps then depend "
-        "on released values, and ε is that of the most that could have been taken.",
+        "Whether μ is estimated in every round from noised gradients. The steps then depend on "
+        "released values, and ε is that of the most steps that were possible.",
         examples=(True, False),
     )
 

@@ -153,7 +153,7 @@ def _plain(value: Any, path: KeyPath, document: Document) -> Any:
     elif isinstance(value, float) and not math.isfinite(value):
         reason = f"{value} is not a finite number; give a finite one"
     elif not (value is None or isinstance(value, (bool, int, float))):
-        reason = f"a value of type {type(value).__name__} cannot stand in a spec"
+        reason = f"a spec cannot hold a value of type {type(value).__name__}"
     if reason:
         document.problems.append(document.place(()).problem(path, reason))
         document.unreadable.add(path)
@@ -164,7 +164,7 @@ def _plain(value: Any, path: KeyPath, document: Document) -> Any:
 @functools.lru_cache(maxsize=64)
 def _validator(edition: Edition) -> Any:
     del edition
-    # Whoever reads the vocabulary alone (`list`) is spared it.
+    # Code that reads the vocabulary alone (`list`) does not pay for it.
     import jsonschema
 
     base = jsonschema.Draft202012Validator
@@ -193,7 +193,7 @@ def _schema_problems(
 ) -> Iterator[tuple[KeyPath, str, bool, str | None]]:
     """Yield (path, message, whether the key is meant rather than the value, chooser), one a path.
 
-    The chooser is the key beside it whose value makes it one that is not used, or None. Without a
+    The chooser is the key in the same section whose value makes this key unused, or None. Without a
     message, a value could not be checked, because the section's kind is unknown.
     """
     seen = set(unreadable)
@@ -261,7 +261,7 @@ def _exactly_one(value: Mapping[str, Any], choices: Sequence[str]) -> Iterator[V
     given = [key for key in value if key in choices]
     wanted = f"exactly one of {' and '.join(choices)}"
     if len(given) > 1:
-        message = f"given beside {given[0]}; give {wanted}"
+        message = f"given together with {given[0]}; give {wanted}"
         yield _error(message, path=[given[-1]], validator="additionalProperties")
         for name in given[:-1]:
             yield _error("", path=[name], validator="oneOf")

@@ -25,8 +25,8 @@ from dpfedadamw.spec.section import (
 
 MOST_COLUMNS = 10_000
 _CONSTANT = (
-    "what is computed from private records is a release that nothing pays for; give a constant "
-    "that is known without them, as from a data dictionary or a public sample"
+    "a value computed from private records would be a release that no budget covers; give a "
+    "constant known without them, such as from a data dictionary or a public sample"
 )
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _DATE_WORDS = "a date such as 2020-01-31"
@@ -35,7 +35,7 @@ _Category = Annotated[
     str,
     key(
         ...,
-        "A category as it stands in the table.",
+        "A category, as written in the table.",
         title="Category",
         min_length=1,
         max_length=200,
@@ -65,7 +65,7 @@ class ColumnSpec(Section, title="Column"):
 
     name: str = key(
         ...,
-        "Name of the column, as the table's first line has it.",
+        "Name of the column, as in the table's first line.",
         title="Column name",
         min_length=1,
         max_length=200,
@@ -86,8 +86,8 @@ class ColumnSpec(Section, title="Column"):
     missing: Annotated[Any, Absent()] = None
     indicator: bool = key(
         False,
-        "Adds a number that is 1 where the cell is empty and 0 elsewhere. With it missing may be "
-        "left out; without both an empty cell is refused.",
+        "Adds a number that is 1 where the cell is empty and 0 elsewhere. With it, missing is "
+        "optional; without both, an empty cell is refused.",
         examples=(False, True),
     )
 
@@ -98,7 +98,7 @@ class NumberColumn(ColumnSpec, title="Numbers"):
     kind: Literal["number"] = "number"
     low: float = key(
         ...,
-        "Lower bound: smaller values count as it. It becomes −1.",
+        "Lower bound: smaller values are raised to it. It becomes −1.",
         title="Lower bound",
         why=_CONSTANT,
         ge=-1e30,
@@ -107,7 +107,7 @@ class NumberColumn(ColumnSpec, title="Numbers"):
     )
     high: float = key(
         ...,
-        "Upper bound: larger values count as it. It becomes 1.",
+        "Upper bound: larger values are lowered to it. It becomes 1.",
         title="Upper bound",
         why=_CONSTANT,
         ge=-1e30,
@@ -116,16 +116,15 @@ class NumberColumn(ColumnSpec, title="Numbers"):
     )
     scale: Literal["linear", "log", "bins"] = key(
         "linear",
-        "linear; log, by which sign(x)·log(1 + |x|) takes the place of x and of the bounds; or "
-        "bins for a column whose order of magnitude is not known: in place of one number, a 1 "
-        "among zeros says in which bin it lies; their edges are ±1, ±2 and ±5 times powers of ten, "
-        "from 0.001 on, between the bounds.",
+        "linear; log: x and the bounds are replaced by sign(x)·log(1 + |x|); or bins, for a column "
+        "whose order of magnitude is unknown. With bins, a 1 among zeros marks the bin of the "
+        "number; edges are ±1, ±2 and ±5 times powers of ten, from 0.001 on, between the bounds.",
         examples=("linear", "log", "bins"),
     )
     missing: float | None = key(
         None,
-        "Number that stands for an empty cell, in the column's unit. Null refuses empty cells, or "
-        "takes the middle of the scale where indicator is true (with bins, none of them).",
+        "Number used for an empty cell, in the column's unit. Null refuses empty cells, or, if "
+        "indicator is true, uses the middle of the scale (with bins, none of them).",
         title="Number of an empty cell",
         why=_CONSTANT,
         ge=-1e30,
@@ -134,18 +133,18 @@ class NumberColumn(ColumnSpec, title="Numbers"):
     )
     learn_quantiles: tuple[_Quantile, ...] = key(
         (),
-        "Two shares between 0 and 1. Tighter bounds within low and high are then learnt before the "
-        "first round, between these quantiles of all training records: each client sends a "
-        "histogram with the noise of data.column_noise_multiplier, which is charged to the ledger. "
-        "Empty keeps to low and high. With unit record and Poisson sampling.",
+        "Two shares between 0 and 1. Before the first round, tighter bounds between low and high "
+        "are learnt at these quantiles of all training records. Each client sends a histogram with "
+        "the noise of data.column_noise_multiplier, which is charged to the ledger. If empty, low "
+        "and high are used. Needs unit record and Poisson sampling.",
         title="Quantiles that become the bounds",
         max_length=2,
         examples=((), (0.01, 0.99)),
     )
     learn_bins: int = key(
         32,
-        "Cells of equal width between low and high (of their logarithms with scale log) that such "
-        "a histogram has; the bounds that are learnt are edges of cells. A cell with fewer records "
+        "Number of cells of that histogram, of equal width between low and high (between their "
+        "logarithms with scale log). Learnt bounds are edges of cells. A cell with fewer records "
         "than about three standard deviations of all clients' noise counts as empty.",
         title="Cells of the histogram",
         unit="cells",
@@ -161,16 +160,15 @@ class CategoryColumn(ColumnSpec, title="Categories"):
     kind: Literal["category"] = "category"
     categories: tuple[_Category, ...] = key(
         (),
-        "All categories, in their order. Empty where buckets are given.",
+        "All categories, in their order. Empty if buckets are given.",
         why=_CONSTANT,
         max_length=MOST_COLUMNS,
         examples=((), ("A", "B", "C")),
     )
     buckets: int | None = key(
         None,
-        "In place of categories that are not known: to how many numbers a public hash (SHA-256) "
-        "deals the texts out, whatever they are. Two texts in one bucket are not told apart. "
-        "Null where categories are given.",
+        "For unknown categories: the number of buckets into which a public hash (SHA-256) sorts "
+        "all texts. Two texts in one bucket cannot be distinguished. Null if categories are given.",
         unit="numbers",
         ge=2,
         le=4096,
@@ -178,15 +176,15 @@ class CategoryColumn(ColumnSpec, title="Categories"):
     )
     unseen: Literal["refuse", "other"] = key(
         "refuse",
-        "What a text does that is none of the categories: refuse ends with the file's line; other "
-        "adds a number that is 1 for all of them.",
+        "What to do with a text that is not a category: refuse stops and names the file's line; "
+        "other adds a number that is 1 for all such texts.",
         title="Unseen category",
         examples=("refuse", "other"),
     )
     missing: str | None = key(
         None,
-        "Category that an empty cell counts as. Null refuses empty cells, or makes all numbers of "
-        "the categories 0 where indicator is true.",
+        "Category used for an empty cell. Null refuses empty cells, or, if indicator is true, "
+        "makes all numbers of the categories 0.",
         title="Category of an empty cell",
         min_length=1,
         max_length=200,
@@ -214,8 +212,8 @@ class BooleanColumn(ColumnSpec, title="Truth values"):
     )
     missing: bool | None = key(
         None,
-        "What an empty cell counts as. Null refuses empty cells, or makes it 0 where indicator is "
-        "true.",
+        "Value used for an empty cell. Null refuses empty cells, or, if indicator is true, makes "
+        "it 0.",
         title="Value of an empty cell",
         examples=(None, False),
     )
@@ -227,7 +225,7 @@ class DateColumn(ColumnSpec, title="Dates"):
     kind: Literal["date"] = "date"
     low: str = key(
         ...,
-        "First day: earlier ones count as it. It becomes −1.",
+        "First day: earlier days are moved to it. It becomes −1.",
         title="First day",
         why=_CONSTANT,
         pattern=_DATE,
@@ -236,7 +234,7 @@ class DateColumn(ColumnSpec, title="Dates"):
     )
     high: str = key(
         ...,
-        "Last day: later ones count as it. It becomes 1.",
+        "Last day: later days are moved to it. It becomes 1.",
         title="Last day",
         why=_CONSTANT,
         pattern=_DATE,
@@ -245,14 +243,14 @@ class DateColumn(ColumnSpec, title="Dates"):
     )
     format: Literal["YYYY-MM-DD", "YYYYMMDD", "DD.MM.YYYY", "DD/MM/YYYY", "MM/DD/YYYY"] = key(
         "YYYY-MM-DD",
-        "How days stand in the table.",
+        "How the table writes days.",
         title="Form of a date",
         examples=("YYYY-MM-DD", "DD.MM.YYYY"),
     )
     missing: str | None = key(
         None,
-        "Day that stands for an empty cell. Null refuses empty cells, or takes the middle where "
-        "indicator is true.",
+        "Day used for an empty cell. Null refuses empty cells, or, if indicator is true, uses the "
+        "middle.",
         title="Day of an empty cell",
         why=_CONSTANT,
         pattern=_DATE,
@@ -266,9 +264,9 @@ PreparedColumns = Annotated[
     tuple[Annotated[ColumnSpec, COLUMN], ...],
     key(
         (),
-        "Columns that are prepared here, each by constants that it declares: nothing is computed "
-        "from the records, but for bounds that learn_quantiles has learnt privately. A column that "
-        "is not listed is not read.",
+        "Columns to prepare, each by constants that it declares. Nothing is computed from the "
+        "records, except for bounds learnt privately with learn_quantiles. Columns that are not "
+        "listed are not read.",
         title="Columns",
         max_length=MOST_COLUMNS,
         examples=((), ({"name": "age", "kind": "number", "low": 0.0, "high": 120.0},)),
@@ -308,7 +306,7 @@ def contradictions(get: Values) -> Contradictions:
         path = ("data", "columns", number)
         name, kind = get(*path, "name"), get(*path, "kind")
         if name in names:
-            yield (*path, "name"), f"{name} is there twice; a column is read once"
+            yield (*path, "name"), f"{name} is listed twice; a column is read once"
         if isinstance(name, str):
             names.add(name)
         if kind in ("number", "date"):
@@ -328,7 +326,7 @@ def learns(column: ColumnSpec) -> bool:
 
 
 def _learnt(get: Values) -> Contradictions:
-    """What bounds that are learnt need, beside their own two quantiles."""
+    """What learnt bounds need, in addition to their own two quantiles."""
     noise, items = ("data", "column_noise_multiplier"), get("data", "columns") or ()
     found = [
         ("data", "columns", number, "learn_quantiles")
@@ -351,7 +349,7 @@ def _learnt(get: Values) -> Contradictions:
             yield path, "bins have no bounds to learn; use scale linear or log"
     refused = _refused(get)
     if refused is not None:
-        yield found[0], f"{refused}; leave learn_quantiles out and give low and high as they are"
+        yield found[0], f"{refused}; leave learn_quantiles out and give low and high yourself"
 
 
 def _refused(get: Values) -> str | None:
@@ -359,26 +357,32 @@ def _refused(get: Values) -> str | None:
     unit = get("privacy", "unit")
     if unit == "client":
         return (
-            "with unit client no bound is learnt: a client has any number of records, so that it "
-            "moves a histogram by any amount"
+            "with unit client no bound can be learnt: a client may have any number of records, so "
+            "it could change a histogram by any amount"
         )
     if unit == "person":
         return (
-            "with unit person no bound is learnt: a person's records are counted without a limit "
-            "on how many of them there are"
+            "with unit person no bound can be learnt: a histogram counts a person's records "
+            "without a limit"
         )
     if unit == "none":
-        return "with unit none no bound is learnt: nothing would add noise to the histograms"
+        return "with unit none no bound can be learnt: nothing would add noise to the histograms"
     if get("privacy", "sampling", "kind") in ("fixed", "shuffled"):
         return (
-            "with adjacency replace-one no bound is learnt: the noise is accounted for a record "
-            "that is added or removed (privacy.sampling.kind poisson)"
+            "with adjacency replace-one no bound can be learnt: the noise is accounted for adding "
+            "or removing a record (privacy.sampling.kind poisson)"
         )
     if get("tune", "selection") == "private":
-        return "in a private selection no bound is learnt: no accountant covers its trials with it"
+        return (
+            "in a private selection no bound can be learnt: no accountant covers trials with "
+            "learnt bounds"
+        )
     for name in ("noise_decay", "local_iterations"):
         if get("algorithm", name) is not None:
-            return "where steps or noise adapt no bound is learnt: their limits do not count it"
+            return (
+                "where steps or noise adapt no bound can be learnt: their limits do not include "
+                "its cost"
+            )
     return None
 
 
@@ -391,7 +395,10 @@ def _bounds(get: Values, path: tuple[str | int, ...], kind: str) -> Contradictio
                     ends[end] = date.fromisoformat(day)
                 except ValueError:
                     ends[end] = None
-                    yield (*path, end), f"found {day}, and there is no such day; correct it"
+                    yield (
+                        (*path, end),
+                        f"found {day}, which is not a day of the calendar; correct it",
+                    )
     if ends["low"] is not None and ends["high"] is not None and not ends["low"] < ends["high"]:
         yield (*path, "high"), f"found {ends['high']}, but low is {ends['low']}; give a larger one"
 
@@ -405,8 +412,8 @@ def _categories(get: Values, path: tuple[str | int, ...]) -> Contradictions:
         given = "both are given" if found else "neither is given"
         yield (
             listed,
-            f"{given}; list all categories, which are known without the records, or give buckets: "
-            "64, to which a public hash deals them out",
+            f"{given}; list all categories, which must be known without the records, or set "
+            "buckets: 64, into which a public hash sorts them",
         )
         return
     if len(set(found)) != len(found):
@@ -416,7 +423,10 @@ def _categories(get: Values, path: tuple[str | int, ...]) -> Contradictions:
         yield (*path, "unseen"), "found other, but every text has a bucket; leave it out"
     missing = get(*path, "missing")
     if found and missing is not None and missing not in found:
-        yield (*path, "missing"), f"found {missing}, which is none of categories; use one, or null"
+        yield (
+            (*path, "missing"),
+            f"found {missing}, which is not in categories; use one of them, or null",
+        )
     empty = set(get("data", "missing_values") or ()) & set(found)
     if empty:
-        yield listed, f"holds {min(empty)}, which data.missing_values says is an empty cell"
+        yield listed, f"holds {min(empty)}, which data.missing_values lists as an empty cell"

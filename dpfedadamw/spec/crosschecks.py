@@ -57,12 +57,12 @@ def _people(get: Values) -> Contradictions:
     at, dataset, clients = get(*path), get("data", "dataset"), get("data", "clients")
     if not of_people:
         if at is not None and at > 1:
-            message = f"{get.found(*path)}, which counts with privacy.unit person alone"
+            message = f"{get.found(*path)}, which applies with privacy.unit person only"
             yield path, f"{message}; leave it out"
         return
     if get("data", "person") is None and ("data", "person") not in get.bad:
         named = dataset in datasets() and "person" in keys_of(datasets()[dataset].keys)
-        instead = "name the column that says whom each record is about"
+        instead = "name the column with the person of each record"
         if not named:
             have = [one for one, entry in datasets().items() if "person" in keys_of(entry.keys)]
             instead = f"{dataset} names no people; use dataset {', '.join(have)}"
@@ -70,7 +70,7 @@ def _people(get: Values) -> Contradictions:
     if at is not None and clients is not None and at > clients:
         yield path, f"{get.found(*path)}, but {get.shown('data', 'clients')}; use at most {clients}"
     if get("compute", "precision") not in (None, "float32"):
-        message = "found bfloat16, but people's gradients are formed in float32 alone"
+        message = "found bfloat16, but people's gradients are computed in float32 only"
         yield ("compute", "precision"), f"{message}; use float32"
     entry = _algorithm(get)
     several = at is not None and at > 1
@@ -80,7 +80,7 @@ def _people(get: Values) -> Contradictions:
         (("algorithm", "name"), entry is not None and entry.budgeted, "a budget of local steps"),
     ):
         if several and given:
-            message = f"{what} is held for each client by itself, and a person is at {at}"
+            message = f"{what} is kept for each client separately, but a person may be at {at}"
             yield part, f"{message}; use federation.clients_per_person 1, or leave it out"
 
 
@@ -91,12 +91,12 @@ def _drop_outs(get: Values) -> Contradictions:
     if not away or path in get.bad:
         return
     if drawn is not None and away >= drawn:
-        message = f"found {away}, but of {drawn} clients a round at least one must answer"
+        message = f"found {away}, but at least one of a round's {drawn} clients must answer"
         yield path, f"{message}; use at most {drawn - 1}"
     if get("privacy", "unit") == "client" and get("privacy", "noise_added_by") == "clients":
         message = (
-            f"found {away}, but each client adds a share of the noise, and one that stays away "
-            "takes its share with it: the round would hold less than it is charged for"
+            f"found {away}, but each client adds a share of the noise, and a missing client's "
+            "share is lost: the round would have less noise than it is charged for"
         )
         yield path, f"{message}; use 0, or privacy.noise_added_by server"
 
@@ -105,7 +105,7 @@ def _averaging(get: Values) -> Contradictions:
     """What is published in place of the last round's model."""
     path = ("algorithm", "server", "averaging")
     if get(*path) is not None and path not in get.bad and get("privacy", "unit") == "client":
-        message = "models are averaged at record level alone: the auditor replays it there"
+        message = "models are averaged at record level only, where the auditor can replay it"
         yield path, f"{message}; leave it out, or use privacy.unit record"
 
 
@@ -116,11 +116,15 @@ def _spending(get: Values) -> Contradictions:
     for name in keys if given else ():
         path = ("budget", name)
         if name not in given and path not in get.bad:
-            yield path, f"missing beside budget.{given[0]}; give file, epsilon and delta, or none"
+            yield (
+                path,
+                f"missing, but budget.{given[0]} is given; give file, epsilon and delta, or none "
+                "of them",
+            )
     if get("privacy", "unit") != "none":
         return
     if given:
-        message = "a run without privacy spends without bound on the data that it protects"
+        message = "a run without privacy would spend without limit on data that a budget protects"
         yield ("budget", given[0]), f"{message}; use privacy.unit record or client"
     if get("federation", "max_epsilon") is not None:
         message = "with privacy.unit none there is no epsilon to limit; leave it out"
@@ -132,21 +136,21 @@ def _tuning(get: Values) -> Contradictions:
     selection, score = get("tune", "selection"), get("tune", "score")
     if selection == "private" and get("privacy", "unit") == "none":
         message = (
-            "found private, and a run without privacy has no ε that a selection could start from; "
-            "use privacy.unit record or client, or selection public or unaccounted"
+            "found private, but a run without privacy has no ε for a selection to build on; use "
+            "privacy.unit record or client, or selection public or unaccounted"
         )
         yield ("tune", "selection"), message
     for path in (("privacy", "target_epsilon"), ("federation", "max_epsilon")):
         if selection == "private" and path not in get.bad and get(*path) is not None:
             message = (
-                "is the ε of one run, and a private selection of several costs more; give "
-                "noise_multiplier alone, and see what `dpfedadamw epsilon` says of it"
+                "is the ε of one run, but a private selection of several costs more; give only "
+                "noise_multiplier, and see its cost with `dpfedadamw epsilon`"
             )
             yield path, message
     if selection == "private" and get("budget", "file") is not None:
         message = (
-            "a private selection runs as many trials as are drawn, and its ε does not cover one "
-            "that stops for a budget; remove it"
+            "a private selection runs all trials that are drawn, and its ε does not cover one that "
+            "stops for a budget; remove it"
         )
         yield ("budget", "file"), message
     fraction = ("data", "validation", "fraction")
@@ -177,14 +181,14 @@ def _records(get: Values) -> Contradictions:
         column, file = get(*section, "column"), get(*section, "file")
         unknown = {(*section, "column"), (*section, "file")} & get.bad
         if not unknown and (column is None) == (file is None):
-            yield (*section, "column"), "give a column of the table or a file, one of the two"
+            yield (*section, "column"), "give either a column of the table or a file"
         elif column is not None and dataset in datasets() and not datasets()[dataset].has_columns:
             yield (*section, "column"), f"{dataset} has no columns; give file instead"
     told = get("data", "targets") or (get("data", "label"),)
     for path in (("data", "text"), ("data", "numbers")):
         both = [name for name in get(*path) or () if name in told]
         if both:
-            yield path, f"holds {both[0]}, which is what the model is to tell; remove it"
+            yield path, f"holds {both[0]}, which the model predicts; remove it"
     prepared = []
     for number, column in enumerate(get("data", "columns") or ()):
         name = column.get("name") if isinstance(column, dict) else None
@@ -192,21 +196,23 @@ def _records(get: Values) -> Contradictions:
         if name is not None and name in told:
             yield (
                 ("data", "columns", number),
-                f"is {name}, which is what the model is to tell; remove it",
+                f"is {name}, which the model predicts; remove it",
             )
     owner = ("data", "partition", "column")
     if get(*owner) is not None and get(*owner) in told:
-        yield owner, f"found {get(*owner)}, which is what the model is to tell; give another"
+        yield owner, f"found {get(*owner)}, which the model predicts; give another"
     person, read = get("data", "person"), (*(get("data", "text") or ()), *prepared)
     if person is not None and person in (*told, *read, *(get("data", "numbers") or ())):
-        message = f"found {person}, which the model reads or is to tell; it may name people alone"
+        message = (
+            f"found {person}, which the model reads or predicts; this column may only name people"
+        )
         yield ("data", "person"), f"{message}: remove it there"
     most = ("data", "most_records_per_person")
     if get(*most) is not None and person is None and ("data", "person") not in get.bad:
         yield most, "given without data.person; name the column of the person, or leave it out"
     if get("data", "validation", "fraction") and get("data", "validation", "public") is False:
         message = (
-            "validation records are evaluated without noise and must be public; say public: true, "
+            "validation records are evaluated without noise and must be public; set public: true, "
             "or leave the fraction at 0"
         )
         yield ("data", "validation", "public"), message
@@ -225,7 +231,7 @@ def _registered(get: Values) -> Contradictions:
 
 
 def _task(get: Values) -> Contradictions:
-    """What of data, model and search does not go with the task."""
+    """Settings of data, model and search that do not go with the task."""
     kind = get("task", "kind")
     if kind is None:
         return
@@ -239,14 +245,14 @@ def _task(get: Values) -> Contradictions:
         partition = ("data", "partition", "kind")
         if get(*partition) in _BY_CLASS:
             message = (
-                f"{get.found(*partition)}, which deals out classes, but task.kind is {kind}; use "
+                f"{get.found(*partition)}, which divides by class, but task.kind is {kind}; use "
                 "iid or column"
             )
             yield partition, message
     entry = models().get(model) if isinstance(model, str) else None
     if entry is not None and kind not in entry.tasks:
         able = [name for name, one in models().items() if kind in one.tasks]
-        message = f"found {model}, which answers a record as a whole, but task.kind is {kind}"
+        message = f"found {model}, which gives one answer per record, but task.kind is {kind}"
         yield ("model", "name"), f"{message}; use {' or '.join(able)}"
     yield from _scores(get, kind)
     yield from _own_metrics(get, known and datasets()[dataset].published)
@@ -256,7 +262,10 @@ def _own_metrics(get: Values, published: bool) -> Contradictions:
     """Metrics of the user's own are told of public test records alone."""
     public = get("evaluation", "public_test")
     if get("evaluation", "metrics") and not (published if public is None else public):
-        message = "of your own are published without noise, of public test records alone; if these "
+        message = (
+            "your own metrics are published without noise, so they need public test records; if "
+            "these "
+        )
         message += "are, set evaluation.public_test: true, else leave metrics out"
         yield ("evaluation", "metrics"), message
 
@@ -292,8 +301,8 @@ def _unit(get: Values) -> Contradictions:
         choices = [*nearest, "privacy.unit record"]
     else:
         found = (
-            f"{name} rests on noised gradients or uploads more than an update, which clipping "
-            "whole updates does not cover"
+            f"{name} needs noised gradients or uploads more than an update, which clipping whole "
+            "updates does not cover"
         )
         fitting = [other for other, its in algorithms().items() if "client" in its.units]
         # What runs under both units comes first: it needs the least change.
@@ -328,7 +337,7 @@ def _sampling(get: Values) -> Contradictions:
         yield from _rate(get)
     if unit == "client" and get("federation", "client_sampling") == "fixed":
         message = (
-            "found fixed, but privacy.unit is client, whose accounting rests on independent draws; "
+            "found fixed, but privacy.unit is client, whose accounting needs independent draws; "
             "use poisson, or leave it out"
         )
         yield ("federation", "client_sampling"), message
@@ -342,30 +351,32 @@ def _rate(get: Values) -> Contradictions:
         return
     batch, size = get(*section, "expected_batch_size"), get(*reference)
     if get(*rate) is not None:
-        yield rate, "given beside reference_size, which states the rate as well; give one of them"
+        yield (
+            rate,
+            "given together with reference_size, which also states the rate; give one of them",
+        )
     elif batch is not None and batch > size:
         message = f"{get.found(*reference)}, but {get.shown(*section, 'expected_batch_size')}"
         yield reference, f"{message}: the rate would exceed 1; must be at least {batch:g}"
 
 
 def _adaptive(get: Values) -> Contradictions:
-    """What no rule that adapts from round to round is accounted with, whoever brings it."""
+    """Settings that no adaptive rule is accounted with, from any package."""
     name, entry = get("algorithm", "name"), _algorithm(get)
     if _unit_of_rules(get) != "record" or entry is None or not entry.adaptive:
         return
     path: KeyPath = ("privacy", "sampling", "kind")
     if entry.budgeted and get(*path) == "shuffled":
         message = (
-            f"found shuffled, but {name} holds all rounds together to a limit on steps, while "
-            "shuffled epochs begin anew in each participation and count by it; use fixed, or "
-            "poisson with adjacency add-remove"
+            f"found shuffled, but {name} limits the steps of all rounds together, while shuffled "
+            "epochs restart in each participation; use fixed, or poisson with adjacency add-remove"
         )
         yield path, message
     path = ("federation", "client_sampling")
     if get(*path) == "poisson":
         message = (
-            f"found poisson, but {name} goes by what the round before released, and of "
-            "independently drawn clients a round may have none; use fixed"
+            f"found poisson, but {name} uses what the previous round released, and with "
+            "independent draws a round may have no clients; use fixed"
         )
         yield path, message
     both = ("noise_multiplier", "target_epsilon")
@@ -374,7 +385,7 @@ def _adaptive(get: Values) -> Contradictions:
         # Where both are missing, that is said for every algorithm.
         if path not in get.bad and get(*path) is None and get("privacy", other) is not None:
             message = (
-                f"missing; {name} fits its local steps to target_epsilon under noise_multiplier, "
-                "so it needs both"
+                f"missing; {name} fits its local steps to target_epsilon at noise_multiplier, so "
+                "it needs both"
             )
             yield path, message

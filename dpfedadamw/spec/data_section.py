@@ -34,18 +34,17 @@ PATH = (
 class PartitionSpec(Section, title="Partition"):
     """How the training records are dealt out to clients."""
 
-    kind: str = key(..., "How training records are dealt out to clients.")
+    kind: str = key(..., "How training records are divided among clients.")
     alpha: AbsentNumber = None
     shards_per_client: AbsentInteger = None
     column: AbsentText = None
     file: AbsentText = None
     minimum_records: int = key(
         1,
-        "Fewest training records that a client may hold. A random partition is drawn again "
-        "until every client has them; where that does not come about, records are moved from "
-        "the largest clients to the smallest. A client with few records is sampled at a high "
-        "rate and spends more privacy. Where data.person deals out people, each client gets so "
-        "many people at least.",
+        "Fewest training records that a client may hold. A random partition is redrawn until every "
+        "client has them; if that fails, records are moved from the largest clients to the "
+        "smallest. A client with few records is sampled at a high rate and spends more privacy. "
+        "With data.person, this is the fewest people per client.",
         unit="records",
         ge=1,
         le=1_000_000_000,
@@ -53,7 +52,7 @@ class PartitionSpec(Section, title="Partition"):
     )
     seed: int | None = key(
         None,
-        "Seed of the partition alone, so that it can be drawn anew over one split; public "
+        "Seed of the partition alone, so that one split can be divided in different ways; public "
         "metadata. Null for data.seed.",
         title="Partition seed",
         ge=0,
@@ -105,15 +104,15 @@ class GivenPartition(PartitionSpec, title="Given partition"):
     kind: Literal["column"] = "column"
     column: str | None = key(
         None,
-        "Column of the table that names each record's client. Null where file is given.",
+        "Column of the table that names each record's client. Null if file is given.",
         min_length=1,
         max_length=200,
         examples=("hospital", None),
     )
     file: str | None = key(
         None,
-        "A text file that names the client of each training record, one a line in the "
-        "records' order. Null where column is given.",
+        "A text file with the client of each training record, one per line in the records' order. "
+        "Null if column is given.",
         min_length=1,
         max_length=4096,
         examples=("clients.txt", None),
@@ -128,7 +127,7 @@ class ValidationSpec(Section, title="Validation"):
 
     fraction: float = key(
         0.0,
-        "Share of the held-out test records that becomes the validation set; 0 for none.",
+        "Share of the held-out test records to use as the validation set; 0 for none.",
         title="Validation fraction",
         ge=0,
         le=0.9,
@@ -136,7 +135,7 @@ class ValidationSpec(Section, title="Validation"):
     )
     public: bool = key(
         False,
-        "Says that the validation records are public; without it there is no validation set.",
+        "Declares that the validation records are public; without it there is no validation set.",
         examples=(True,),
     )
 
@@ -155,8 +154,8 @@ CacheFolder = Annotated[
     str | None,
     key(
         None,
-        "Where decoded and tokenised records are kept for the next run, for their owner's "
-        "eyes only; null for $XDG_CACHE_HOME/dpfedadamw, or ~/.cache/dpfedadamw.",
+        "Where decoded and tokenised records are cached for the next run, readable by their owner "
+        "only; null for $XDG_CACHE_HOME/dpfedadamw, or ~/.cache/dpfedadamw.",
         title="Cache folder",
         min_length=1,
         max_length=4096,
@@ -167,10 +166,9 @@ PersonColumn = Annotated[
     str | None,
     key(
         None,
-        "Column that names the person whom each record is about. Training, test and validation "
-        "records then share no person, and a random partition deals out people; every claim says "
-        "what it means for the person with most records. Null where each record is about somebody "
-        "else.",
+        "Column with the person that each record is about. Training, test and validation records "
+        "then share no person, and a random partition divides people; every claim says what it "
+        "means for the person with most records. Null if each record is about a different person.",
         title="Person column",
         min_length=1,
         max_length=200,
@@ -196,8 +194,8 @@ TestFraction = Annotated[
     float,
     key(
         0.2,
-        "Share of the records that is held out for testing, where the data set brings no "
-        "test records of its own.",
+        "Share of the records held out for testing, if the data set has no test records of its "
+        "own.",
         ge=0.01,
         le=0.9,
     ),
@@ -206,8 +204,8 @@ HeldOut = Annotated[
     float | None,
     key(
         0.2,
-        "Share of the records that is held out for testing, where the data bring no test records "
-        "of their own. Where they do, none is, and the resolved spec says null.",
+        "Share of the records held out for testing, if the data have no test records of their own. "
+        "If they do, none are held out, and the resolved spec says null.",
         title="Test fraction",
         ge=0.01,
         le=0.9,
@@ -218,9 +216,9 @@ Augmentation = Annotated[
     tuple[_View, ...],
     key(
         (),
-        "Random views of training images, one a record and step, so that sensitivity stays: "
-        "flip mirrors left to right with probability 1/2, crop moves by up to an eighth of "
-        "the side.",
+        "Random views of training images, one per record and step, which leaves the sensitivity "
+        "unchanged: flip mirrors left to right with probability 1/2, crop moves by up to an eighth "
+        "of the side.",
         max_length=2,
         examples=((), ("flip", "crop")),
     ),
@@ -232,16 +230,16 @@ class DataSpec(Section, title="Data"):
 
     dataset: str = key(
         ...,
-        "Where the records come from; `dpfedadamw list datasets` tells more of each. "
-        "Publishers' files and those of your own are read from path.",
+        "Where the records come from; `dpfedadamw list datasets` describes each. Publishers' files "
+        "and your own are read from path.",
     )
     path: AbsentText = None
     revision: AbsentText = None
     repository: AbsentText = None
     sha256: str | None = key(
         None,
-        "Pins the data: anything else that lies there is refused, with both digests. A run's "
-        "ledger and internal report hold the digest of what was read.",
+        "Pins the data: any other data are refused, with both digests. A run's ledger and internal "
+        "report hold the digest of the data read.",
         title="Digest",
         pattern=r"^[0-9a-f]{64}$",
         expected="64 hexadecimal digits in lower case, or null",
@@ -259,7 +257,7 @@ class DataSpec(Section, title="Data"):
     )
     partition: _Partition = key(
         DirichletPartition(),
-        "How the training records are dealt out to clients; each record goes to exactly one "
+        "How the training records are divided among clients; each record goes to exactly one "
         "client.",
     )
     test_fraction: AbsentNumber = None
@@ -289,8 +287,8 @@ class PublishedSpec(DataSpec):
     )
     revision: str | None = key(
         None,
-        "Commit of the data set on the Hugging Face hub, which is read in place of a path; "
-        "needs the extra hub.",
+        "Commit of the data set on the Hugging Face hub, read instead of a path; needs the extra "
+        "hub.",
         pattern=r"^[0-9a-f]{40}$",
         expected="a commit's 40 hexadecimal digits, or null",
         examples=(None, "0123456789abcdef0123456789abcdef01234567"),

@@ -49,7 +49,7 @@ def describe(schema: Mapping[str, Any]) -> list[Field]:
     found: dict[Field, list[_Conditions]] = {}
     for field, conditions in _section(schema, "", {}, choices):
         found.setdefault(field, []).append(conditions)
-    # A field that two choices have in different forms stands beside itself.
+    # A field that two choices have in different forms is listed once for each form.
     paths = list(dict.fromkeys(field.path for field in found))
     rows = []
     for field, alternatives in sorted(found.items(), key=lambda row: paths.index(row[0].path)):

@@ -27,9 +27,9 @@ class ModelSpec(Section, title="Model"):
     name: str = key(..., "Which model is trained: {names}.", title="Model")
     seed: int | None = key(
         None,
-        "Seed of the initial weights, which are public and depend on no record. Null to have it "
-        "made of data.seed and, where randomness is reproducible, of its seed. Weights that are "
-        "read from a file do not depend on it.",
+        "Seed of the initial weights, which are public and depend on no record. Null derives it "
+        "from data.seed and, if randomness is reproducible, from its seed. Weights read from a "
+        "file do not depend on it.",
         title="Model seed",
         ge=0,
         le=LARGEST_SEED,

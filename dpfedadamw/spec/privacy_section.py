@@ -30,10 +30,10 @@ class SamplingSpec(Section, title="Sampling"):
 
 
 class PoissonSamplingSpec(SamplingSpec, title="Poisson sampling"):
-    """Each record is drawn independently, anew in each step. Goes with adjacency add-remove."""
+    """Each step draws each record independently. Goes with adjacency add-remove."""
 
     kind: Literal["poisson"] = key(
-        "poisson", "", why="no accountant here covers any other sampler of single records"
+        "poisson", "", why="no accountant covers any other sampler of single records"
     )
     expected_batch_size: float = key(
         ...,
@@ -47,8 +47,8 @@ class PoissonSamplingSpec(SamplingSpec, title="Poisson sampling"):
     )
     rate: float | None = key(
         None,
-        "The probability q with which every client draws each of its records, a public constant "
-        "that no client's size changes; null where it follows from reference_size, or from the "
+        "The probability q with which every client draws each of its records: a public constant, "
+        "independent of any client's size. Null if it follows from reference_size, or from the "
         "clients' sizes.",
         gt=0,
         le=1,
@@ -57,9 +57,8 @@ class PoissonSamplingSpec(SamplingSpec, title="Poisson sampling"):
     )
     reference_size: float | None = key(
         None,
-        "A public number of records R by which q = B/R is stated for all clients, such as the "
-        "size that clients were planned to have; null where rate states q, or the clients' sizes "
-        "give it.",
+        "A public number of records R that sets q = B/R for all clients, such as their planned "
+        "size. Null if rate states q, or the clients' sizes give it.",
         unit="records",
         ge=1,
         le=1_000_000_000,
@@ -68,7 +67,7 @@ class PoissonSamplingSpec(SamplingSpec, title="Poisson sampling"):
 
 
 class FixedSizeSamplingSpec(SamplingSpec, title="Batches of fixed size"):
-    """Each step draws exactly so many records, every such set equally likely, anew.
+    """Each step draws a fixed number of records, every such set equally likely.
 
     Goes with adjacency replace-one, where a record counts twice.
     """
@@ -118,9 +117,9 @@ _GaussianSampler = Annotated[
     Literal["box-muller", "four-draw", "on-device"],
     key(
         "box-muller",
-        "How noise is drawn: box-muller, by AES on the processor; four-draw, half the sum of four "
-        "such draws, which hinders inverting low-order bits (Holohan & Braghin 2021) at about four "
-        "times the cost; or on-device, one draw by ChaCha20 on the device that trains.",
+        "How noise is drawn. box-muller: with AES on the processor. four-draw: half the sum of "
+        "four such draws, which hinders inverting low-order bits (Holohan & Braghin 2021) at about "
+        "four times the cost. on-device: one draw with ChaCha20 on the device that trains.",
     ),
 ]
 
@@ -139,7 +138,7 @@ def _noise_multiplier(total: str) -> Any:
     return key(
         None,
         "σ: noise of standard deviation σ times the clipping norm is added to each coordinate of "
-        f"{total}; null until it is solved for target_epsilon.",
+        f"{total}; null until it is solved from target_epsilon.",
         ge=0.001,
         le=1_000_000,
         examples=(2.5, 1.0),
@@ -147,7 +146,7 @@ def _noise_multiplier(total: str) -> Any:
 
 
 def _target_epsilon(meaning: str) -> Any:
-    description = f"{meaning}; null where noise_multiplier was chosen."
+    description = f"{meaning}; null if noise_multiplier is given."
     return key(None, description, gt=0, le=1000, examples=(8, 3))
 
 
@@ -155,7 +154,7 @@ def _delta(count: str, unit: str, example: float) -> Any:
     below = f"well below 1/{count}, with {count} the number of {unit}s"
     return key(
         ...,
-        f"δ of the (ε, δ) guarantee; {below}. Below 10⁻¹⁰ rounding errors would show.",
+        f"δ of the (ε, δ) guarantee; {below}. Below 10⁻¹⁰ rounding errors would matter.",
         ge=1e-10,
         lt=1,
         why=f"a delta of 1/{count} or more would allow publishing a {unit} outright: "
@@ -203,7 +202,7 @@ class RecordPrivacy(PrivacySpec, title="Record-level privacy"):
     clipping_norm: float = _clipping_norm("one record's gradient")
     noise_multiplier: float | None = _noise_multiplier("a clipped sum")
     target_epsilon: float | None = _target_epsilon(
-        "The ε towards the server, at delta, that noise_multiplier is solved for, or that the "
+        "The ε against the server, at delta, that noise_multiplier is solved for, or that the "
         "local steps of ali-dpfl are fitted to"
     )
     delta: float = _delta("n", "record", example=1e-05)
@@ -233,14 +232,14 @@ class PersonPrivacy(PrivacySpec, title="Person-level privacy"):
     clipping_norm: float = _clipping_norm("the mean of the gradients of one person's records")
     noise_multiplier: float | None = _noise_multiplier("a clipped sum")
     target_epsilon: float | None = _target_epsilon(
-        "The ε towards the server, at delta, that noise_multiplier is solved for, or that the "
+        "The ε against the server, at delta, that noise_multiplier is solved for, or that the "
         "local steps of ali-dpfl are fitted to"
     )
     delta: float = _delta("n", "person", example=1e-05)
     records_per_person: int = key(
         ...,
-        "Most records m of a drawn person that a batch holds, drawn again each time. More cost "
-        "time and no privacy.",
+        "Most records m of a drawn person in a batch, redrawn each time. More cost time but no "
+        "privacy.",
         unit="records",
         ge=1,
         le=100_000,
@@ -262,24 +261,23 @@ class ClientPrivacy(PrivacySpec, title="Client-level privacy"):
     unit: Literal["client"] = "client"
     adjacency: Literal["add-remove"] = key(
         "add-remove",
-        "Neighbouring data sets differ by one client, with all its records, that is added or "
-        "removed.",
+        "Neighbouring data sets differ by one client, with all its records, added or removed.",
     )
     clipping_norm: float = _clipping_norm("one client's update")
     noise_multiplier: float | None = _noise_multiplier("a round's sum of updates")
     target_epsilon: float | None = _target_epsilon(
-        "The ε towards a third party, at delta, that noise_multiplier is solved for"
+        "The ε against a third party, at delta, that noise_multiplier is solved for"
     )
     delta: float = _delta("N", "client", example=0.001)
     noise_added_by: Literal["server", "clients"] = key(
         "server",
-        "server: a trusted server adds the noise and sees clipped updates without it. "
-        "clients: each adds its share, and the server sees noised updates only.",
+        "server: a trusted server adds the noise and sees clipped updates without it. clients: "
+        "each client adds its share, and the server sees only noised updates.",
         examples=("server", "clients"),
     )
     sampling: _SampledBatches = key(
         FullSampling(),
-        "How the records of a local step are drawn; at client level it plays no part in the claim.",
+        "How the records of a local step are drawn; at client level it does not affect the claim.",
     )
     gaussian_sampler: _GaussianSampler = "box-muller"
 

@@ -26,8 +26,8 @@ from dpfedadamw.spec.task_section import TASK, TaskSpec
 from dpfedadamw.storage.disk import DISK
 
 _OF_A_LOOP = (
-    "this folder is a recorded training loop of another program, which cannot be run again; sign, "
-    "audit, report, verify, bundle and erase take it"
+    "this folder is a recorded training loop of another program, which cannot be run again; only "
+    "sign, audit, report, verify, bundle and erase accept it"
 )
 # The reader in C, where PyYAML was built with it.
 _FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -151,7 +151,7 @@ def resolve(mapping: Mapping[str, Any]) -> dict[str, Any]:
 def dump(spec: Spec) -> str:
     """Write a spec as YAML: every default written out, in the vocabulary's order.
 
-    The text depends on nothing but the spec, and `loads` reads an equal spec from it.
+    The text depends only on the spec, and `loads` reads an equal spec from it.
     """
     return yamltext.write(spec.to_mapping())
 

@@ -61,7 +61,7 @@ def page() -> str:
     parts = [_INTRODUCTION]
     parts += [f"* `{one.name}`: {one.title}. {one.description}" for one in shipped()]
     parts.append(
-        f"\nBeside these, {len(shipped_sweeps())} sweeps are shipped, which mean many runs each "
+        f"\nIn addition, {len(shipped_sweeps())} sweeps are shipped, each of many runs "
         "([sweeps.md](sweeps.md)); `dpfedadamw list specs` names them."
     )
     whole = schema()
@@ -107,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m dpfedadamw.spec.reference", description=main.__doc__
     )
-    parser.add_argument("path", type=Path, help="the page (.md) or the schema (.json) to write")
+    parser.add_argument("path", type=Path, help="the page (.md) or schema (.json) to write")
     path = parser.parse_args().path
     if path.suffix not in (".md", ".json"):
         parser.error(f"{path}: neither a page (.md) nor a schema (.json)")

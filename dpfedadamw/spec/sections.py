@@ -36,16 +36,16 @@ from dpfedadamw.spec.task_section import TASK, ClassificationTask, TaskSpec
 
 _SELECTION = key(
     ...,
-    "How the hyper-parameters are chosen; one of {names}. none: given, and no search is known of. "
-    "private: the best of a random number of trials is published and nothing of the others, and ε "
-    "covers the choice (Papernot & Steinke 2022). public: searched on public records. unaccounted: "
-    "searched on the private records, and no ε covers it, which the report says on its first page.",
+    "How the hyper-parameters are chosen; one of {names}. none: they are given, and no search is "
+    "known. private: only the best of a random number of trials is published, and ε covers the "
+    "choice (Papernot & Steinke 2022). public: searched on public records. unaccounted: searched "
+    "on the private records without any ε covering it, which the report says on its first page.",
 )
 _SCORE = key(
     "validation_accuracy",
-    "By what the best candidate is chosen: the highest accuracy or the lowest loss. A regression "
-    "has losses alone. A score on the test records chooses on what the result is then reported "
-    "on, and `compare` says so.",
+    "The score that decides the best candidate: the highest accuracy or the lowest loss. A "
+    "regression has only losses. A score on the test records chooses by the same records that the "
+    "result is reported on, and `compare` says so.",
     examples=("validation_accuracy", "test_accuracy", "validation_loss"),
 )
 _Score = Literal["validation_accuracy", "test_accuracy", "validation_loss", "test_loss"]
@@ -56,8 +56,8 @@ _Seed = Annotated[
 ]  # fmt: skip
 _SEARCH_SEEDS = key(
     (),
-    "Seeds under which the candidates were trained, where the best of them is then run anew with "
-    "others; a sweep writes them down in those runs. Empty in a trial, and where a trial is kept.",
+    "Seeds with which the candidates were trained, if the best is then run again with others; a "
+    "sweep records them in those runs. Empty in a trial, and if a trial is kept.",
     max_length=1000,
     examples=((), (100, 101)),
 )
@@ -90,7 +90,7 @@ class PrivateSelection(TuneSpec, title="Private selection"):
     selection: Literal["private"] = "private"
     mean_trials: float = key(
         10.0,
-        "Expected number of trials. More find a better candidate, and cost more.",
+        "Expected number of trials. More trials find a better candidate and cost more.",
         unit="trials",
         gt=1,
         le=1000,
@@ -98,8 +98,8 @@ class PrivateSelection(TuneSpec, title="Private selection"):
     )
     shape: float = key(
         1.0,
-        "Shape η of the law of their number: 1 is the geometric law; 0, the logarithmic one, costs "
-        "less and varies more.",
+        "Shape η of the distribution of their number: 1 is the geometric distribution; 0, the "
+        "logarithmic one, costs less and varies more.",
         ge=0,
         le=100,
         examples=(1, 0),
@@ -113,7 +113,7 @@ class PublicSearch(TuneSpec, title="Search on public records"):
     score: _Score = _SCORE
     dataset: str | None = key(
         None,
-        "The public data set that was searched on; a sweep writes it down.",
+        "The public data set used for the search; a sweep records it.",
         max_length=200,
         examples=(None, "mnist"),
     )
@@ -121,7 +121,7 @@ class PublicSearch(TuneSpec, title="Search on public records"):
 
 
 class UnaccountedSearch(TuneSpec, title="Unaccounted search"):
-    """Every candidate is trained on the private records, and the best is kept, or run anew."""
+    """Every candidate is trained on the private records, and the best is kept, or run again."""
 
     selection: Literal["unaccounted"] = "unaccounted"
     score: _Score = _SCORE
@@ -133,7 +133,7 @@ class FederationSpec(Section, title="Federation"):
 
     rounds: int = key(
         20,
-        "Number of rounds T; ali-dpfl may end earlier, when its budget is used up, and any run "
+        "Number of rounds T. ali-dpfl may end earlier, when its budget is used up, as may any run "
         "with max_epsilon.",
         unit="rounds",
         ge=1,
@@ -142,8 +142,8 @@ class FederationSpec(Section, title="Federation"):
     )
     clients_per_round: int = key(
         10,
-        "Clients S drawn each round, or expected where client_sampling is poisson; at most "
-        "data.clients.",
+        "Clients S drawn each round, or their expected number if client_sampling is poisson; at "
+        "most data.clients.",
         unit="clients",
         ge=1,
         le=100_000,
@@ -151,9 +151,9 @@ class FederationSpec(Section, title="Federation"):
     )
     clients_per_person: int = key(
         1,
-        "At how many clients s the records of one person may be, with privacy.unit person: towards "
-        "the server the s clients that spend most are counted together. Data in which somebody is "
-        "at more are refused.",
+        "With privacy.unit person: the most clients s that may hold records of one person. Against "
+        "the server, the s clients that spend most are counted together. Data with a person at "
+        "more clients are refused.",
         unit="clients",
         ge=1,
         le=1000,
@@ -161,15 +161,15 @@ class FederationSpec(Section, title="Federation"):
     )
     client_sampling: Literal["fixed", "poisson"] = key(
         "fixed",
-        "How the clients of a round are drawn: fixed (exactly S of the N, every such set "
-        "equally likely) or poisson (each independently with probability S/N; a round may "
-        "have none). With unit client it is poisson, which is then the default.",
+        "How the clients of a round are drawn: fixed (exactly S of the N, every such set equally "
+        "likely) or poisson (each independently with probability S/N; a round may have none). With "
+        "unit client it must be poisson, which is then the default.",
         default_by_unit={"client": "poisson"},
         examples=("fixed", "poisson"),
     )
     local_steps: int = key(
         5,
-        "Steps K that each drawn client takes in a round; with ali-dpfl in the first.",
+        "Steps K that each drawn client takes in a round; for ali-dpfl, in the first round.",
         unit="steps",
         ge=1,
         le=100_000,
@@ -177,10 +177,10 @@ class FederationSpec(Section, title="Federation"):
     )
     max_epsilon: float | None = key(
         None,
-        "ε at which the run ends, with fewer rounds than asked for: no round begins that could "
-        "exceed it, towards the server with privacy.unit record or person, towards a third party "
-        "with client. Where clients are drawn by poisson the end is that of a run with every "
-        "client in every round. Null for no limit.",
+        "ε at which the run ends early: no round begins that could exceed it. It holds against the "
+        "server with privacy.unit record or person, and against a third party with client. With "
+        "client_sampling poisson the run ends where one with every client in every round would. "
+        "Null for no limit.",
         gt=0,
         le=1000,
         examples=(None, 8),
@@ -188,27 +188,26 @@ class FederationSpec(Section, title="Federation"):
     engine: Literal["inline", "flower"] = key(
         "inline",
         "Where clients run: inline (in this process) or flower (in processes of Flower's "
-        "simulation, which needs the extra dpfedadamw[flower]). The same seed gives the same "
-        "model and the same charges either way; an audit run with canaries is always inline.",
+        "simulation, which needs the extra dpfedadamw[flower]). With one seed, both give the same "
+        "model and the same charges. An audit run with canaries is always inline.",
         examples=("inline", "flower"),
     )
     workers: Annotated[int, Ge(1), Le(1024)] | Literal["auto"] = key(
         1,
-        "Processes of this machine that compute the clients of a round side by side; 1 computes "
-        "them one after another in the run's own. auto: as many as there are processors, and "
-        "where torch uses several threads for an operation, so many fewer. Model, charges and "
-        "evidence do not depend on it; an audit run with canaries always has 1, and Flower's "
-        "simulation has processes of its own.",
+        "Processes that compute the clients of a round in parallel; 1 computes them one after "
+        "another in the run's own process. auto: the number of processors, divided by the threads "
+        "that torch uses for an operation. Model, charges and evidence do not depend on it. An "
+        "audit run with canaries always has 1, and Flower's simulation has its own processes.",
         unit="processes",
         expected="an integer from 1 to 1024, or auto",
         examples=(1, "auto", 4),
     )
     drop_outs: int = key(
         0,
-        "Clients of a round that may give no answer, or none that can be used, before the round "
-        "fails; where clients are on machines of their own, elsewhere none does. The mean is over "
-        "those that answer, at client level still divided by S; whoever was asked stays charged. "
-        "Not with privacy.noise_added_by clients: what stays away takes its noise with it.",
+        "For clients on separate machines: how many clients of a round may give no usable answer "
+        "before the round fails. The mean is over those that answer; at client level it is still "
+        "divided by S. Every client that was asked stays charged. Not with privacy.noise_added_by "
+        "clients, where a missing client's noise is missing too.",
         unit="clients",
         ge=0,
         le=100_000,
@@ -224,25 +223,25 @@ class BudgetSpec(Section, title="Budget"):
 
     file: str | None = key(
         None,
-        "The budget's file, an SQLite database on a local disk; the first run makes it. A relative "
-        "path starts where the command is run. Null for no budget.",
+        "The budget's file, an SQLite database on a local disk; the first run creates it. A "
+        "relative path starts at the working directory. Null for no budget.",
         min_length=1,
         max_length=4096,
         examples=(None, "budget.sqlite"),
     )
     epsilon: float | None = key(
         None,
-        "ε that all runs together may spend, composed from their events: towards the server with "
-        "privacy.unit record, towards a third party with client. Every run on these data says the "
-        "same.",
+        "ε that all runs together may spend, composed from their events: against the server with "
+        "privacy.unit record, against a third party with client. Every run on these data must "
+        "state the same value.",
         gt=0,
         le=1000,
         examples=(None, 8),
     )
     delta: float | None = key(
         None,
-        "δ of all runs together, at which their ε is computed. Every run on these data says the "
-        "same.",
+        "δ of all runs together, at which their ε is computed. Every run on these data must state "
+        "the same value.",
         ge=1e-10,
         lt=1,
         examples=(None, 1e-05),
@@ -266,31 +265,31 @@ class EvaluationSpec(Section, title="Evaluation"):
 
     every: Annotated[int, Ge(1), Le(1_000_000)] | Literal["auto"] = key(
         "auto",
-        "Rounds between evaluations; 1 tests after every round. auto: after every round where that "
-        "costs next to nothing, else at most ten times in all, and seldom enough to stay below 5 % "
-        "of the rounds' time. The last round is always tested.",
+        "Rounds between evaluations; 1 tests after every round. auto: after every round if that "
+        "costs almost nothing, else at most ten times in all, and for less than 5 % of the rounds' "
+        "time. The last round is always tested.",
         unit="rounds",
         expected="an integer from 1 to 1000000, or auto",
         examples=("auto", 1, 5),
     )
     training: bool = key(
         False,
-        "Also measure accuracy and loss on the training records, whenever the model is tested. "
-        "With privacy.unit none only: elsewhere these are private.",
+        "Also measure accuracy and loss on the training records whenever the model is tested. Only "
+        "with privacy.unit none: otherwise these are private.",
         examples=(False, True),
     )
     public_test: bool | None = key(
         None,
-        "Says that the test records are public. Then a confusion matrix and metrics of your own "
-        "are published, which show single records where these are few. Null says so of data sets "
-        "that are published, and of no others; the resolved spec has true or false.",
+        "Declares that the test records are public. A confusion matrix and your own metrics are "
+        "then published; with few test records these reveal single ones. Null means true for "
+        "published data sets and false for all others; the resolved spec has true or false.",
         title="Public test records",
         examples=(None, True),
     )
     metrics: tuple[_Metric, ...] = key(
         (),
-        "Names of functions that api.run(spec, metrics={name: function}) is given; filled in by "
-        "it. They are computed of the finished model, on public test records alone.",
+        "Names of functions passed to api.run(spec, metrics={name: function}), which fills them "
+        "in. They are computed for the finished model, on public test records only.",
         title="Metrics of one's own",
         max_length=50,
         examples=((), ("cost",)),
@@ -302,7 +301,7 @@ class ComputeSpec(Section, title="Compute"):
 
     physical_batch_size: int = key(
         512,
-        "Most records whose gradients are formed at once; a larger batch is cut up and its "
+        "Most records whose gradients are computed at once; a larger batch is split and its "
         "clipped sums are added.",
         unit="records",
         ge=1,
@@ -311,9 +310,9 @@ class ComputeSpec(Section, title="Compute"):
     )
     precision: Literal["float32", "bfloat16"] = key(
         "float32",
-        "What layers multiply in: float32, or bfloat16 (torch's autocast: weights, clipping, "
-        "sums and noise stay in float32). Refused where a record's gradient would then "
-        "depend on who shares its batch.",
+        "Precision of the layers' multiplications: float32, or bfloat16 (torch's autocast: "
+        "weights, clipping, sums and noise stay in float32). Refused where a record's gradient "
+        "would then depend on the other records of its batch.",
         examples=("float32", "bfloat16"),
     )
 
@@ -345,16 +344,16 @@ class GovernanceSpec(Section, title="Governance"):
         "Who gets the model and the reports.", "The model is published; the report is internal."
     )
     other_releases: str | None = _text(
-        "What else was or will be released from the same data: each spends privacy of its own.",
+        "What else was or will be released from the same data: each release spends privacy too.",
         "Yearly counts by region, without noise.",
     )
     reidentification: str | None = _text(
-        "What others know of these people, and could link with what the model tells.",
+        "What others know about these people and could link with what the model reveals.",
         "Membership in the survey is public.",
     )
     trust_model: str | None = _text(
-        "Who is trusted with what, and why that is justified.",
-        "Each hospital trusts its own machine alone.",
+        "Who is trusted with what, and why.",
+        "Each hospital trusts only its own machine.",
     )
     region: str | None = _text(
         "What region the data are of, or whose law applies.", "European Union."
@@ -374,7 +373,7 @@ class GovernanceSpec(Section, title="Governance"):
         examples=("2026-01-31",),
     )
     registry_authors: str | None = _text(
-        "Who writes the entry for the registry of deployments; names, with semicolons between.",
+        "Authors of the entry for the registry of deployments; names separated by semicolons.",
         "A. Person; B. Person",
     )
 
@@ -383,16 +382,17 @@ class ReportSpec(Section, title="Report"):
     """What only the people responsible can write in the report (null is open), and its paper."""
 
     purpose: str | None = _text("What the processing is for.", "Reading postal codes.")
-    lawful_basis: str | None = _text("The ground on which the processing stands.", "Consent.")
+    lawful_basis: str | None = _text("The legal basis of the processing.", "Consent.")
     necessity: str | None = _text(
-        "Why the processing is necessary and proportionate.", "No less intrusive data would do."
+        "Why the processing is necessary and proportionate.",
+        "No less intrusive data would suffice.",
     )
     risks: str | None = _text("Risks to the people concerned.", "Membership in the training data.")
     measures: str | None = _text(
-        "What is done about the risks.", "Differential privacy at record level."
+        "Measures against the risks.", "Differential privacy at record level."
     )
     responsible: str | None = _text(
-        "Who answers for the processing.", "Data protection officer, Example Ltd."
+        "Who is accountable for the processing.", "Data protection officer, Example Ltd."
     )
     governance: GovernanceSpec = GovernanceSpec()
     paper: Literal["a4", "letter"] = key("a4", "Paper of report.pdf.")
@@ -407,7 +407,7 @@ class Spec(Section, title="Experiment"):
     version: Literal[1] = key(1, "Version of the spec format.")
     name: str = key(
         "experiment",
-        "Short name of the experiment; the run directory is called after it.",
+        "Short name of the experiment; the run directory is named after it.",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         expected="a name of 1 to 64 letters, digits, dots, dashes and underscores that starts "
         "with a letter or digit",
@@ -423,7 +423,8 @@ class Spec(Section, title="Experiment"):
     model: Annotated[ModelSpec, MODEL]
     task: Annotated[TaskSpec, TASK] = key(
         ClassificationTask(),
-        "What the model is trained to tell of a record; the bare name of a kind is a short form.",
+        "What the model is trained to predict about a record; the name of a kind alone is a short "
+        "form.",
         examples=("classification", "regression", {"kind": "regression", "loss": "huber"}),
     )
     algorithm: Annotated[AlgorithmSpec, ALGORITHM]
@@ -436,7 +437,7 @@ class Spec(Section, title="Experiment"):
         one_of("mode", ReleaseRandomnessSpec, ReproducibleRandomnessSpec, short_form=True),
     ] = key(
         ReleaseRandomnessSpec(),
-        "Where sampling and noise come from; the bare name of a mode is a short form.",
+        "Where sampling and noise come from; the name of a mode alone is a short form.",
         examples=("release", "reproducible", {"mode": "reproducible", "seed": 7}),
     )
     budget: BudgetSpec = BudgetSpec()

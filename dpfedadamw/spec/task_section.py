@@ -23,8 +23,8 @@ class TaskSpec(Section, title="Task"):
 
     kind: str = key(
         "classification",
-        "What the model is trained to tell of a record: {names}. Clipping bounds a record's whole "
-        "gradient whatever the loss is: each is a function of that record alone.",
+        "What the model is trained to predict about a record: {names}. Clipping bounds a record's "
+        "whole gradient for any of these losses, because each is a function of that record alone.",
         title="Task",
     )
     loss: AbsentText = None
@@ -54,8 +54,8 @@ class ClassificationTask(TaskSpec, title="Classification"):
     )
     focal_gamma: float = key(
         2.0,
-        "How much the focal loss takes away from records that the model is sure of; cross_entropy "
-        "does not look at it.",
+        "How strongly the focal loss reduces the weight of records that the model is sure of; "
+        "unused by cross_entropy.",
         title="Focal exponent",
         ge=1,
         le=20,
@@ -63,10 +63,10 @@ class ClassificationTask(TaskSpec, title="Classification"):
     )
     class_weights: tuple[_Weight, ...] = key(
         (),
-        "Weight of each class in the loss, in the classes' order; empty weighs all alike. Declare "
-        "constants that are known without the records, such as a prevalence from the literature. "
-        "Clipping bounds what a weight above 1 can do, so weigh frequent classes down. "
-        "Weights that are computed from private records are a release that nothing pays for.",
+        "Weight of each class in the loss, in the classes' order; empty weights all equally. "
+        "Declare constants known without the records, such as a prevalence from the literature. "
+        "Clipping limits the effect of a weight above 1, so lower the weights of frequent classes. "
+        "Weights computed from private records would be a release that no budget covers.",
         title="Class weights",
         max_length=10_000,
         examples=((), (0.1, 1.0)),
@@ -85,12 +85,12 @@ class RegressionTask(TaskSpec, title="Regression"):
     loss: Literal["mean_squared_error", "huber"] = key(
         "mean_squared_error",
         "Loss of a record, the mean over its targets: mean_squared_error, or huber (Huber 1964), "
-        "which is half the square of an error up to huber_delta and grows in a line beyond.",
+        "which is half the square of an error up to huber_delta and linear beyond.",
         examples=("mean_squared_error", "huber"),
     )
     huber_delta: float = key(
         1.0,
-        "Error at which huber turns from a square into a line, in the targets' unit.",
+        "Error at which huber changes from quadratic to linear, in the targets' unit.",
         title="Huber's delta",
         gt=0,
         le=1_000_000_000,
@@ -113,13 +113,13 @@ class TokenTask(TaskSpec, title="Token classification"):
     kind: Literal["token_classification"] = "token_classification"
     reduction: Literal["mean", "sum"] = key(
         "mean",
-        "How the losses of a record's own tokens become the record's: mean or sum. Never a mean "
-        "over the tokens of a batch, in which a record would change the weight of all others.",
+        "How the losses of a record's own tokens are combined: mean or sum. A mean over the tokens "
+        "of a batch is not available, because one record would change the weight of all others.",
         examples=("mean", "sum"),
     )
     ignore_index: int = key(
         -100,
-        "Label of tokens that count for nothing, as of padding.",
+        "Label of tokens that are ignored, such as padding.",
         title="Ignored label",
         unit="none",
         ge=-1_000_000,

@@ -229,7 +229,8 @@ def _type(annotation: Any) -> _Part:
         parts = [_type(each) for each in arguments]
         words = [word for part in parts for word in part.get("enum", ())]
         found = {"type": [part["type"] for part in parts]}
-        # A pattern binds texts alone: it leaves the numbers beside these words as they are.
+        # A pattern applies only to texts: it does not affect the numbers that these words may
+        # replace.
         return {**found, **({"pattern": f"^({'|'.join(words)})$"} if words else {})}
     if origin is Annotated:
         return _type(arguments[0])

@@ -114,7 +114,7 @@ def parse(text: str, source: str) -> Document:
         raise _refusal(source, "the text is larger than 1 MiB; a spec has a few kilobytes")
     for index, character in enumerate(text):
         if character == "\t":
-            reason: str | None = "a tab; YAML is indented with spaces: replace tabs by spaces"
+            reason: str | None = "a tab; YAML is indented with spaces: replace tabs with spaces"
         elif character == "\r" or character.isprintable():
             continue
         else:

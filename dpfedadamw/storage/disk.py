@@ -31,8 +31,8 @@ PUBLIC_MODE, PRIVATE_MODE, FOLDER_MODE = 0o644, 0o600, 0o700
 _WHOLE_BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", None)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-# Folders of a run or of a client. Whoever made it may have put a link there; what lies above is
-# where the user says.
+# Folders of a run or of a client. Their author may have put a link there; the folders above are the
+# user's choice.
 _PARTS = ("checkpoint", "evidence")
 
 
@@ -173,8 +173,8 @@ class Disk:
     def read(self, path: Path, most: int = MOST_BYTES) -> bytes:
         """Return the content of a plain file of at most so many bytes.
 
-        Whoever made the folder may have put anything there: no link is followed, and no pipe or
-        device is opened.
+        The folder's author may have put anything there: no link is followed, and no pipe or device
+        is opened.
         """
         folder, name = path.parent, path.name
         if folder.name in _PARTS:
@@ -240,15 +240,15 @@ def write_atomically(
     """Write a file so that a crash leaves either the old content or the new, never a half.
 
     The new content is written to the run's place for unfinished files, `UNFINISHED`, if the file
-    belongs to a run that is being written, else beside it.
+    belongs to a run that is being written, else in the file's own folder.
 
     Args:
         path: The file; what is there is replaced.
         content: Its bytes.
         mode: Its permission bits, whatever the umask.
         disk: Where it is written.
-        settle: Whether to wait until the name, too, is on the disk. Whoever writes many files may
-            do so once, by `Disk.sync_folder`, before anything that relies on them.
+        settle: Whether to wait until the name, too, is on the disk. A caller that writes many files
+            may do so once, by `Disk.sync_folder`, before anything relies on them.
 
     Raises:
         OSError: It cannot be written; its `filename` is `path`.

@@ -100,7 +100,7 @@ def read_salt(path: Path) -> bytes:
     """
     salt = DISK.read(path, 2 * SALT_BYTES)
     if len(salt) != SALT_BYTES:
-        raise ForeignFileError(f"{path}: has {len(salt)} bytes, not {SALT_BYTES}; put it back")
+        raise ForeignFileError(f"{path}: has {len(salt)} bytes, not {SALT_BYTES}; restore it")
     return salt
 
 

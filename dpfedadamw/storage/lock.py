@@ -85,7 +85,8 @@ class RunLock:
         if file is None:
             return
         try:
-            # Whoever was sweeping up the folder may have removed this lock; another's is not ours.
+            # A process that was clearing the folder may have removed this lock; another's lock is
+            # not ours.
             if self._disk.is_named(file):
                 self._sweep()
                 # Windows cannot remove a file that is open; there an empty place is left.
@@ -140,7 +141,7 @@ class RunLock:
             for path in (self._folder / name for name in self._disk.names(self._folder)):
                 # What is written behind it would lie wherever the maker of the run likes.
                 if self._disk.is_link(path):
-                    raise LockedError(f"{path}: is a link; put what it names in its place")
+                    raise LockedError(f"{path}: is a link; replace it with the file it points to")
             try:
                 with contextlib.suppress(FileExistsError):
                     self._disk.make_folder(self._place)
@@ -201,7 +202,7 @@ class RunLock:
                 return ""
             if machine != platform.node() or _lives(process):
                 return f" ({who})" if who.isprintable() else ""
-            # It was killed, and whoever has the lock now is about to sign it.
+            # It was killed, and the process that now has the lock is about to write its name there.
             time.sleep(_SIGNING_SECONDS)
         return ""
 

@@ -15,8 +15,8 @@ def let_go(values: NDArray[np.generic]) -> None:
     """Let go of the pages of a file that an array was mapped from, if it was.
 
     They are read again from the file, or from the system's cache of it, when they are asked for.
-    Whoever reads all of a file once would else seem to hold all of it, and be the first to be ended
-    where memory is short.
+    Otherwise a process that reads a whole file once would seem to hold all of it, and would be
+    killed first when memory is short.
 
     Args:
         values: An array that nothing was written to, or a view of one.

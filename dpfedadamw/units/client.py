@@ -56,8 +56,8 @@ class WholeClients(PrivacyUnit):
         if delta * clients >= 1.0:
             raise PrivacyError(
                 f"privacy.delta: {delta:g} times the {clients} clients is {delta * clients:.3g}; a "
-                "mechanism that publishes one client in the clear would pass. Use a delta below "
-                f"{1.0 / clients:.2g}"
+                "mechanism that publishes one client outright would satisfy this; use a delta "
+                f"below {1.0 / clients:.2g}"
             )
         if plan.max_epsilon is not None and _rounds_that_fit(plan, plan.max_epsilon) < 1:
             raise too_low(plan.max_epsilon)
@@ -82,9 +82,9 @@ class WholeClients(PrivacyUnit):
     def expected_claim(self, plan: RunPlan, _dearest: int | None) -> dict[str, Any]:
         """The claim if every client is in every round, which concerns the server's view alone.
 
-        Towards a third party participation is part of the mechanism. Towards the server an upload
-        holds the less noise the more clients share it, and of independently drawn clients all can
-        take part in a round.
+        Against a third party, participation is part of the mechanism. Against the server, an upload
+        has less noise the more clients share it, and with independent draws all clients can take
+        part in a round.
         """
         spends, clients = [_most_of_a_round(plan)], len(plan.records)
         return client_level_claim(
@@ -97,14 +97,14 @@ class WholeClients(PrivacyUnit):
         )
 
     def watch(self, plan: RunPlan, limit: float) -> Watch:
-        """Says before each round whether it keeps to a limit on ε towards a third party.
+        """Says before each round whether it keeps to a limit on ε against a third party.
 
-        A round costs the same whoever takes part, so the end is fixed before the run begins.
+        A round costs the same for any participants, so the end is fixed before the run begins.
         """
         return Rounds(plan.spending_bound, _one_round(plan), limit, plan.claimed_delta, True)
 
     def check_cost(self, plan: RunPlan) -> None:
-        """Refuse a plan whose ε towards anybody who is claimed to learn little is no guarantee."""
+        """Refuse a plan whose ε is no guarantee against a reader that the claim covers."""
         spends, epsilon = [_most_of_a_round(plan)], leading()[0].epsilon
         rounds, delta = _most_rounds(plan), plan.claimed_delta
         check_epsilon(epsilon(third_party_compositions(spends, rounds), delta), "a third party")
@@ -112,9 +112,9 @@ class WholeClients(PrivacyUnit):
             check_epsilon(epsilon(own, delta), "the server")
 
     def planned_run(self, plan: RunPlan, _view: str) -> PlannedRun:
-        """The plan as the solvers take it, towards a third party.
+        """The plan as the solvers take it, against a third party.
 
-        Seen by it, a round has the form that a record's step has towards the server.
+        In its view, a round has the form that a record's step has in the server's view.
         """
         return PlannedRun(
             sampling=PoissonSampling(plan.clients_per_round),
@@ -126,7 +126,7 @@ class WholeClients(PrivacyUnit):
         )
 
     def epsilon_after(self, plan: RunPlan, rounds: int) -> float:
-        """ε of so many rounds towards a third party."""
+        """ε of so many rounds against a third party."""
         return replace(self.planned_run(plan, "third-party"), rounds=rounds).epsilon()
 
     def charged(self, plan: RunPlan) -> Hashable:
@@ -137,8 +137,8 @@ class WholeClients(PrivacyUnit):
         """Refuse what no number of the spec could keep to."""
         if view == "server":
             raise PrivacyError(
-                "--view server: at client level the target holds towards a third party; towards "
-                "the server sampling clients gains nothing. Use --view third-party"
+                "--view server: at client level the target holds against a third party, because "
+                "sampling of clients does not help against the server; use --view third-party"
             )
         if solve in ("rate", "local-steps"):
             raise PrivacyError(
@@ -147,7 +147,7 @@ class WholeClients(PrivacyUnit):
             )
 
     def spent(self, claim: Mapping[str, Any], _view: str) -> float:
-        """ε of an expected claim towards a third party."""
+        """ε of an expected claim against a third party."""
         return claimed(claim["third_party"])
 
     def cost(self, plan: RunPlan) -> list[tuple[str, str]]:

@@ -113,17 +113,17 @@ class RunPlan(PrivacyPlan):
         """The plan as the solvers of `calibration` take it.
 
         Args:
-            view: "server" or "third-party", for a unit whose target may hold towards either.
+            view: "server" or "third-party", for a unit whose target may hold against either.
         """
         return self.unit.planned_run(self, view)
 
     def epsilon_after(self, completed: int, again: int = 0) -> float | None:
         """ε of the rounds so far, in the view of the claim's headline; None where nothing is told.
 
-        Of a client in every round where single records are protected, towards a third party where
-        whole clients are: a function of the plan, of how many rounds are over and of how often the
-        run was taken up again, and not of who took part. Of a trial of a private selection
-        nothing is told: its ε is none of its own.
+        At record level it is the ε of a client in every round, at client level the ε against a
+        third party: a function of the plan, of how many rounds are over and of how often the run
+        was resumed, and not of who took part. For a trial of a private selection it is None,
+        because a trial has no ε of its own.
 
         Args:
             completed: Rounds completed.
@@ -151,7 +151,7 @@ class RunPlan(PrivacyPlan):
         return self.epsilon_after(completed, self.begun_again(entries[: ends[-1]], completed))
 
     def begun_again(self, entries: Sequence[Mapping[str, Any]], completed: int) -> int:
-        """How many rounds were begun and charged beside those that are over: it was cut off.
+        """How many rounds were begun and charged but not finished, because of interruptions.
 
         Where nobody may be told how many clients took part, and spends would tell that some did,
         it is the most that they can be, by how often the run was taken up again.
@@ -170,7 +170,7 @@ class RunPlan(PrivacyPlan):
     def expected_claim(self, dearest: int | None = None) -> dict[str, Any]:
         """The claim of a run in which every client takes part in every round.
 
-        At client level this concerns the server's view alone: towards a third party participation
+        At client level this concerns the server's view alone: against a third party participation
         is part of the mechanism.
 
         Args:
@@ -243,7 +243,7 @@ class PrivacyUnit(ProtectedUnit, ABC):
         return self._refuse()
 
     def spent(self, _claim: Mapping[str, Any], _view: str, /) -> float:
-        """ε of an expected claim, as a target towards a view counts it."""
+        """ε of an expected claim, as a target in a view counts it."""
         return self._refuse()
 
     def cost(self, _plan: RunPlan, /) -> list[tuple[str, str]]:
@@ -269,11 +269,11 @@ class PrivacyUnit(ProtectedUnit, ABC):
 
     @abstractmethod
     def check_target(self, view: str, solve: str, /) -> None:
-        """Refuse to solve for what could not keep to a target towards a view."""
+        """Refuse to solve for a number that could not meet a target in a view."""
 
 
 def common_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:
-    """What of a plan does not depend on the unit, by field."""
+    """The fields of a plan that do not depend on the unit."""
     federation = spec.federation
     return {
         "records": records,
@@ -286,7 +286,7 @@ def common_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) -
 
 
 def private_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:
-    """What of a plan does not depend on which unit is protected, by field."""
+    """The fields of a plan that do not depend on which unit is protected."""
     privacy = spec.privacy
     assert privacy.noise_multiplier is not None
     assert privacy.clipping_norm is not None

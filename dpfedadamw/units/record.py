@@ -82,8 +82,8 @@ class SingleRecords(PrivacyUnit):
         if delta * largest >= 1.0:
             raise PrivacyError(
                 f"privacy.delta: {delta:g} times the {largest} {self.many} of the largest client "
-                f"is {delta * largest:.3g}; a mechanism that publishes one {self.one} in the clear "
-                f"would pass. Use a delta below {1.0 / largest:.2g}"
+                f"is {delta * largest:.3g}; a mechanism that publishes one {self.one} outright "
+                f"would satisfy this; use a delta below {1.0 / largest:.2g}"
             )
         # Refuses what no accountant covers.
         plan.composition(plan.smallest_client)
@@ -115,7 +115,7 @@ class SingleRecords(PrivacyUnit):
         return _claim(plan, plan.spending_bound, spends)
 
     def watch(self, plan: RunPlan, limit: float) -> Watch:
-        """Says before each round whether it keeps to a limit on ε towards the server."""
+        """Says before each round whether it keeps to a limit on ε against the server."""
         if plan.participants_hidden:
             dearest = plan.composition(plan.smallest_client)
             return Rounds(plan.spending_bound, dearest, limit, plan.claimed_delta)
@@ -129,12 +129,12 @@ class SingleRecords(PrivacyUnit):
         )
 
     def check_cost(self, plan: RunPlan) -> None:
-        """Refuse a plan whose ε towards the server, which bounds all others, is no guarantee."""
+        """Refuse a plan whose ε against the server, which bounds all others, is no guarantee."""
         everything = _most_rounds(plan).of_person(plan.composition(plan.smallest_client))
         check_epsilon(leading()[0].epsilon(everything, plan.claimed_delta), "the server")
 
     def planned_run(self, plan: RunPlan, view: str) -> PlannedRun:
-        """The plan as the solvers take it, towards the server or a third party."""
+        """The plan as the solvers take it, against the server or a third party."""
         return PlannedRun(
             sampling=plan.sampling,
             records=plan.records,
@@ -151,7 +151,7 @@ class SingleRecords(PrivacyUnit):
         )
 
     def epsilon_after(self, plan: RunPlan, rounds: int) -> float:
-        """ε towards the server of a client that is in each of so many rounds."""
+        """ε against the server of a client that is in each of so many rounds."""
         bound = replace(plan.spending_bound, rounds=rounds)
         everything = bound.of_person(plan.composition(plan.smallest_client))
         return leading()[0].epsilon(everything, plan.claimed_delta)
@@ -165,7 +165,7 @@ class SingleRecords(PrivacyUnit):
         return (each, *drawn, *queries)
 
     def check_target(self, view: str, solve: str) -> None:
-        """Any number of the spec may be solved for, towards anybody."""
+        """Any number of the spec may be solved for, in any view."""
 
     def spent(self, claim: Mapping[str, Any], view: str) -> float:
         """ε of an expected claim in a view."""

@@ -51,7 +51,7 @@ def make_plan(
 def solve_noise(spec: Spec, records: Sequence[int], queries_per_step: int) -> Spec:
     """Fill in the noise multiplier of a spec that gives a target ε instead.
 
-    The target holds towards the server at record level, every client being in every round; towards
+    The target holds against the server at record level, every client being in every round; against
     a third party at client level.
 
     Args:

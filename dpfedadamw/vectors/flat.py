@@ -113,8 +113,8 @@ class FlatParameters:
     def hold(self, vector: Tensor) -> None:
         """Let the module compute at a flat vector of shape [d], without a copy if it is long.
 
-        Whoever changes the vector afterwards may change the module's parameters; whoever relies on
-        these assigns or holds them first.
+        Changing the vector afterwards may change the module's parameters; code that relies on these
+        must assign or hold them first.
         """
         alike = vector.dtype == self.vector.dtype and vector.device == self.vector.device
         if vector.nbytes < _LEAST_HELD_BYTES or not alike or not vector.is_contiguous():
@@ -178,7 +178,7 @@ def empty(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def zeros_like(vector: Tensor) -> Tensor:
-    """Zeros beside a flat vector [d]."""
+    """Zeros like a flat vector [d]."""
     return empty(len(vector), vector.dtype, vector.device).zero_()
 
 
@@ -191,8 +191,8 @@ def copy_of(vector: Tensor) -> Tensor:
 _LEAST_HELD_BYTES = 2**20
 _NUMPY_KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
-# Coordinates that are worked on at once: a few vectors of them beside each other fit the cache that
-# cores share, and are long enough that threads seldom wait for the interpreter.
+# Coordinates that are worked on at once: a few vectors of them together fit the cache that cores
+# share, and are long enough that threads seldom wait for the interpreter.
 _PIECE = 262_144
 # Coordinates that are summed at once: in float32 a longer sum of squares is less exact.
 _SUMMED = 32_768

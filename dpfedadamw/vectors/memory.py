@@ -1,8 +1,8 @@
 """Memory of long vectors is used again only when nothing refers to it any more.
 
-A step makes several vectors as long as the model and drops them. To map such memory anew costs more
-than to fill it: 45 MB take 25 ms in pages of 4 KiB, and about 4 ms in large ones, which the system
-does not always have.
+A step makes several vectors as long as the model and drops them. Mapping such memory again costs
+more than filling it: 45 MB take 25 ms in pages of 4 KiB, and about 4 ms in large ones, which the
+system does not always have.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def return_idle(parameters: int) -> None:
     """Give the system back what the allocator holds and nobody uses, after work on a long model.
 
     What a step computes in comes and goes in pieces that the allocator of glibc keeps, several
-    hundred megabytes of a ResNet-18. Mapping them anew takes a tenth of a second, so that this is
-    for once a round and not for once a step. With another allocator it does nothing.
+    hundred megabytes of a ResNet-18. Mapping them again takes a tenth of a second, so this is meant
+    for once a round and not once a step. With another allocator it does nothing.
 
     Args:
         parameters: d.

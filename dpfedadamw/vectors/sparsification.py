@@ -4,7 +4,7 @@ Clients may drop most of an update before it is clipped. Which coordinates they 
 anything that no noise covers, so there are two ways and no third:
 
 * public coordinates ("random", "released-top"): one choice a round, the same for every client, a
-  function of the spec, the round and earlier releases alone. Whoever has these can repeat it, as
+  function of the spec, the round and earlier releases alone. Anyone who has these can repeat it, as
   the auditor does, and noise is needed on the kept coordinates only.
 * private coordinates ("local-top"): each client keeps its own largest. That choice is a function of
   its records, so noise must cover every coordinate of the sum; `privacy.updates` proves both.
@@ -65,7 +65,7 @@ class Sparsification:
     def renew(
         self, round_index: int, previous: NDArray[np.int64], released: NDArray[np.float32]
     ) -> NDArray[np.int64]:
-        """The coordinates of a round after a release: half of them stay, half are drawn anew.
+        """The coordinates of a round after a release: half of them stay, half are redrawn.
 
         A release is zero off its coordinates, so the top k of the last release alone would be the
         same k for ever. Here the ⌊k/2⌋ coordinates that moved most stay, and the rest are drawn

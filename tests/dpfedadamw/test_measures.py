@@ -105,7 +105,7 @@ def test_a_matrix_of_very_many_classes_is_not_told():
     ("metrics", "said"),
     [
         ({"a b": len}, "'a b': a name has 1 to 40 letters"),
-        ({"cost": 3}, "cost: is no function"),
+        ({"cost": 3}, "cost: is not a function"),
         ({"cost": lambda a, t: a}, "cost: failed on answers (359, 10) and targets (359,)"),
         ({"cost": lambda a, t: 1 / 0}, "(ZeroDivisionError: division by zero)"),
         ({"cost": lambda a, t: float("nan")}, "cost: returned nan; return a finite number"),
@@ -245,5 +245,5 @@ def test_metrics_of_ones_own_are_told_of_public_records_and_needed_again(tmp_pat
     assert "Confusion matrix" in page
     assert "a metric of the user’s own" in page
     # A spec that names a function and is not given it spends nothing.
-    with pytest.raises(DpfedadamwError, match="cost is a function that Python gives"):
+    with pytest.raises(DpfedadamwError, match="cost is a function passed from Python"):
         api.run(run.path / "spec.yaml", out=tmp_path / "again")

@@ -102,4 +102,4 @@ def test_a_run_tells_where_its_time_went_and_files_none_of_it(tmp_path, capsys):
 def test_times_that_would_tell_how_many_took_part_are_refused(capsys):
     change = "federation.client_sampling=poisson"
     assert call("run", "quickstart", "--set", change, "--profile") == 2
-    assert "times would tell how many took part" in capsys.readouterr().err
+    assert "times would reveal how many took part" in capsys.readouterr().err

@@ -249,7 +249,7 @@ def test_a_file_without_a_line_in_the_table_is_found(package, tabled):
 @pytest.mark.parametrize(
     ("registered", "message"),
     [
-        (("one", "first", "more"), "thing more: registered by a file that has a line in the table"),
+        (("one", "first", "more"), "thing more: registered by a file whose line in the table"),
         (("one",), "thing first: things_of_a_test.one does not register it"),
     ],
     ids=["another name", "a name too few"],

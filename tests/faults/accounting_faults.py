@@ -369,7 +369,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "delta-above-one-over-n",
-            "δ is so large that publishing one record in the clear would pass",
+            "δ is so large that publishing one record outright would satisfy this",
             "scripts with δ = 1e-2 or 1/n by default",
             ("promise",),
             lambda: small_spec(overrides=("privacy.delta=0.01",)),

@@ -21,7 +21,7 @@ from dpfedadamw.vectors.sparsification import KEPT, Sparsification
 
 @dataclass(frozen=True)
 class RenewedCoordinates:
-    """Another server rule, and beside it the coordinates of the next round.
+    """Another server rule, together with the coordinates of the next round.
 
     Attributes:
         inner: Moves the parameters.

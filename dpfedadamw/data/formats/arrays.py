@@ -166,7 +166,7 @@ def _header(archive: zipfile.ZipFile, name: str, place: str, kinds: str = "biuf"
         shape, fortran, dtype = _read_header(stream, place, name)
         size = math.prod(shape) * dtype.itemsize
         if stream.tell() + size != archive.getinfo(member).file_size:
-            raise DataError(f"{place}: {name} does not hold what its header announces; damaged")
+            raise DataError(f"{place}: {name} does not match its header; the file is damaged")
     if dtype.kind not in kinds:
         needed = "whole numbers or texts" if "U" in kinds else "real numbers"
         raise DataError(f"{place}: {name} has type {dtype}; needed are {needed}")
@@ -212,7 +212,7 @@ def _chunks(
             f"{place}: {name} must hold whole numbers 0, 1, 2, …, or real numbers of a regression"
         )
     if classes and known.max() >= _MOST_CLASSES:
-        raise DataError(f"{place}: labels up to {known.max()}; give classes as 0, 1, 2, …")
+        raise DataError(f"{place}: found labels up to {known.max()}; give classes as 0, 1, 2, …")
     start = 0
     for content in _contents(path, inputs):
         count = len(content.pixels if isinstance(content, Images) else content.values)

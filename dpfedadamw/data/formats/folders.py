@@ -55,8 +55,8 @@ class ImageFolderSpec(DataSpec, title="Image folder"):
     path: RequiredPath
     size: int | None = key(
         None,
-        "Side of the square that images are resized to; null for what the model reads, or "
-        "where all have one size.",
+        "Side of the square that images are resized to; null for the model's size, or where all "
+        "images have one size.",
         unit="pixels",
         ge=1,
         le=4096,
@@ -304,7 +304,7 @@ register(
         name="image-folder",
         keys=ImageFolderSpec,
         summary="your own image files in class folders: CLASS/*, or train/CLASS/* and "
-        "test/CLASS/*; or CLIENT/CLASS/*, a folder a client",
+        "test/CLASS/*; or CLIENT/CLASS/*, one folder per client",
         origin="yours",
         licence="yours",
         find=_find_folder,

@@ -36,13 +36,13 @@ def _name(default: Any, description: str, title: str, *examples: Any) -> Any:
 
 
 _Column = Annotated[str, _name(..., "Name of a column.", "Column", "letter", "age")]
-_Class = Annotated[str, _name(..., "A label as it stands there.", "Class", "benign")]
+_Class = Annotated[str, _name(..., "A label, as written in the data.", "Class", "benign")]
 
 
 class GivenSpec(DataSpec, title="Given from Python"):
     """Records that `api.run(spec, data=…)` is given: a frame, arrays, or a data set of pairs.
 
-    No file holds them: whoever takes the run up gives them again.
+    No file holds them: pass them again to resume the run.
     """
 
     key_order: ClassVar[tuple[str, ...]] = (
@@ -63,8 +63,8 @@ class GivenSpec(DataSpec, title="Given from Python"):
     label: str = _name("label", "Column of the class, in a frame.", "Label column", "diagnosis")
     targets: tuple[_Column, ...] = key(
         (),
-        "Columns of a frame, in place of label: numbers that task.kind regression is to tell, 0 "
-        "and 1 for each label of task.kind multi_label, or one column of lists of whole numbers, a "
+        "Columns of a frame, in place of label: numbers that task.kind regression predicts, 0 and "
+        "1 for each label of task.kind multi_label, or one column of lists of whole numbers, a "
         "class for each token, of task.kind token_classification.",
         title="Target columns",
         max_length=10_000,
@@ -72,16 +72,16 @@ class GivenSpec(DataSpec, title="Given from Python"):
     )
     text: tuple[_Column, ...] = key(
         (),
-        "One column of text, or two whose texts form a pair. Where text, numbers and records say "
-        "nothing, all columns besides the label and the client's are read.",
+        "One column of text, or two whose texts form a pair. Without text, numbers and records, "
+        "all columns other than the label's and the client's are read.",
         title="Text columns",
         max_length=2,
         examples=((), ("letter",)),
     )
     numbers: tuple[_Column, ...] = key(
         (),
-        "Columns of numbers, used as they stand: scale them before by constants that do not "
-        "depend on the records.",
+        "Columns of numbers, used unchanged: scale them first, by constants that do not depend on "
+        "the records.",
         title="Number columns",
         max_length=10_000,
         examples=((), ("age", "pressure")),
@@ -94,8 +94,8 @@ class GivenSpec(DataSpec, title="Given from Python"):
     missing_values: MissingValues = ()
     classes: tuple[_Class, ...] = key(
         (),
-        "Labels that may occur, in their order. Empty takes whole numbers as they are, 0 to the "
-        "largest, and of names those that do occur, which then are public.",
+        "Labels that may occur, in their order. If empty, whole numbers are used as they are, 0 to "
+        "the largest; of names, those that occur are used and thereby become public.",
         max_length=10_000,
         examples=((), ("benign", "malignant")),
     )
@@ -186,11 +186,11 @@ def _classes(keys: GivenSpec, parts: dict[str, Held]) -> int | tuple[str, ...]:
     found = {label for part in parts.values() for label in part.labels}
     if any(isinstance(one, str) and is_empty(one, keys.missing_values) for one in found):
         raise DataError(
-            "data.label: some records have an empty label; give it, leave them out, or name "
-            "data.classes"
+            "data.label: some records have an empty label; fill it in, leave these records out, or "
+            "set data.classes"
         )
     if len(found) == 1:
-        raise DataError("data: all records have one class; there are two or more to tell apart")
+        raise DataError("data: all records have one class; a classifier needs two or more")
     if found and all(isinstance(one, (int, np.integer)) for one in found):
         if min(found) < 0 or max(found) >= _MOST_CLASSES:
             raise DataError(
@@ -221,10 +221,10 @@ def _numbered(
 def _check(get: Values) -> Contradictions:
     said = [name for name in ("text", "numbers", "records", "columns") if get("data", name)]
     if len(said) > 1:
-        right = "give one of text, numbers, records and columns"
-        yield ("data", said[1]), f"given in addition to {said[0]}; {right}"
+        right = "give only one of text, numbers, records and columns"
+        yield ("data", said[1]), f"given together with {said[0]}; {right}"
     yield from column_section.contradictions(get)
-    instead = "records that were handed over are in this process alone; give a file"
+    instead = "records passed from Python exist in this process only; give a file"
     if get("federation", "workers") not in (None, 1):
         yield ("federation", "workers"), f"{instead}, or use 1"
     if get("federation", "engine") == "flower":

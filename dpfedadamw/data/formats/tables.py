@@ -36,7 +36,7 @@ def _name(description: str, title: str, *examples: str) -> Any:
 
 
 _ColumnName = Annotated[str, _name("Name of a column.", "Column", "letter", "age")]
-_ClassName = Annotated[str, _name("A label as it stands in the table.", "Class", "benign")]
+_ClassName = Annotated[str, _name("A label, as written in the table.", "Class", "benign")]
 
 
 class TableSpec(DataSpec, title="Table"):
@@ -83,8 +83,8 @@ class TableSpec(DataSpec, title="Table"):
     )
     targets: tuple[_ColumnName, ...] = key(
         (),
-        "Columns of numbers that task.kind regression is to tell, or of 0 and 1, one a label of "
-        "task.kind multi_label; in place of label. Scale them before by constants that do not "
+        "Instead of label: columns of numbers that task.kind regression predicts, or of 0 and 1, "
+        "one per label of task.kind multi_label. Scale numbers first, by constants that do not "
         "depend on the records.",
         title="Target columns",
         max_length=10_000,
@@ -92,16 +92,16 @@ class TableSpec(DataSpec, title="Table"):
     )
     text: tuple[_ColumnName, ...] = key(
         (),
-        "One column of text, or two whose texts form a pair. Exactly one of text, numbers and "
-        "columns says what a record is.",
+        "One column of text, or two whose texts form a pair. Give exactly one of text, numbers and "
+        "columns.",
         title="Text columns",
         max_length=2,
         examples=(("letter",),),
     )
     numbers: tuple[_ColumnName, ...] = key(
         (),
-        "Columns of numbers, used as they stand: scale them before by constants that do not "
-        "depend on the records.",
+        "Columns of numbers, used unchanged: scale them first, by constants that do not depend on "
+        "the records.",
         title="Number columns",
         max_length=10_000,
         examples=(("age", "pressure"),),
@@ -111,22 +111,22 @@ class TableSpec(DataSpec, title="Table"):
     missing_values: MissingValues = ()
     decimal: Literal["point", "comma"] = key(
         "point",
-        "How numbers of a CSV or TSV file are written: 1.5, or 1,5 with comma. Signs between "
-        "thousands are not read.",
+        "How a CSV or TSV file writes numbers: 1.5, or 1,5 with comma. Thousands separators are "
+        "not understood.",
         title="Decimal sign",
         examples=("point", "comma"),
     )
     unlabelled: Literal["refuse", "leave_out"] = key(
         "refuse",
-        "What happens to a record without label or target: refuse ends with its line; leave_out "
-        "reads the table without it. An empty cell is never a class.",
+        "What to do with a record without label or target: refuse stops and names its line; "
+        "leave_out skips the record. An empty cell is never a class.",
         title="Records without label",
         examples=("refuse", "leave_out"),
     )
     classes: tuple[_ClassName, ...] = key(
         (),
-        "Labels that may occur, in their order. Empty takes those that do occur, which then "
-        "are public: give them where which occur is private.",
+        "Labels that may occur, in their order. If empty, those that occur are used and thereby "
+        "become public: list them where that is private.",
         max_length=10_000,
         examples=(("benign", "malignant"),),
     )
@@ -197,8 +197,8 @@ class Columns:
                 if self.leave_out:
                     return True
                 raise DataError(
-                    f"{place}: the column {name} is empty there; give the label, or have such "
-                    "records left out: data.unlabelled: leave_out"
+                    f"{place}: the column {name} is empty there; give the label, or skip such "
+                    "records with data.unlabelled: leave_out"
                 )
         return False
 
@@ -320,7 +320,7 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
         named.append([cell.strip() for cell in cells[outputs + inputs :]])
         for name, cell in zip(columns.owners, named[-1], strict=True):
             if not cell:
-                what = "say whose record it is"
+                what = "name the client of the record"
                 if name == columns.person:
                     what = "name the person, or leave the record out"
                 raise DataError(f"{place}: the column {name} is empty there; {what}")
@@ -386,16 +386,18 @@ def _check_columns(get: Values) -> Contradictions:
         if get(*targets):
             yield (
                 targets,
-                "columns of numbers, but task.kind is classification; set task: regression",
+                "names columns of numbers, but task.kind is classification; set task: regression",
             )
         elif get(*label) is None:
             yield label, "missing; give the column of the class"
     elif kind in (REGRESSION, MULTI_LABEL) and not {label, targets} & get.bad:
         if get(*label) is not None:
-            message = f"the column of a class, but task.kind is {kind}; name columns of numbers in"
+            message = (
+                f"names the column of a class, but task.kind is {kind}; name columns of numbers in"
+            )
             yield label, f"{message} data.targets"
         elif not get(*targets):
-            yield targets, f"missing; task.kind {kind} needs columns of numbers to tell"
+            yield targets, f"missing; task.kind {kind} needs columns of numbers to predict"
         elif get("data", "classes"):
             yield ("data", "classes"), f"task.kind {kind} has targets and no classes; leave it out"
     elif kind == TOKENS:
@@ -404,11 +406,10 @@ def _check_columns(get: Values) -> Contradictions:
     content = [("data", name) for name in ("text", "numbers", "columns")]
     given = [path for path in content if get(*path)]
     if not set(content) & get.bad and len(given) != 1:
-        found = f"given beside {given[0][1]}" if given else "missing"
+        found = f"given together with {given[0][1]}" if given else "missing"
         yield (
             given[1] if given else content[0],
-            f"{found}; give columns of text, numbers as they stand, or columns that are prepared: "
-            "one of text, numbers and columns",
+            f"{found}; give exactly one of text, numbers (used unchanged) and columns (prepared)",
         )
     yield from _classes(get)
     yield from column_section.contradictions(get)
@@ -422,9 +423,9 @@ def _classes(get: Values) -> Contradictions:
         if empty:
             yield path, f'holds "{min(empty)}", an empty cell, which is never a class; remove it'
         elif len(classes) == 1:
-            yield path, "holds one class; there are two or more to tell apart"
+            yield path, "lists one class; a classifier needs two or more"
         elif len(set(classes)) != len(classes):
-            yield path, "holds a class twice; give it once"
+            yield path, "lists a class twice; give it once"
     if get("data", "unlabelled") == "leave_out" and get("data", "partition", "file") is not None:
         message = "found leave_out, but data.partition.file has a line for each record of the file"
         yield ("data", "unlabelled"), f"{message}; use a column, or refuse"

@@ -58,13 +58,13 @@ def _shown(found: Mapping[str, Any]) -> RenderableType:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column(rendering.heading(found), justify="right", no_wrap=True)
         table.add_column("reading", overflow="fold", ratio=1)
-        table.add_column("towards", no_wrap=True)
+        table.add_column("against", no_wrap=True)
         table.add_column("the claim", no_wrap=True)
         for name, means, towards, value, how in rendering.rows(found):
             reading = Text.assemble(name, "\n", (means, "dim"))
             table.add_row(Text(value, style="bold"), reading, towards, how)
         parts.append(table)
     if found["implied_noise_multiplier"]:
-        title = "noise multiplier that the claimed epsilon would need"
+        title = "noise multiplier needed for the claimed epsilon"
         parts.append(display.facts(rendering.implied_rows(found), title=title))
     return Group(*parts)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TowardsName(StrEnum):
-    """Towards whom ε has to agree at record level."""
+    """Against whom ε must agree at record level."""
 
     server = "server"
     third_party = "third-party"
@@ -49,33 +49,40 @@ class SortName(StrEnum):
 def compare(
     run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Runs' folders.")],
     audience: Annotated[
-        Audience, typer.Option(help="internal, or public: nothing tells who took part how often.")
+        Audience,
+        typer.Option(help="internal, or public, which does not reveal how often anyone took part."),
     ] = Audience.internal,
     towards: Annotated[
         TowardsName,
-        typer.Option(help="Towards whom ε must agree at record level: server (in every round)."),
+        typer.Option(
+            help="Against whom ε must agree at record level: server (a client in every round) or "
+            "third-party."
+        ),
     ] = TowardsName.server,
     tolerance: Annotated[
         float,
         typer.Option(metavar="PERCENT", help="Largest difference of ε that counts as equal."),
     ] = 1.0,
     sort: Annotated[
-        SortName, typer.Option(help="Order of a group's rows; ranks stay what they are.")
+        SortName, typer.Option(help="Order of a group's rows; ranks do not change.")
     ] = SortName.rank,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Draw it: FILE.pdf, .svg or .png."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Draw the comparison: FILE.pdf, .svg or .png."
+        ),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line a spec.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one line per spec.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Set runs side by side: accuracy, ε, bytes, audit and signatures, ranked where comparable.
 
-    Runs are ranked together only if unit, adjacency, δ, ε, towards whom, data, partition, test set
-    and randomness agree; where they do not, it is said why. Runs of one spec are repetitions: mean
-    ± standard deviation. What no audit passed or no signature covers is shown without a rank.
+    Runs are ranked together only if unit, adjacency, δ, ε, its reader, data, partition, test set
+    and randomness agree; otherwise the reason is printed. Runs of one spec count as repetitions:
+    mean ± standard deviation. Runs without a passed audit or a valid signature are shown without a
+    rank.
     """
     if sum((as_csv, as_markdown, as_latex, as_json)) > 1:
         refuse("--csv, --markdown, --latex, --json: give one of them")

@@ -1,8 +1,8 @@
 """One client's process: charges its own ledger, computes, notes its evidence, signs what it sends.
 
-It lives as long as the federation, beside Flower's SuperNode, whose processes come and go with each
-message and hand on what they are told (`dpfedadamw.federation.flower.relay`). Flower's apps are
-code that the server sends; this process runs none of it, and alone opens the records and the key.
+It lives as long as the federation, next to Flower's SuperNode, whose processes come and go with
+each message and only relay it (`dpfedadamw.federation.flower.relay`). Flower's apps are code that
+the server sends; this process runs none of it, and it alone opens the records and the key.
 
 The order of each participation is the house's, so that a crash may make the client's ledger count
 too much, never too little:
@@ -80,7 +80,7 @@ _LARGEST_PARAMETER = 1e3
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """What a client sends of a participation beside its upload.
+    """What a client sends about a participation in addition to its upload.
 
     Attributes:
         upload: Serialised.
@@ -164,8 +164,8 @@ class Client:
             )
         if len(share.rows) != facts.records[number]:
             raise DeploymentError(
-                f"{site.share}: has {len(share.rows)} records, and federation.json says "
-                f"{facts.records[number]} of client {number}"
+                f"{site.share}: has {len(share.rows)} records, but federation.json says "
+                f"{facts.records[number]} for client {number}"
             )
         if hashlib.sha256(site.salt.read_bytes()).hexdigest() != facts.salt_sha256:
             raise DeploymentError(f"{site.salt}: is not the one whose digest federation.json has")
@@ -214,9 +214,9 @@ class Client:
             return noted
         if noted > pinned[pins.MOST]:
             raise DeploymentError(
-                f"{self._site.path}: most_charges in site.json is {noted}, and this client's "
-                f"first start pinned {pinned[pins.MOST]}; put that number back. Its owner alone "
-                "may allow more, by starting it with --most-charges"
+                f"{self._site.path}: most_charges in site.json is {noted}, but this client's first "
+                f"start pinned {pinned[pins.MOST]}; restore that number. Only its owner may allow "
+                "more, by starting it with --most-charges"
             )
         return noted
 
@@ -229,15 +229,15 @@ class Client:
             self.ledger.append(pins.KIND, pins.signed(self._key, fields))
             if self._spends():
                 self.notes.append(
-                    f"this folder was used before anything was pinned: its {len(self._spends())} "
-                    f"charges fit spec.yaml, which is pinned from now on, with {allowed} "
-                    "participations at most"
+                    f"this folder was used before anything was pinned. Its {len(self._spends())} "
+                    f"charges fit spec.yaml, which is now pinned with at most {allowed} "
+                    "participations"
                 )
         elif stated is not None and stated != pinned[pins.MOST]:
             changed = {**pinned, pins.MOST: stated}
             self.ledger.append(pins.KIND, pins.signed(self._key, changed))
             self.notes.append(
-                f"its owner allows {stated} participations from now on, {pinned[pins.MOST]} before"
+                f"its owner now allows {stated} participations; before it was {pinned[pins.MOST]}"
             )
         if stated is not None and stated != self._settings.most_charges:
             self._site.allow(self.number, stated)
@@ -366,8 +366,8 @@ class Client:
         if any(entry["run"] != run for entry in self._spends()[-1:]):
             raise RefusalError(
                 "run",
-                f"{where}: this folder has taken part in another run; what it spent there would "
-                "not be counted",
+                f"{where}: this folder has taken part in another run, and what it spent there "
+                "would not be counted",
             )
         if asked.client != self.number:
             raise RefusalError("client", f"{where}: it is meant for client {asked.client}")
@@ -564,7 +564,7 @@ def _expected(experiment: Experiment, station: Station) -> Likeness:
 
 
 def plain(sent: Sent) -> dict[str, Any]:
-    """What a client sends beside its upload, as plain values."""
+    """What a client sends in addition to its upload, as plain values."""
     fields = asdict(sent)
     fields.pop("upload")
     return {**fields, "signature": sent.signature.hex(), "uploaded": list(sent.uploaded)}

@@ -85,13 +85,13 @@ def collect(
     target = RunDirectory(parent.resolve() / led.identifier)
     if target.path.exists():
         raise DeploymentError(
-            f"{target.path}: is there already; to collect again with other folders, give another "
+            f"{target.path}: exists already; to collect again with other folders, give another "
             f"--out and --replaces {target.path}"
         )
     if not is_finished(led):
         raise DeploymentError(
-            f"{led.path}: the run is not finished; start the SuperLink again: "
-            f"dpfedadamw flower superlink {home}"
+            f"{led.path}: the run is not finished; restart the SuperLink: dpfedadamw flower "
+            f"superlink {home}"
         )
     envelopes = {} if earlier is None else _envelopes(earlier, led)
     facts, spec = Facts.read(home / "federation.json"), specs.load_filed(led.spec)
@@ -115,7 +115,7 @@ def collect(
         hidden.evidence.mkdir(mode=0o700)
         for name in _FILES:
             if not (led.path / name).is_file():
-                raise DeploymentError(f"{led.path / name}: is missing; put it back")
+                raise DeploymentError(f"{led.path / name}: is missing; restore it")
             (hidden.path / name).write_bytes(DISK.read(led.path / name))
         for name, content in envelopes.items():
             (hidden.path / name).write_bytes(content)

@@ -42,8 +42,7 @@ SpecArgument = Annotated[
 ]
 ClientsOption = Annotated[
     int | None,
-    typer.Option(min=1, help="How many clients: short for --set data.clients=N and as many a "
-                 "round."),
+    typer.Option(min=1, help="Number of clients, all in each round; sets data.clients too."),
 ]  # fmt: skip
 
 
@@ -69,8 +68,8 @@ def flower_new(
     project = make_project(experiment, folder, Addresses(host=host, port=port))
     _tell_promise(experiment)
     out.print(
-        Text(f"{relative(project.path)}: a federation of {project.clients} clients; go on with "
-             f"{relative(project.path / 'README.md')}"),
+        Text(f"{relative(project.path)}: a federation of {project.clients} clients; continue with "
+        f"{relative(project.path / 'README.md')}"),
         soft_wrap=True,
     )  # fmt: skip
 
@@ -86,15 +85,15 @@ def flower_superlink(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 9092,
     again: Annotated[
         float,
-        typer.Option("--again-seconds", min=0.1, help="Until a silent client is asked again; then "
-                     "twice as long each time."),
+        typer.Option("--again-seconds", min=0.1,
+                     help="Until a silent client is asked again; then twice as long each time."),
     ] = 30.0,
     answer: Annotated[
         float,
-        typer.Option("--answer-seconds", min=1.0, help="Until a silent client has left a round."),
+        typer.Option("--answer-seconds", min=1.0, help="Until a silent client counts as absent."),
     ] = 3600.0,
     meeting: Annotated[
-        float, typer.Option("--meeting-seconds", min=1.0, help="Until all clients must be there.")
+        float, typer.Option("--meeting-seconds", min=1.0, help="Until all must have connected.")
     ] = 600.0,
 ) -> None:  # fmt: skip
     """Run the SuperLink and lead the run: the one command of the server's machine.
@@ -129,11 +128,14 @@ def flower_superlink(
 def flower_supernode(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The SuperNode's folder.")],
     superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The SuperLink, if not as its settings say.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="The SuperLink's address, if it differs from the settings."
+        ),
     ] = "",
     socket: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="The client's socket, if not as its settings say."),
+        typer.Option(metavar="PATH", help="The client's socket, if it differs from the settings."),
     ] = None,
 ) -> None:
     """Run one client's SuperNode: it carries messages between the SuperLink and the client.
@@ -156,8 +158,8 @@ def flower_client(
     most_charges: Annotated[
         int | None,
         typer.Option(min=1, max=1_000_000, metavar="N",
-                     help="Pay for N participations at most from now on. By default what the first "
-                     "start pinned."),
+                     help="Pay for at most N participations from now on. Default: the number "
+                     "that the first start pinned."),
     ] = None,
 ) -> None:  # fmt: skip
     """Run one client's own process: it alone opens the client's records and key.
@@ -226,7 +228,9 @@ def flower_poc(
     out_dir: OutOption = RUNS,
     folder: Annotated[
         Path | None,
-        typer.Option("--project", metavar="DIR", help="Keep the project here; by default it goes."),
+        typer.Option(
+            "--project", metavar="DIR", help="Keep the project here; by default it is deleted."
+        ),
     ] = None,
     changes: SetOption = None,
     trainer_key: TrainerKeyOption = None,

@@ -1,8 +1,8 @@
 """What the server and every client know of a federation before it begins: no record is in it.
 
-`Facts` stand in ``federation.json`` beside the resolved spec. A `Share` is one client's records,
-which nobody else has. From facts, and the shares that are here, `experiment_of` makes the run's
-experiment: what is held elsewhere is there with its number, shape and type alone.
+`Facts` are stored in ``federation.json`` next to the resolved spec. A `Share` is one client's
+records, which nobody else has. `experiment_of` makes the run's experiment from the facts and the
+shares available here; of shares held elsewhere only number, shape and type are known.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Facts:
             return cls(**lists, **found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             kind = type(error).__name__
-            raise DeploymentError(f"{path}: says nothing of a federation ({kind})") from None
+            raise DeploymentError(f"{path}: does not describe a federation ({kind})") from None
 
     def header(self, drop_outs: int) -> dict[str, Any]:
         """What the ledger's header says of clients that hold their records themselves.
@@ -127,7 +127,7 @@ class Share:
             sizes = {len(getattr(found, name)) for name in cls.__dataclass_fields__}
             numbers = (found.places, found.rows, found.labels)
             if len(sizes) != 1 or any(one.ndim != 1 or one.dtype.kind != "i" for one in numbers):
-                raise ValueError("of different lengths, or no whole numbers")
+                raise ValueError("of different lengths, or not whole numbers")
         except (OSError, ValueError, KeyError, TypeError) as error:
             kind = type(error).__name__
             raise DeploymentError(f"{path}: holds no records ({kind})") from None
@@ -196,7 +196,9 @@ def experiment_of(
     if len(shares) == len(facts.records):
         places = np.concatenate([share.places for share in shares.values()])
         if not np.array_equal(np.sort(places), np.arange(count)):
-            raise DeploymentError("the clients' records are not those that were divided among them")
+            raise DeploymentError(
+                "the clients' records are not the ones that were divided among them"
+            )
         for client, share in shares.items():
             share.check(facts, f"client {client}'s records")
             rows[share.places], labels[share.places] = share.rows, share.labels
@@ -227,13 +229,13 @@ def facts_of(
     dataset, owner = experiment.dataset, experiment.owner
     if dataset.validation is not None:
         raise DeploymentError(
-            "data.validation: a federation of machines has no public validation records yet; leave "
-            "it out"
+            "data.validation: a federation of machines cannot have public validation records yet; "
+            "leave it out"
         )
     if dataset.task.kind != CLASSIFICATION:
         raise DeploymentError(
-            f"task.kind: is {dataset.task.kind}; a federation of machines knows one class a record "
-            "alone yet: use classification"
+            f"task.kind: is {dataset.task.kind}, but a federation of machines supports only "
+            "classification yet; use classification"
         )
     stored = dataset.train.inputs.values
     order = np.argsort(owner, kind="stable").astype(np.int64)

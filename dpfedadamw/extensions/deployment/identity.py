@@ -56,7 +56,9 @@ def read_key(path: Path) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text.strip()))
     except (OSError, ValueError) as error:
         kind = type(error).__name__
-        raise DeploymentError(f"{path}: is no readable signing key of a client ({kind})") from None
+        raise DeploymentError(
+            f"{path}: is not a readable signing key of a client ({kind})"
+        ) from None
 
 
 def public_of(key: Ed25519PrivateKey) -> str:

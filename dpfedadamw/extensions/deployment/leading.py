@@ -55,8 +55,8 @@ def open_led(home: Path, link: Link, patience: Patience) -> Training:
     earlier = newest(runs) if any(_runs(runs)) else None
     if (over := finished(home)) is not None:
         raise RunError(
-            f"{over}: this federation's run is finished. Its clients have spent what it cost; make "
-            "a new project for another run"
+            f"{over}: this federation's run is finished, and its clients have spent their budget; "
+            "make a new project for another run"
         )
     drop_outs = spec.federation.drop_outs
     nodes = meet(link, facts, digest, patience)

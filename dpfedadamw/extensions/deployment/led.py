@@ -220,8 +220,8 @@ def led_unit(setup: UnitSetup) -> Unprotected:
             return LedClients.open(setup)
         case _:
             raise DeploymentError(
-                "privacy.unit: none: clients on machines of their own would send what their "
-                "records give in the clear; use record or client"
+                "privacy.unit: none: clients on separate machines would send unprotected updates; "
+                "use record or client"
             )
 
 

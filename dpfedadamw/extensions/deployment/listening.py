@@ -63,8 +63,8 @@ def serve(
     place = str(site.socket.resolve())
     if len(place.encode()) > _LONGEST:
         raise DeploymentError(
-            f"{place}: is too long a name for a socket ({len(place.encode())} bytes, {_LONGEST} at "
-            "most); use a folder with a shorter path"
+            f"{place}: is too long for a socket ({len(place.encode())} bytes, {_LONGEST} at most); "
+            "use a folder with a shorter path"
         )
     client = Client(site, most_charges)
     refusals = Refusals(site.refusals, on_refusal)

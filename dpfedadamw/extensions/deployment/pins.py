@@ -98,8 +98,8 @@ def last(
             good = False
         if not good or type(fields.get(MOST)) is not int:
             raise DeploymentError(
-                f"{site.ledger}: what this client agreed to at its first start is not signed by "
-                "its key; put its ledger and its key back"
+                f"{site.ledger}: the terms of this client's first start are not signed by its key; "
+                "restore its ledger and its key"
             )
         found = fields
     return found
@@ -111,7 +111,7 @@ def check(site: Site, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> None
     Args:
         site: The folder.
         pinned: What `last` gave.
-        now: What of it is known now.
+        now: The part of it that is known now.
 
     Raises:
         DeploymentError: With what differs.
@@ -128,9 +128,8 @@ def check(site: Site, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> None
         else:
             told.append(f"{name.replace('_', ' ')} (was {pinned[name]}, is {now[name]})")
     raise DeploymentError(
-        f"{site.path}: changed since this client's first start: {', '.join(told)}. Put back what "
-        "was there; for another spec, other records or other keys make a new project: dpfedadamw "
-        "flower new"
+        f"{site.path}: changed since this client's first start: {', '.join(told)}; restore it, or "
+        "make a new project for another spec, other records or other keys: dpfedadamw flower new"
     )
 
 
@@ -148,7 +147,7 @@ def check_evidence(site: Site, spends: Sequence[Mapping[str, Any]]) -> None:
         if found and (int(found[1]), int(found[2])) not in paid:
             raise DeploymentError(
                 f"{site.ledger}: does not charge round {int(found[1])}, attempt {int(found[2])}, "
-                "of which evidence/ has a file; lines were removed from it: put it back whole"
+                "for which evidence/ has a file; lines were removed from it: restore all of it"
             )
 
 
@@ -179,17 +178,17 @@ def check_spends(
             raise DeploymentError(
                 f"{site.ledger}: charged round {index} at a noise multiplier of {noise:g}, a "
                 f"clipping norm of {entry['clipping_norm']:g} and a sampling rate of "
-                f"{entry['sampling_rate']:g}, which spec.yaml does not say; put the spec back that "
+                f"{entry['sampling_rate']:g}, which spec.yaml does not say; restore the spec that "
                 "this folder was used with"
             )
 
 
 def _numbers(site: Site, pinned: Mapping[str, Any]) -> str:
-    """What of the spec's own numbers differs; the spec is read, and nothing it names is run."""
+    """Which of the spec's own numbers differ; the spec is read, and none of its code is run."""
     try:
         spec = specs.load_filed(site.spec)
     except DpfedadamwError:
-        return " (is no spec any more)"
+        return " (is not a spec any more)"
     now = {
         "noise_multiplier": spec.privacy.noise_multiplier,
         "clipping_norm": spec.privacy.clipping_norm,

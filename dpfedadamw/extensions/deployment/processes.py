@@ -162,7 +162,7 @@ class Federation:
                     if on_status is not None:
                         on_status(told)
             if over and told.get("state") not in ("finished", "failed"):
-                raise DeploymentError(f"the SuperLink has ended; its log is in {self._logs}")
+                raise DeploymentError(f"the SuperLink has stopped; its log is in {self._logs}")
         if told["state"] == "failed":
             raise DeploymentError(f"the run has failed: {told['reason']}; logs: {self._logs}")
 

@@ -82,26 +82,24 @@ def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Pr
     """
     plan, spec = experiment.plan, experiment.spec
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise DeploymentError(f"{path}: is there already, and not empty; give a new folder")
+        raise DeploymentError(f"{path}: exists already and is not empty; give a new folder")
     if isinstance(plan.unit, Nothing):
         raise DeploymentError(
-            "privacy.unit: none: clients on machines of their own would send what their records "
-            "give in the clear; use record or client"
+            "privacy.unit: none: clients on separate machines would send unprotected updates; use "
+            "record or client"
         )
     if spec.data.person is not None:
         raise DeploymentError(
-            "data.person: people are told apart where one process holds all records, and here none "
-            "does; leave it out, with privacy.unit record or client"
+            "data.person: people can only be matched where one process holds all records, and here "
+            "none does; leave it out, with privacy.unit record or client"
         )
     if experiment.plan.column_queries is not None:
         raise DeploymentError(
-            "data.columns: in a federation of machines no bound is learnt yet; leave "
-            "learn_quantiles out and give low and high as they are"
+            "data.columns: bounds cannot be learnt in a federation of machines yet; leave "
+            "learn_quantiles out and give low and high yourself"
         )
     if spec.budget.file is not None or spec.tune.selection == "private":
-        raise DeploymentError(
-            "budget and tune: count what is spent on one machine's data; leave them out"
-        )
+        raise DeploymentError("budget and tune: cover the data of one machine only; leave them out")
     clients, salt = len(plan.records), secrets.token_bytes(32)
     project = Project(path.resolve(), clients)
     made = [

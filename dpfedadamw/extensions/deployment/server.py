@@ -106,7 +106,7 @@ def meet(link: Link, facts: Facts, spec_sha256: str, patience: Patience) -> dict
             client = _introduced(reply.values, nonce, facts, spec_sha256)
             if nodes.setdefault(client, node) != node:
                 raise DeploymentError(
-                    f"client {client} answers from two SuperNodes; end one of them"
+                    f"client {client} answers from two SuperNodes; stop one of them"
                 )
         if time.monotonic() > last:
             missing = [str(one) for one in range(wanted) if one not in nodes]
@@ -127,10 +127,10 @@ def _introduced(values: Mapping[str, Any], nonce: str, facts: Facts, spec_sha256
     except (KeyError, ValueError, TypeError, IndexError):
         good = False
     if not good:
-        raise DeploymentError("a SuperNode answers without a signature of any of the clients")
+        raise DeploymentError("a SuperNode answers without a signature by any of the clients")
     if shown["spec_sha256"] != spec_sha256:
         raise DeploymentError(
-            f"client {client} has another spec.yaml than the server; give both the same"
+            f"client {client} has a different spec.yaml from the server; give both the same"
         )
     return int(client)
 
@@ -216,7 +216,7 @@ class RemoteClients:
         """Nothing is held."""
 
     def _ask(self, waiting: Mapping[int, _Waiting]) -> None:
-        """Ask whoever is due."""
+        """Ask every client that is due."""
         for one in waiting.values():
             if self._clock() < one.since + one.again:
                 continue

@@ -123,8 +123,8 @@ class Site:
         except (OSError, ValueError, KeyError, TypeError) as error:
             kind = type(error).__name__
             raise DeploymentError(
-                f"{self.path}: is no client's folder: its site.json cannot be read ({kind}); make "
-                "one with: dpfedadamw flower new SPEC DIR"
+                f"{self.path}: is not a client's folder: its site.json cannot be read ({kind}); "
+                "make one with: dpfedadamw flower new SPEC DIR"
             ) from None
 
 

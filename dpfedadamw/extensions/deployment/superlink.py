@@ -192,8 +192,8 @@ def _check_certificate(door: Door) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)
         raise DeploymentError(
-            f"{door.certificate}, {door.key}: are no certificate and its key ({reason}); put back "
-            "the files that `dpfedadamw flower new` wrote"
+            f"{door.certificate}, {door.key}: are not a certificate and its key ({reason}); "
+            "restore the files that `dpfedadamw flower new` wrote"
         ) from error
 
 
@@ -227,7 +227,7 @@ def _admit(state: Any, folder: Path) -> None:
             state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), 0)
         except (OSError, ValueError) as error:
             raise DeploymentError(
-                f"{path}: is no public key of a SuperNode of its own ({type(error).__name__})"
+                f"{path}: is not a separate SuperNode's public key ({type(error).__name__})"
             ) from None
 
 
@@ -243,7 +243,7 @@ def _run(state: Any, ended: threading.Event) -> Any:
     )
     (task,) = state.get_tasks(run_ids=[number])
     if state.claim_task(task.task_id) is None or not state.activate_task(task.task_id):
-        raise DeploymentError("Flower does not begin a run")
+        raise DeploymentError("Flower does not start a run")
 
     def beat() -> None:
         while not ended.wait(_HEARTBEAT_SECONDS):

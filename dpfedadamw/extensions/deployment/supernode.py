@@ -92,7 +92,7 @@ class NodeFolder:
             return str(found["superlink"]), place, int(found["most_bytes"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise DeploymentError(
-                f"{self.path}: is no SuperNode's folder: its supernode.json cannot be read "
+                f"{self.path}: is not a SuperNode's folder: its supernode.json cannot be read "
                 f"({type(error).__name__}); make one with: dpfedadamw flower new SPEC DIR"
             ) from None
 
@@ -140,7 +140,7 @@ def serve(
         except httpx.HTTPStatusError as error:
             refusal = FlowerError.from_json(error.response.text)
             why = f"Flower's {refusal.code}" if refusal else f"HTTP {error.response.status_code}"
-            say(f"the SuperLink at {address} does not let this SuperNode in ({why}); trying again")
+            say(f"the SuperLink at {address} rejects this SuperNode ({why}); trying again")
         except httpx.TransportError as error:
             say(f"no SuperLink at {address} ({type(error).__name__}); trying again")
         except ImportError:
@@ -148,7 +148,10 @@ def serve(
         except Exception as error:
             # The server may send anything; nothing that it sends may end this process.
             kind = type(error).__name__
-            say(f"the SuperLink at {address} sent what is no message ({kind}); trying again")
+            say(
+                f"the SuperLink at {address} sent something that is not a message ({kind}); trying "
+                "again"
+            )
         time.sleep(_AGAIN)
 
 
@@ -162,7 +165,7 @@ def _keys(path: Path) -> Any:
     except (OSError, ValueError) as error:
         raise DeploymentError(f"{path}: cannot be read as a key ({type(error).__name__})") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise DeploymentError(f"{path}: is no key on an elliptic curve")
+        raise DeploymentError(f"{path}: is not a key on an elliptic curve")
     return key, key.public_key()
 
 

@@ -33,7 +33,7 @@ u dpfedadamw-supernode - "SuperNode of a federation of dpfedadamw"
 g dpfedadamw-door -
 """
 
-# What all three units share: they change nothing but their own folder, and see no other process.
+# What all three units share: they can change only their own folder, and see no other process.
 _CONFINED = """\
 Environment=HOME=/tmp
 UMask=0077

@@ -51,9 +51,9 @@ class RecordingCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         """
         if args.gradient_accumulation_steps > 1:
             raise RecorderError(
-                "gradient_accumulation_steps is above 1: the Trainer then adds batches up between "
-                "two steps that Opacus accounts as one draw; set it to 1, and divide a batch that "
-                "does not fit into memory by Opacus' BatchMemoryManager"
+                "gradient_accumulation_steps is above 1: the Trainer then adds up several batches "
+                "in a step that Opacus accounts as one draw; set it to 1, and split batches that "
+                "do not fit into memory with Opacus' BatchMemoryManager"
             )
         loader: DataLoader[Any] = objects["train_dataloader"]
         self._recorder.attach(self._optimizer, loader, objects["model"])

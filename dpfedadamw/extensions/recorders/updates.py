@@ -93,8 +93,8 @@ class ArrayRecorder:
         assert self._writer is not None
         if [one.shape for one in map(np.asarray, before)] != self._shapes:
             raise UpdateRecorderError(
-                "the parameters have other shapes than in the first round; record another training "
-                "into another folder"
+                "the parameters have different shapes from the first round; record each training "
+                "into its own folder"
             )
         if self._last is None or not np.array_equal(self._last, vector):
             # A server's average stands between two messages of one client.
@@ -167,7 +167,7 @@ class ArrayRecorder:
         self._shapes = [one.shape for one in arrays]
         self._names = [f"tensor_{i}" for i in range(len(arrays))] if names is None else [*names]
         if len(self._names) != len(arrays):
-            raise UpdateRecorderError("names and parameters are not as many")
+            raise UpdateRecorderError("there are not as many names as parameters")
         sizes = [(name, one.size) for name, one in zip(self._names, arrays, strict=True)]
         listed = [
             {"name": name, "shape": list(one.shape), "dtype": "F32", "trained": True}
@@ -189,7 +189,7 @@ class ArrayRecorder:
 
     def _fitting(self, arrays: Arrays) -> Vector:
         if [np.shape(one) for one in arrays] != self._shapes:
-            raise UpdateRecorderError("an update has other shapes than the parameters")
+            raise UpdateRecorderError("an update has different shapes from the parameters")
         return _vector(arrays)
 
     def _finish(self, probe: Any) -> str:
@@ -217,8 +217,8 @@ class ArrayRecorder:
                 cause = error.__cause__ or error
                 made_up = "updates" if self._declared["unit"] == "client" else "records"
                 warnings.warn(
-                    f"the sum could not be asked with made-up {made_up}, so that whether it clips "
-                    f"is NOT VERIFIED ({type(cause).__name__}: {cause})",
+                    f"the sum could not be computed for made-up {made_up}, so whether it clips is "
+                    f"NOT VERIFIED ({type(cause).__name__}: {cause})",
                     stacklevel=3,
                 )
         return hashlib.sha256(vector.astype("<f4").tobytes()).hexdigest()

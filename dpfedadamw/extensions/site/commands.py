@@ -24,24 +24,26 @@ def site(
     ] = "Training runs",
     models: Annotated[
         bool,
-        typer.Option("--models", help="Hand models on too, so that each run verifies by itself."),
+        typer.Option(
+            "--models", help="Also copy the models, so that each run can be verified by itself."
+        ),
     ] = False,
     trainer_key: Annotated[
         Path | None,
-        typer.Option(metavar="PUB", help="Public key that trainers' signatures may be by."),
+        typer.Option(metavar="PUB", help="Accept trainers' signatures by this public key."),
     ] = None,
     auditor_key: Annotated[
         Path | None,
-        typer.Option(metavar="PUB", help="Public key that auditors' signatures may be by."),
+        typer.Option(metavar="PUB", help="Accept auditors' signatures by this public key."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a static web page over a folder of runs: a table that sorts and filters, and a figure.
 
-    ε against accuracy, each run's public report, audit and signatures, and what was spent of each
-    data set. Nothing restricted or private is written: whoever holds OUT learns what public reports
-    tell. Public reports are handed on of runs whose signatures hold by keys that are known here:
-    dpfedadamw report RUN_DIR --audience public writes one.
+    The page shows ε against accuracy, each run's public report, audit and signatures, and the
+    budget spent on each data set. Nothing restricted or private is written: a reader of OUT learns
+    only what public reports say. A run's public report is included if its signatures are valid and
+    by keys known here; dpfedadamw report RUN_DIR --audience public writes one.
     """
     from reports.errors import ReportError
     from reports.extensions.site import folder

@@ -19,8 +19,8 @@ def new(
 ) -> None:
     """Write a project to start from: a spec, a module, its training, a service and a test.
 
-    It runs as it stands, on made-up rows in records.csv; put your own table, its columns and your
-    own module in their places.
+    It runs unchanged, on made-up rows in records.csv; replace these with your own table, its
+    columns and your own module.
     """
     from dpfedadamw.extensions.starter.templates import files
     from dpfedadamw.rundir import holds_a_run
@@ -28,7 +28,7 @@ def new(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         refuse(f"{folder}: exists and is not empty; name a new folder")
     if any(holds_a_run(one) for one in folder.absolute().parents):
-        refuse(f"{folder}: lies in a run's folder, beside what was signed; name another")
+        refuse(f"{folder}: is inside a signed run's folder; name another place")
     name = re.sub(r"[^A-Za-z0-9._-]", "-", folder.absolute().name).lstrip("._-")[:64] or "project"
     written = files(name)
     try:
@@ -53,5 +53,5 @@ _WHAT = {
     "nets.py": "the module; put yours here",
     "train.py": "trains, audits, signs, and exports the model",
     "serve.py": "answers rows by HTTP",
-    "test_serve.py": "that what is served is what was trained",
+    "test_serve.py": "checks that the served model is the trained one",
 }

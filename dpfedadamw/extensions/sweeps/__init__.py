@@ -1,7 +1,7 @@
 """Sweeps: many runs of one spec, each a process of its own, started, finished and not repeated.
 
-`folder` knows what of a sweep is done, `runner` does the rest. What a cell's run says of itself is
-read by whoever calls this package, which knows neither the auditor nor the reports.
+`folder` knows which cells of a sweep are done, `runner` does the rest. The caller reads what a
+cell's run reports: this package knows neither the auditor nor the reports.
 """
 
 from __future__ import annotations

@@ -34,6 +34,6 @@ def shared_noise(rows: Iterable[Mapping[str, Any]]) -> str | None:
     if not found:
         return None
     return (
-        f"{'; '.join(found)} did not pass and share their noise: by chance a check alarms in all "
+        f"{'; '.join(found)} did not pass and share their noise: a chance alarm then occurs in all "
         "of them at once, so count each seed once"
     )

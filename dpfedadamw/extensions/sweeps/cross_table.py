@@ -44,10 +44,9 @@ class Entry:
     Attributes:
         values: The measure by seed.
         epsilons: The different claimed ε of its runs, rising.
-        printed: What a paper prints for it and the deviation beside that, each None where it does
-            not.
+        printed: What a paper prints for it, and the printed deviation; each None where it does not.
         best: Whether it differs from all others of its column, and is better.
-        tied: Whether the seeds do not tell it apart from the best mean of its column.
+        tied: Whether the seeds do not distinguish it from the best mean of its column.
     """
 
     values: dict[Value, float]
@@ -102,23 +101,23 @@ class CrossTable:
         # A single run has no spread.
         found = [f"Mean ± sample standard deviation over {count} seeds."]
         if seeds == {1}:
-            found = ["One run each: nothing is known of the seeds' spread, and no best is marked."]
+            found = ["One run each: the spread over seeds is unknown, so no best is marked."]
         elif max(seeds) > 1:
             found.append(
                 "Bold: better than every other row of its column, by paired t-tests over common "
-                f"seeds, Holm's correction, {paired.PERCENT} for a column. ≈: not told apart from "
-                "the best mean."
+                f"seeds, Holm's correction, {paired.PERCENT} for a column. ≈: not distinguished "
+                "from the best mean."
             )
         if any(entry.epsilons for entry in self.entries.values()):
             found.append(
-                "ε is claimed towards the server, a client being in every round, at record level, "
-                "and towards a third party at client level; the data hold δ."
+                "ε is the worst case against the server (record level) or against a third party "
+                "(client level). δ is a column of results.csv."
             )
         found += self.remarks
         if any(entry.printed[0] is not None for entry in self.entries.values()):
             found.append(f"In brackets, what is printed: {self.source}.")
         if self.readings:
-            found.append(f"The paper does not say, and values are ours: {self.readings}.")
+            found.append(f"Values that the paper does not state are ours: {self.readings}.")
         found += [f"Left out: {count} ({why})." for why, count in self.left_out.items()]
         return found
 
@@ -141,7 +140,9 @@ def tabulate(
     known = list(dict.fromkeys(name for row in rows for name in row))
     for name in (row_axis, *([column_axis] if column_axis else ()), measure):
         if name not in known:
-            raise ReportError(f"{name}: the data have no such column; they have {', '.join(known)}")
+            raise ReportError(
+                f"{name}: the results have no such column; they have {', '.join(known)}"
+            )
     left_out: dict[str, int] = {}
     remarks: dict[str, None] = {}
     groups: dict[tuple[str, str], dict[Value, float]] = {}
@@ -163,7 +164,7 @@ def tabulate(
         if again != row.get(CELL):
             raise ReportError(
                 f"{' and '.join(filter(None, where))}: several runs of seed {row.get(SEED)}; the "
-                "data vary in more than rows and columns: choose with --where AXIS=VALUE"
+                "results vary in more than rows and columns: choose with --where AXIS=VALUE"
             )
         groups.setdefault(where, {})[row.get(SEED)] = float(value)
         remarks |= dict.fromkeys(_remarks(row, " and ".join(filter(None, where)), measure))
@@ -204,22 +205,22 @@ def _remarks(row: Row, where: str, measure: str) -> list[str]:
         found.append(f"Each is the best of {of} candidates by {score}.")
     if row.get(SEARCH_SEEDS):
         found.append(
-            f"The search had seeds of its own ({row[SEARCH_SEEDS]}); none of its trials is shown."
+            f"The search used separate seeds ({row[SEARCH_SEEDS]}); none of its trials is shown."
         )
     if score == measure and row.get("tune") == "unaccounted":
         found.append(
-            f"Picked by {measure}, which is what is shown: the best of several is better there "
-            "than on new records."
+            f"Picked by {measure}, the measure shown here, so the best of several looks better "
+            "than it would on new records."
         )
     if row.get("tune") == "unaccounted" and row.get("unit") != "none":
         found.append(
-            "Hyper-parameters were chosen by looking at the private records: no ε covers that."
+            "Hyper-parameters were chosen using the private records, and no ε covers that choice."
         )
     edge = row.get("on_the_grids_edge")
     if edge:
         found.append(
-            f"Warning: the best of {where} lies on the edge of its grid ({edge}); a better one may "
-            "lie beyond."
+            f"Warning: the best of {where} is at the edge of its grid ({edge}); there may be a "
+            "better one beyond."
         )
     return found
 
@@ -230,9 +231,9 @@ def _objection(row: Row) -> str | None:
     if row.get("signatures") != "holds":
         return f"signatures: {row.get('signatures')}"
     if row.get("selected") == TRIAL:
-        return "trials of a search, whose best is run anew"
+        return "trials of a search, whose best is run again"
     if row.get("tune") not in (None, "private") and row.get("selected") != SELECTED:
-        return "candidates that were not the best, or of a search that is not over"
+        return "candidates that were not the best, or of an unfinished search"
     return None
 
 

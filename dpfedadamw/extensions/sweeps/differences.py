@@ -86,13 +86,13 @@ class DifferenceTable:
         found = [
             f"{self.row} minus the row{unit}: mean over {count} common seeds, and Student's "
             "interval of that mean alone at 95 %.",
-            f"It wins or loses where a paired t-test tells the two apart, {paired.PERCENT} for all "
-            "of a column together (Holm's correction), and ties otherwise, which says that these "
-            f"seeds do not tell, not that the two are equal: {counts}.",
+            f"It wins or loses where a paired t-test distinguishes the two, {paired.PERCENT} for all "
+            "of a column together (Holm's correction). Otherwise it ties: these seeds do not decide, "
+            f"which does not mean that the two are equal. {counts}.",
         ]
         found += self._left_open()
         if self.counts()["other ε"]:
-            found.append("Other ε: the two do not claim the same within 1 %, and are not judged.")
+            found.append("Other ε: the two claims differ by more than 1 %, so they are not judged.")
         left_out = [f"Left out: {many} ({why})." for why, many in self.table.left_out.items()]
         return [*found, *self.table.remarks, *left_out]
 
@@ -107,8 +107,8 @@ class DifferenceTable:
         size = low if low == high else f"{low} to {high}"
         unit = " points" if _is_share(self.table) else ""
         return [
-            "Where it does not win, seeds that scatter as these do would have told a true lead "
-            f"of {size}{unit} (it depends on the row) four times in five."
+            "Where it does not win, seeds with this spread would have shown a true lead of "
+            f"{size}{unit} (it depends on the row) four times in five."
         ]
 
 
@@ -125,7 +125,7 @@ def against(table: CrossTable, row: str) -> DifferenceTable:
     if row not in table.rows:
         raise ReportError(f"{row}: no such row; rows are {', '.join(table.rows)}")
     if len(table.rows) == 1:
-        raise ReportError(f"{row}: is the only row, so that it is held against none")
+        raise ReportError(f"{row}: is the only row, so there is nothing to compare it with")
     sign = -1.0 if not _is_share(table) else 1.0
     found: dict[tuple[str, str], Difference] = {}
     for column in table.columns:

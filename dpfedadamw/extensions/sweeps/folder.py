@@ -85,8 +85,8 @@ class CellFolder:
             return None
         except (OSError, ValueError, KeyError, TypeError):
             raise SweepError(
-                f"{self._result}: is no result of a sweep; remove it, and the cell's finished run "
-                "is read again"
+                f"{self._result}: is not a result of a sweep; remove it, and the cell's finished "
+                "run is read again"
             ) from None
 
     def write_result(self, row: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ class Best:
 
     @property
     def reported(self) -> tuple[Cell, ...]:
-        """The cells that it is reported as: its trials, or what is run anew in their place."""
+        """The cells that it is reported as: its trials, or the runs that take their place."""
         return self.cells[0].released or self.cells
 
 

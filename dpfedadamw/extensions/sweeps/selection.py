@@ -52,14 +52,14 @@ def planned(sweep: Sweep) -> RunPlan:
             ours, others = (_costless(getattr(one.spec, name), name) for one in (cell, first))
             if ours != others:
                 raise _refused(
-                    f"candidates may not differ in {name}, and {cell.label} does from {first.label}"
+                    f"candidates may not differ in {name}, but {cell.label} and {first.label} do"
                 )
         other = foresee(cell.spec)
         if other.unit.charged(other) != plan.unit.charged(plan):
             raise _refused(
-                f"{cell.label} costs another ε than {first.label}; the dearest would count for "
-                "all, and from the winner alone nobody could check that: search over what costs "
-                "nothing"
+                f"{cell.label} and {first.label} cost different ε; the dearest would count for "
+                "all, and nobody could check that from the winner alone. Search over settings "
+                "that do not change ε"
             )
     return plan
 
@@ -134,7 +134,7 @@ class Selection:
         folders = [self.folder.cell(cell) for cell in self.cells()]
         results = [folder.result() for folder in folders]
         if any(result is None for result in results):
-            raise SweepError("not every trial is over, and before that nothing is published")
+            raise SweepError("not every trial has finished, and nothing is published before")
         scores = [result["score"] for result in results if result is not None]
         run = folders[scores.index(max(scores))].newest_run()
         assert run is not None
@@ -168,7 +168,7 @@ def held(path: Path) -> RunLock:
         make_folders(path)
         return RunLock(path)
     except LockedError:
-        raise SweepError(f"{path}: another sweep is at work in this folder; wait for it") from None
+        raise SweepError(f"{path}: another sweep is using this folder; wait for it") from None
     except OSError as error:
         raise SweepError(
             f"--out {path}: cannot be written ({error.strerror}); use a folder that you may write "
@@ -179,7 +179,7 @@ def held(path: Path) -> RunLock:
 def finished(path: Path, sweep: Sweep) -> RunDirectory | None:
     """The published run of a sweep's folder, or None; what is left of the trials is erased.
 
-    Whoever was cut off between the two goes on here.
+    A process that was interrupted between the two continues here.
 
     Raises:
         SweepError: If the folder is another spec's.
@@ -187,8 +187,8 @@ def finished(path: Path, sweep: Sweep) -> RunDirectory | None:
     known = _read(path / "selection.json", "of")
     if known is not None and known != _asked(sweep):
         raise SweepError(
-            f"{path}: holds a selection of another spec; use another folder: --out. Trials that "
-            "were run there are spent, whether one is published or not"
+            f"{path}: holds a selection of another spec; use another folder: --out. The trials run "
+            "there have spent their budget, even if none is published"
         )
     try:
         run = newest(_winners(path))

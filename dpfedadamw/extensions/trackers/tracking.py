@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec import Spec
 
-# What of a spec is public in every run: no path, no digest of data, nobody's free text.
+# The part of a spec that is public in every run: no path, no digest of data, no free text.
 _SECTIONS = ("algorithm", "federation", "privacy", "randomness", "evaluation", "compute")
 _SINGLE = ("name", "data.dataset", "data.clients", "data.partition.kind", "model.name")
 # Lines of metrics that are no values of a curve.
@@ -173,7 +173,7 @@ class Tracking:
                 call(tracker)
             except Exception as error:
                 reason = str(error).partition("\n")[0] or type(error).__name__
-                self.problems.append(f"tracker {name}: was told no more, it failed ({reason})")
+                self.problems.append(f"tracker {name}: failed and gets no further data ({reason})")
                 del self._open[name]
 
 
@@ -198,7 +198,7 @@ def _opened(entry: TrackerEntry, folder: Path, run: str) -> Tracker:
         return entry.open(folder, run)
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise TrackerError(f"--tracker {entry.name}: cannot begin ({reason})") from error
+        raise TrackerError(f"--tracker {entry.name}: cannot start ({reason})") from error
 
 
 def settings_of(spec: Spec) -> dict[str, Setting]:
@@ -206,7 +206,7 @@ def settings_of(spec: Spec) -> dict[str, Setting]:
     mapping = spec.to_mapping()
     found = {name: value for section in _SECTIONS for name, value in _flat(mapping, section)}
     found |= {name: value for single in _SINGLE for name, value in _flat(mapping, single)}
-    # Whoever knows it can subtract all noise.
+    # Anyone who knows it can subtract all noise.
     found.pop("randomness.seed", None)
     return found
 

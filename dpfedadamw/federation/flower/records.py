@@ -1,6 +1,6 @@
 """The house's messages as Flower's records, and back: arrays and plain values, nothing else.
 
-A broadcast and an upload are named arrays; what a client is asked beside them is plain numbers.
+A broadcast and an upload are named arrays; the rest of a request to a client is plain numbers.
 """
 
 from __future__ import annotations

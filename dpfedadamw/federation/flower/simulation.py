@@ -1,8 +1,8 @@
 """Flower's simulation: virtual SuperNodes, in processes of Ray, run the clients of one run.
 
 Flower calls the ServerApp, and the ServerApp would lead the run. Here the run leads: Flower runs in
-a thread beside it, and its ServerApp hands over the grid and waits until all rounds are over. So a
-run ends, is interrupted, charged and taken up again in one way whatever runs its clients.
+a second thread, and its ServerApp passes on the grid and waits until all rounds are over. So a run
+ends, is interrupted, charged and resumed in the same way for every engine.
 """
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ def _guarded() -> None:
 
     if ray.is_initialized() or get_authentication_mode() != AuthenticationMode.TOKEN:
         raise FlowerError(
-            "Ray is in use in this process already, without the token that keeps other users of "
-            "the machine out; start the run in a process of its own"
+            "Ray is already in use in this process, without the token that keeps other users of "
+            "the machine out; start the run in a separate process"
         )
 
 

@@ -1,12 +1,12 @@
 """Dropout whose mask for a record depends on that record and on the model's weights alone.
 
 Ordinary dropout draws one mask for a whole batch, from a generator that goes on from batch to
-batch. Put one record in, and the masks of all records behind it move: the clipped sum of all
-others changes, and clipping no longer bounds what one record does. Here a record's mask follows
-from a digest of its contents and of the weights of the moment. Its gradient is then a function of
-weights and record, as the analysis of every clipped sum takes it to be, whatever shares the batch,
-however the batch is cut up, and whoever knows the digest. Masks change with every step, because the
-weights do.
+batch. Put one record in, and the masks of all records behind it move: the clipped sum of all others
+changes, and clipping no longer bounds what one record does. Here a record's mask follows from a
+digest of its contents and of the weights of the moment. Its gradient is then a function of weights
+and record alone, as the analysis of every clipped sum assumes. It does not depend on the other
+records of the batch, on how the batch is split, or on who knows the digest. Masks change with every
+step, because the weights do.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RecordDropout(nn.Module):
         if self.seeds is None or len(self.seeds) != len(values):
             raise DropoutError(
                 "dropout by record needs the records as the first dimension, and a model that "
-                "tells it which they are"
+                "passes them on to it"
             )
         dropped = torch.zeros(values.shape, dtype=torch.bool, device=values.device)
         generator = torch.Generator(values.device)

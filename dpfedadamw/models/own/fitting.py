@@ -29,7 +29,7 @@ from dpfedadamw.tasks import CLASSES, Task
 
 GROUP_NORM = "group_norm"
 _MOST_GROUPS = 32
-# A record's answer beside others may be rounded otherwise than alone, by as much of itself.
+# A record's answer in a batch may be rounded differently from its answer alone, by this share.
 _MIXED = 1e-3
 _DROPOUTS = (
     nn.Dropout,
@@ -61,8 +61,8 @@ class Mended:
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-_given: ContextVar[nn.Module | None] = ContextVar("module that was handed over", default=None)
-_given_loss: ContextVar[Loss | None] = ContextVar("loss that was handed over", default=None)
+_given: ContextVar[nn.Module | None] = ContextVar("module passed from Python", default=None)
+_given_loss: ContextVar[Loss | None] = ContextVar("loss passed from Python", default=None)
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ def handed_over(module: nn.Module | None, loss: Loss | None = None) -> Iterator[
 
 
 def given_loss() -> Loss | None:
-    """The loss that was handed over with a module; None for cross-entropy."""
+    """The loss passed from Python with a module; None for cross-entropy."""
     return _given_loss.get()
 
 
@@ -92,7 +92,7 @@ def is_given() -> bool:
 
 
 def given() -> nn.Module:
-    """A copy of the module that was handed over, on the CPU, in training mode.
+    """A copy of the module passed from Python, on the CPU, in training mode.
 
     Raises:
         ModelError: If none was.
@@ -100,8 +100,8 @@ def given() -> nn.Module:
     module = _given.get()
     if module is None:
         raise ModelError(
-            "model: this run's module was handed over from Python, and no file can build it again; "
-            "give it again: api.resume(folder, model=net), api.Run(folder, model=net) or "
+            "model: this run's module was passed from Python, and no file can build it; pass it "
+            "again: api.resume(folder, model=net), api.Run(folder, model=net) or "
             "api.load_model(folder, model=net)"
         )
     try:
@@ -121,9 +121,7 @@ def weights_digest(module: nn.Module) -> str:
         if not isinstance(value, Tensor):
             continue
         if nn.parameter.is_lazy(value):
-            raise ModelError(
-                f"model: {name} has no shape yet; show the module one batch before it is given"
-            )
+            raise ModelError(f"model: {name} has no shape yet; run the module on one batch first")
         plain = value.detach().cpu().contiguous()
         whole.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
         whole.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -188,7 +186,7 @@ def fit(
     mended = [*_without_dropout(module), *_normed_by_group(module, batch_norm)]
     module.mended = tuple(mended)  # type: ignore[assignment]  # a note that is no parameter
     if not any(one.requires_grad for one in module.parameters()):
-        raise ModelError(f"{place}: no parameter of it is trained; unfreeze at least its head")
+        raise ModelError(f"{place}: has no trainable parameter; unfreeze at least its head")
     wrong = [name for name, one in module.named_parameters() if not one.is_floating_point()]
     if wrong:
         raise ModelError(f"{place}: the parameter {wrong[0]} does not hold real numbers")
@@ -203,8 +201,8 @@ def fit(
     if loss is not None:
         if task.kind == CLASSIFICATION and not task.is_cross_entropy:
             raise ModelError(
-                "model.loss: the model brings a loss of its own, and task.loss or "
-                "task.class_weights ask for another; leave one of them out"
+                "model.loss: the model has its own loss, but task.loss or task.class_weights ask "
+                "for another; leave one of them out"
             )
         _try_loss(loss, outputs, answered, task)
         module.own_record_loss = loss  # type: ignore[assignment]  # a note as well
@@ -240,14 +238,14 @@ def _refuse_mixing(
     finite = bool(torch.isfinite(alone).all())
     if finite and float((together - alone).abs().amax()) > _MIXED * float(alone.abs().amax()):
         raise ModelError(
-            f"{place}: its answer to a record changes with who shares the batch, so that clipping "
-            "would bound nothing; where it cuts or pads a batch to its longest record, leave "
-            "padding out of attention and of means"
+            f"{place}: its answer to a record depends on the other records of the batch, so "
+            "clipping would bound nothing; if it cuts or pads a batch to its longest record, "
+            "exclude padding from attention and means"
         )
 
 
 def _try_loss(loss: Loss, outputs: int, answered: Sequence[int], task: Task) -> None:
-    """Ask a loss for made-up answers: one value a record, whoever shares the batch."""
+    """Compute a loss for made-up answers: it must give one value per record, for any batch."""
     shape = (3, *answered[1:])
     answers = torch.linspace(-1.0, 1.0, math.prod(shape)).reshape(shape).requires_grad_()
     labels = made_up_targets(task, 3, outputs, answered)
@@ -262,15 +260,18 @@ def _try_loss(loss: Loss, outputs: int, answered: Sequence[int], task: Task) -> 
     if not isinstance(together, Tensor) or together.shape != (3,):
         found = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
         raise ModelError(
-            f"model.loss: gives {found} for 3 records; it must give one value a record, shape (3,) "
+            f"model.loss: gives {found} for 3 records; it must give one value per record, shape "
+            "(3,) "
             '(reduction="none")'
         )
     if not together.requires_grad:
-        raise ModelError("model.loss: has no gradient; compute it of the outputs by torch alone")
+        raise ModelError(
+            "model.loss: has no gradient; compute it from the outputs with torch operations only"
+        )
     if not torch.allclose(together, torch.cat([one.reshape(1) for one in apart])):
         raise ModelError(
-            "model.loss: a record's loss changes with who shares the batch, so that clipping would "
-            "bound nothing; make it of each record alone"
+            "model.loss: a record's loss depends on the other records of the batch, so clipping "
+            "would bound nothing; compute it from each record alone"
         )
 
 
@@ -304,8 +305,8 @@ def _refuse_batch_norm(module: nn.Module, place: str) -> None:
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             raise BatchNormError(
                 f"{place}: layer {name!r} ({type(layer).__name__}) normalises over the batch, so a "
-                "record changes the gradients of all others and clipping bounds nothing; "
-                "model.replace_batch_norm: group_norm has it replaced by GroupNorm"
+                "record changes the gradients of all others and clipping bounds nothing; set "
+                "model.replace_batch_norm: group_norm to replace it by GroupNorm"
             )
 
 
@@ -316,13 +317,13 @@ def _tokens(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]
 
 
 def _scores(_module: nn.Module, _inputs: object, answer: object) -> object:
-    """The scores of an answer that has more beside them, as those of transformers do."""
+    """The scores of an answer that has further fields, as those of transformers do."""
     return getattr(answer, "logits", answer)
 
 
 def _without_dropout(module: nn.Module) -> Iterator[Mended]:
     """Put out dropout: its masks move with who shares the batch; clipping would bound nothing."""
-    why = "off: a batch's neighbours would move its masks"
+    why = "off: its masks would depend on the other records of the batch"
     for name, layer in module.named_modules():
         if isinstance(layer, _DROPOUTS) and layer.p:
             before = f"{type(layer).__name__}({layer.p:g})"
@@ -397,8 +398,7 @@ def _try_out(
     except Exception as error:
         found = "a record" if len(answers) < 3 else "three made-up records of any numbers, each"
         known = "" if vocabulary_of(module) else (
-            "; one that reads whole numbers is given them where model.vocabulary says how many "
-            "there are"
+            "; set model.vocabulary for a model that reads whole numbers"
         )  # fmt: skip
         raise ModelError(
             f"{place}: its forward fails on {found} of shape {tuple(input_shape)} "
@@ -421,13 +421,13 @@ def _try_out(
             )
     if not torch.equal(first, again):
         raise ModelError(
-            f"{place}: answers the same record differently each time while it trains; what it "
-            "draws at random moves with who shares the batch: leave functional dropout out"
+            f"{place}: answers the same record differently each time in training, because its "
+            "random draws depend on the batch; remove functional dropout"
         )
     for name, value in module.named_buffers():
         if not torch.equal(before[name], value):
             raise ModelError(
-                f"{place}: its buffer {name} changes in the forward pass, and what private records "
-                "leave there is released without noise; keep it fixed, or leave it out"
+                f"{place}: its buffer {name} changes in the forward pass, and whatever private "
+                "records leave there would be released without noise; keep it fixed, or remove it"
             )
     return tuple(first.shape)

@@ -129,7 +129,7 @@ def require(target: str, key: str) -> None:
         add = f"add {OPTION} {module}"
         if here.given_as == ARGUMENT:
             add = f'give {ARGUMENT}=["{module}"]'
-        message = f"{target} is code that this file names; to run it {add}"
+        message = f"{target} is code named in this file; to run it {add}"
         raise CodeNotAllowedError(key, target, message)
 
 
@@ -145,7 +145,8 @@ def checked(modules: Iterable[str], place: str) -> tuple[str, ...]:
     for name in found:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ModelError(
-                f"{place}: {str(name)[:60]!r} is no module's name; write nets, or my_package.models"
+                f"{place}: {str(name)[:60]!r} is not a module name; write nets, or "
+                "my_package.models"
             )
         if of_python(name):
             raise ModelError(f"{place}: {name} is {OF_PYTHON}")

@@ -77,8 +77,8 @@ def source_of(target: str, key: str = TARGET) -> PythonSource:
     if found is None or found.origin is None or not found.origin.endswith(".py"):
         where = "not a file of Python source" if found is not None else "there is no such module"
         raise ModelError(
-            f"{key}: {target}: {where}; it is looked for as Python does (installed "
-            "packages, PYTHONPATH) and then in the folder where the command is run"
+            f"{key}: {target}: {where}; modules are searched as Python does (installed packages, "
+            "PYTHONPATH) and then in the current folder"
         )
     _refuse_closed(Path(found.origin), f"{key}: {target}")
     if _is_installed(Path(found.origin)):
@@ -123,7 +123,7 @@ def load(target: str, key: str = TARGET) -> Any:
             found: Any = importlib.import_module(module_name)
     except Exception as error:
         raise ModelError(
-            f"{key}: {target}: does not import ({_said(error)}); mend the module"
+            f"{key}: {target}: cannot be imported ({_said(error)}); fix the module"
         ) from error
     _imported[module_name] = source.sha256
     for part in qualified.split("."):
@@ -145,7 +145,7 @@ def _refuse_what_is_no_model(found: Any, target: str, key: str) -> None:
 
     if isinstance(found, type):
         if not issubclass(found, nn.Module):
-            raise ModelError(f"{key}: {target}: is a class, and no subclass of torch.nn.Module")
+            raise ModelError(f"{key}: {target}: is a class, but not a subclass of torch.nn.Module")
         _require_defined(found.__module__, target, key)
     elif isinstance(found, MethodType) and isinstance(found.__self__, type):
         _require_defined(found.__self__.__module__, target, key)
@@ -154,8 +154,8 @@ def _refuse_what_is_no_model(found: Any, target: str, key: str) -> None:
         _require_defined(found.__module__, target, key)
     elif not (key == LOSS and isinstance(found, nn.Module)):
         raise ModelError(
-            f"{key}: {target}: is no class and no function that returns a module; write a function "
-            "of your own around it"
+            f"{key}: {target}: is neither a class nor a function that returns a module; wrap it in "
+            "a function of your own"
         )
 
 
@@ -241,15 +241,15 @@ def _hooked(name: str) -> ModuleSpec | None:
 
 
 def _refuse_closed(place: Path, what: str) -> None:
-    """Refuse a file of a run directory: what lies there is whoever's who made the run."""
+    """Refuse a file of a run directory: anyone may have made the run and its files."""
     for path in {place.absolute(), place.resolve()}:
         for folder in path.parents:
             if holds_a_run(folder) or any(
                 folder == one.absolute() or folder == one.resolve() for one in permission().closed
             ):
                 raise ModelError(
-                    f"{what}: lies in {folder}, and files of a run directory, an exported model "
-                    "or a client's folder are never run; run the command where your own module is"
+                    f"{what}: is in {folder}, and files of a run directory, an exported model or a "
+                    "client's folder are never run; run the command where your own module is"
                 )
 
 

@@ -263,7 +263,7 @@ def reads_of(kind: str) -> str:
         return TEXT
     raise ModelError(
         f"model.source: transformers has no classifier of images or texts of type {kind!r}; use "
-        "one that it has, such as a vit, swin, bert or roberta"
+        "one that it supports, such as vit, swin, bert or roberta"
     )
 
 
@@ -289,7 +289,7 @@ def _check_records(configuration: Any, reads: str, input_shape: Sequence[int]) -
     if tuple(input_shape) != (channels, *sides):
         raise ModelError(
             f"model.name: this model reads images of shape {(channels, *sides)}, but records have "
-            f"shape {tuple(input_shape)}; let the data be resized, or choose another model"
+            f"shape {tuple(input_shape)}; have the data resized, or choose another model"
         )
 
 
@@ -328,7 +328,7 @@ def _network(
 
 
 def _check_loaded(found: Mapping[str, Any], heads: Sequence[str]) -> None:
-    """Nothing but the head may be fresh."""
+    """Only the head may be fresh."""
     absent = [*found["missing_keys"], *(entry[0] for entry in found["mismatched_keys"])]
     absent = sorted(name for name in absent if not name.startswith(tuple(heads)))
     if absent:
@@ -339,7 +339,7 @@ def _check_loaded(found: Mapping[str, Any], heads: Sequence[str]) -> None:
 
 
 def _heads(network: nn.Module) -> list[str]:
-    """Names of the modules beside the published body that have parameters."""
+    """Names of the modules outside the published body that have parameters."""
     body = getattr(network, "base_model_prefix", "")
     return [
         name

@@ -21,17 +21,17 @@ _LayerName = Annotated[
 
 
 class FineTuningSpec(Section, title="Fine-tuning"):
-    """What of a published model is trained."""
+    """Which part of a published model is trained."""
 
     kind: str = key(
         ...,
-        "lora: low-rank pairs beside frozen layers, and the head; all: everything; head: the "
-        "head alone.",
+        "lora: low-rank pairs added to frozen layers, and the head; all: everything; head: only "
+        "the head.",
     )
 
 
 class LoraSpec(FineTuningSpec, title="Low-rank pairs"):
-    """Trains low-rank pairs beside frozen layers, and the head (LoRA)."""
+    """Trains low-rank pairs that are added to frozen layers, and the head (LoRA)."""
 
     kind: Literal["lora"] = "lora"
     rank: int = key(16, "Rank r of each pair.", ge=1, le=1024)
@@ -47,9 +47,8 @@ class LoraSpec(FineTuningSpec, title="Low-rank pairs"):
     )
     factors: Literal["both", "b"] = key(
         "both",
-        "both: A and B; b: B alone, beside an A that stays as it was drawn (FFA-LoRA): noise "
-        "then enters the pairs once and not as a product, and the mean of clients' pairs is "
-        "exact.",
+        "both: A and B. b: only B, with A fixed as drawn (FFA-LoRA): noise then enters the pairs "
+        "once and not as a product, and the mean of clients' pairs is exact.",
         title="Trained factors",
         examples=("both", "b"),
     )
@@ -83,24 +82,24 @@ class TransformerSpec(ModelSpec, title="Published transformer"):
     )
     source: str | None = key(
         None,
-        "A folder with config.json and model.safetensors, or a repository on the Hugging "
-        "Face hub; none for the repository that belongs to the name.",
+        "A folder with config.json and model.safetensors, or a repository on the Hugging Face hub; "
+        "null for the repository that belongs to the name.",
         max_length=1000,
         examples=(None, "models/vit-base"),
     )
     revision: str | None = key(
         None,
-        "The commit of the hub's repository; none for a folder, or where nothing is read.",
+        "The commit of the hub's repository; null for a folder, or where nothing is read.",
         pattern=r"^[0-9a-f]{40}$",
         expected="a commit, 40 hexadecimal digits in quotes",
-        why="a branch or tag can move, and a run must say which weights it began with",
+        why="a branch or tag can move, and a run must state which weights it started with",
         examples=(None, "0123456789abcdef0123456789abcdef01234567"),
     )
     length: AbsentInteger = None
     pooling: AbsentText = None
     fine_tuning: _FineTuning = key(
         LoraSpec(),
-        "What of the published model is trained; the bare name of a kind is a short form.",
+        "Which part of the published model is trained; the name of a kind alone is a short form.",
         title="Fine-tuning",
         examples=("lora", "all", {"kind": "lora", "rank": 8}),
     )
@@ -117,7 +116,7 @@ def _length(description: str) -> Any:
     return key(128, description, unit="tokens", ge=4, le=8192)
 
 
-_TOKENS = "Tokens of a text; longer ones are cut, shorter ones padded."
+_TOKENS = "Tokens per text; longer texts are cut, shorter ones padded."
 
 
 class TextTransformerSpec(TransformerSpec, title="Published text transformer"):
@@ -142,8 +141,8 @@ class AnyTransformerSpec(TransformerSpec, title="Any published transformer"):
     length: int = _length(f"{_TOKENS} Not used for images.")
     pooling: Literal["published", "mean"] = key(
         "published",
-        "What class scores of a text are taken from. published: what the architecture's "
-        "classifier looks at, mostly the first token; mean: the mean over its tokens, for "
-        "which encoders of sentences were trained. Not used for images.",
+        "Where a text's class scores come from. published: what the architecture's classifier "
+        "reads, mostly the first token. mean: the mean over its tokens, for which sentence "
+        "encoders were trained. Not used for images.",
         examples=("published", "mean"),
     )

@@ -1,4 +1,4 @@
-"""Low-rank pairs beside frozen layers (LoRA, Hu et al. 2022), by the library peft."""
+"""Low-rank pairs added to frozen layers (LoRA, Hu et al. 2022), with the library peft."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADAPTER = "default"
 def add_pairs(
     network: nn.Module, spec: LoraSpec, heads: Sequence[str], *, text: bool, revision: str
 ) -> nn.Module:
-    """Freeze a published model, and train low-rank pairs beside its layers and a fresh head.
+    """Freeze a published model, and train low-rank pairs added to its layers and a fresh head.
 
     Args:
         network: A model of transformers; changed in place.
@@ -41,7 +41,7 @@ def add_pairs(
     ]
     unknown = [name for name in targets if name not in names]
     if unknown or not targets:
-        named = ", ".join(unknown) or "no query and value layers by a known name"
+        named = ", ".join(unknown) or "no query and value layers with a known name"
         raise ModelError(
             f"model.fine_tuning.target_modules: found {named}; the model has {', '.join(names)}"
         )
@@ -70,7 +70,7 @@ def add_pairs(
 
 
 def _linear_names(network: nn.Module) -> list[str]:
-    """Last parts of the names of all layers that a pair can stand beside."""
+    """Last parts of the names of all layers that a pair can be added to."""
     found: Iterable[str] = (
         name.rpartition(".")[2]
         for name, module in network.named_modules()

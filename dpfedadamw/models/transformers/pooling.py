@@ -26,7 +26,7 @@ def check(kind: str) -> None:
     """
     if kind not in _TAKES_A_VECTOR:
         raise ModelError(
-            f"model.pooling: mean is there for {' and '.join(_TAKES_A_VECTOR)}, not for a {kind}; "
+            f"model.pooling: mean works for {' and '.join(_TAKES_A_VECTOR)}, not for a {kind}; "
             "leave it at published"
         )
 

@@ -1,8 +1,8 @@
 """What publishers say of the models that a spec can call by a short name: constants, no downloads.
 
-A model with random weights is built from these alone. Sources: the configuration files that lie
-beside the published weights (Dosovitskiy et al. 2021, Liu et al. 2021, Liu et al. 2019); the sizes
-are those of DP-FedAdamW, Table 14.
+A model with random weights is built from these alone. Sources: the configuration files published
+with the weights (Dosovitskiy et al. 2021, Liu et al. 2021, Liu et al. 2019); the sizes are those of
+DP-FedAdamW, Table 14.
 """
 
 from __future__ import annotations

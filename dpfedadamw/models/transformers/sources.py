@@ -72,8 +72,8 @@ class Source:
         asking = _asking_for_code(content)
         if asking is not None:
             raise ModelError(
-                f"model.source: {path} asks for code of its own ({asking}), which is never run; "
-                "use a model that transformers itself knows"
+                f"model.source: {path} asks for its own code ({asking}), which is never run; use a "
+                "model that transformers itself supports"
             )
         return content
 
@@ -89,7 +89,7 @@ class Source:
             pickled = any(self.folder.glob("*.bin"))
             why = "only pickled weights, which can run code" if pickled else "no weights"
             raise ModelError(
-                f"model.source: {self.folder} holds {why}; needed is model.safetensors"
+                f"model.source: {self.folder} holds {why}; model.safetensors is needed"
             )
         return files
 

@@ -1,9 +1,9 @@
 """Swin's attention with the records as the first dimension throughout.
 
-The published code folds the windows of all images into one batch. Nothing is wrong with that, but
-whoever forms per-record gradients must know which window belongs to whom. Here windows have a
-dimension of their own, [b, windows, tokens, width]; the parameters, their names and what is
-computed stay the same. Imported on use only, because it needs transformers.
+The published code folds the windows of all images into one batch. That is correct, but per-record
+gradients need to know which window belongs to which record. Here windows have a dimension of their
+own, [b, windows, tokens, width]; the parameters, their names and what is computed stay the same.
+Imported on use only, because it needs transformers.
 """
 
 from __future__ import annotations

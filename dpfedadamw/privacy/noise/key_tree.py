@@ -20,7 +20,7 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.storage.merkle import DIGEST_BYTES, LEAF, MerkleTree
 
 KEY_BYTES = 32
-# The server's own place beside the clients: its streams are the cohort's and the release's.
+# The server's own place next to the clients': its streams are the cohort's and the release's.
 SERVER = -1
 # A ledger in which nothing was charged yet.
 NO_HISTORY = bytes(32)
@@ -39,7 +39,7 @@ _DATA = b"dpfedadamw data commitment 1\x00"
 
 @dataclass(frozen=True)
 class PublicCoin:
-    """What a run's streams are bound to beside its keys.
+    """What a run's streams are bound to in addition to its keys.
 
     Attributes:
         nonce: 32 bytes that the auditor drew after the keys were fixed; empty without an auditor.

@@ -27,8 +27,8 @@ _ON_DEVICE: Method = "on-device"
 _DRAWS: dict[str, int] = {"box-muller": 1, "four-draw": 4}
 _GRID_BITS = 20
 _TOO_LARGE = (
-    "the clipped sum is not finite, or so large against the noise that float64 would show it: "
-    "nothing is released"
+    "the clipped sum is not finite, or so large relative to the noise that float64 rounding would "
+    "reveal it; nothing is released"
 )
 # From 2^32 standard deviations on, a float64 sum would have no bits left below the grid.
 _LARGEST_RATIO = 2.0**32
@@ -54,7 +54,7 @@ def grid_spacing(standard_deviation: float) -> float:
 
 
 def normal_numbers(stream: Stream, n: int, method: Method) -> NDArray[np.float64]:
-    """The standard normal numbers that a method draws from a stream, [n], for whoever replays it.
+    """The standard normal numbers that a method draws from a stream, [n], for a replay.
 
     Raises:
         PrivacyError: if the method is unknown.

@@ -8,8 +8,8 @@ a key of its own, so that no two streams overlap and nothing depends on the orde
 are run.
 
 In release mode every round and client has a leaf key (`key_tree`), and streams follow from it, from
-the auditor's nonce and from what the ledger was charged before. `OpenedRandomness` hands out the
-same streams to whoever was shown some leaf keys, without the key.
+the auditor's nonce and from what the ledger was charged before. `OpenedRandomness` gives the same
+streams to a reader who was shown some leaf keys but not the key.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class ReleaseRandomness:
         keys = cls.all_from_escrow(path, coin)
         if len(keys) > 1:
             raise PrivacyError(
-                f"{path} holds {len(keys)} keys, of a run that was cut off and taken up without an "
-                "auditor's challenge; here one is needed"
+                f"{path} holds {len(keys)} keys, from a run that was interrupted and resumed "
+                "without an auditor's challenge; exactly one key is needed here"
             )
         return keys[0]
 
@@ -128,7 +128,7 @@ class ReleaseRandomness:
             return [cls(bytes.fromhex(line), coin) for line in lines or [""]]
         except (OSError, ValueError, PrivacyError) as error:
             raise PrivacyError(
-                f"{path} is not a readable key escrow of 64 hex digits a line"
+                f"{path} is not a readable key escrow with 64 hex digits per line"
             ) from error
 
     def __repr__(self) -> str:
@@ -193,7 +193,7 @@ class ReleaseRandomness:
     def write_escrow(self, path: str | Path) -> None:
         """Write the key as hex to a new file that only its owner can read, and wait for the disk.
 
-        Whoever holds this file can subtract the noise of the whole run.
+        Anyone who holds this file can subtract the noise of the whole run.
 
         Raises:
             PrivacyError: if the file exists already or cannot be created.
@@ -234,7 +234,7 @@ class ReleaseRandomness:
         if not any(key.commitment in known for key in before):
             raise PrivacyError(
                 f"{path} holds no key of this run; give the file that `run --escrow` wrote for it, "
-                "or the name of a new one"
+                "or the name of a new file"
             )
         lines = "".join(f"{key._key.hex()}\n" for key in (*before, self))
         try:
@@ -246,7 +246,7 @@ class ReleaseRandomness:
 
 
 class OpenedRandomness:
-    """The streams of a release run as far as its leaf keys are open, for whoever replays it.
+    """The streams of a release run whose leaf keys are open, for a replay.
 
     Args:
         leaf: The leaf key of a round and client, 32 bytes, None where it is not open; client -1 is

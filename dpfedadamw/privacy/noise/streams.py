@@ -257,7 +257,7 @@ class _Expected:
 
     Attributes:
         n: How many each time; 0 where none are.
-        times: How often, beside those in ``rows``.
+        times: How often, in addition to those in ``rows``.
         rows: What is drawn and not yet asked for, by its counter.
     """
 
@@ -294,7 +294,8 @@ class _Workspace:
         self.spare = np.empty(2 * pairs, dtype=np.float64)
         self._radius = np.empty(pairs, dtype=np.float64)
         self._angle = np.empty(pairs, dtype=np.float64)
-        # A temporary of this size would be mapped anew at each block, which workers do in turn.
+        # A temporary of this size would be mapped again at each block, and workers can only do that
+        # in turn.
         self._shifted = np.empty(pairs, dtype=np.uint64)
 
     def box_muller(self, pairs: int, out: NDArray[np.float64]) -> None:

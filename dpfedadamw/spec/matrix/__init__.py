@@ -22,7 +22,7 @@ A search's cells are *trials*. Where what is reported is not these, because the 
 records or under seeds of its own (`tune.seeds`), the best candidate is *released* as further cells,
 on `data` and under `seeds`.
 
-What a paper prints for the cells may stand beside them (`printed`).
+What a paper prints for the cells may be given with them (`printed`).
 """
 
 from __future__ import annotations

@@ -24,20 +24,21 @@ AXES_SCHEMA: dict[str, Any] = {
         "oneOf": [
             {
                 "title": "Values",
-                "description": "The values of the field that the axis is called after, by its "
-                "dotted path.",
+                "description": "The values of the field after whose dotted path the axis is named.",
                 **_VALUES,
             },
             {
                 "title": "Fields together",
-                "description": "Several fields by their dotted paths, with a list of values each, "
-                "all of one length, which are taken together.",
+                "description": (
+                    "Several fields by their dotted paths, each with a list of values of equal "
+                    "length, which vary together."
+                ),
                 "type": "object",
                 "minProperties": 1,
                 "properties": {
                     _LABEL: {
                         "title": "Label",
-                        "description": "What the values are called in tables.",
+                        "description": "Labels of the values in tables.",
                         **_VALUES,
                         "items": {"type": "string", "minLength": 1, "maxLength": _LONGEST_LABEL},
                     }
@@ -84,7 +85,7 @@ def axes_of(document: Document, where: KeyPath, problems: list[SpecProblem]) -> 
     if section is None:
         return ()
     if not isinstance(section, dict) or not section:
-        message = "a section of axes is due, such as algorithm.learning_rate: [0.02, 0.05]"
+        message = "must be a section of axes, such as algorithm.learning_rate: [0.02, 0.05]"
         problems.append(document.place(where).problem(where, message))
         return ()
     found = []
@@ -99,7 +100,10 @@ def axes_of(document: Document, where: KeyPath, problems: list[SpecProblem]) -> 
             for path, other in set_by.items():
                 shorter = min(len(path), len(change.path))
                 if other != axis.name and path[:shorter] == change.path[:shorter]:
-                    message = f"{dotted(change.path)} is set by {other} too; one axis sets a field"
+                    message = (
+                        f"{dotted(change.path)} is also set by {other}; only one axis may set a "
+                        "field"
+                    )
                     problems.append(change.place.problem((*where, axis.name), message))
             set_by[change.path] = axis.name
     return tuple(found)
@@ -114,21 +118,21 @@ def _axis(name: str, value: Any, document: Document, where: KeyPath) -> Axis:
         columns = {key: column for key, column in value.items() if key != _LABEL}
         labels = value.get(_LABEL)
         if not _NAME.fullmatch(name):
-            message = "an axis is called by letters, digits, spaces, dots, dashes and underscores"
+            message = "an axis name has letters, digits, spaces, dots, dashes and underscores"
             raise SpecError([document.place(here, key=True).problem(here, message)])
     else:
-        message = "a list of values, or a section of fields with a list each, is due"
+        message = "must be a list of values, or a section of fields with a list each"
         raise SpecError([document.place(here).problem(here, message)])
     listed = {**columns, **({} if labels is None else {_LABEL: labels})}
     for key, column in listed.items():
         path = here if columns is not value and isinstance(value, list) else (*here, key)
         if not isinstance(column, list) or not column:
-            message = "a list of at least one value is due"
+            message = "must be a list of at least one value"
             raise SpecError([document.place(path).problem(path, message)])
     lengths = {len(column) for column in listed.values()}
     if len(lengths) > 1:
         told = ", ".join(f"{key} has {len(column)}" for key, column in listed.items())
-        message = f"lists that are taken together have one length; {told}"
+        message = f"lists that vary together must have equal length; {told}"
         raise SpecError([document.place(here).problem(here, message)])
     changes = tuple(
         tuple(
@@ -140,7 +144,7 @@ def _axis(name: str, value: Any, document: Document, where: KeyPath) -> Axis:
     names = _given_labels(labels, document, here) if labels is not None else _labels(changes)
     if len(set(names)) < len(names):
         twice = next(one for one in names if names.count(one) > 1)
-        message = f"{twice} stands there twice; every value once, and every label"
+        message = f"{twice} is listed twice; give every value and every label once"
         raise SpecError([document.place(here).problem(here, message)])
     return Axis(name, names, changes)
 
@@ -157,7 +161,7 @@ def _given_labels(labels: list[Any], document: Document, here: KeyPath) -> tuple
     for index, label in enumerate(labels):
         if not isinstance(label, str) or not label.strip() or len(label) > _LONGEST_LABEL:
             path = (*here, _LABEL, index)
-            message = f"a label is a text of 1 to {_LONGEST_LABEL} characters"
+            message = f"a label must be text of 1 to {_LONGEST_LABEL} characters"
             raise SpecError([document.place(path).problem(path, message)])
     return tuple(labels)
 

@@ -135,7 +135,7 @@ def _candidate(search: Search, tried: Sequence[int]) -> list[Cell]:
 
 def _not_too_many(document: Document, many: int) -> None:
     if many > MOST_CELLS:
-        message = f"these are {many} runs, and at most {MOST_CELLS:,} are one sweep; split it"
+        message = f"{many} runs, but a sweep has at most {MOST_CELLS:,}; split it"
         raise SpecError([document.place((MATRIX,)).problem((MATRIX,), message)])
 
 

@@ -53,14 +53,18 @@ _TABLE: dict[str, Any] = {
     },
     "columns": {
         "title": "Columns",
-        "description": "The axis whose labels name the columns; without it a row has one number.",
+        "description": (
+            "The axis whose labels name the columns; without it each row has one number."
+        ),
         "type": ["string", "null"],
         "default": None,
     },
     "values": {
         "title": "Values",
-        "description": "By row, a number for each column in the order of its labels, as printed: "
-        "accuracies in percent, 71.69 ± 0.37 with a deviation, null where it cannot be read.",
+        "description": (
+            "For each row, one number per column in the order of its labels, as printed: "
+            "accuracies in percent, 71.69 ± 0.37 with a deviation, null if unreadable."
+        ),
         "type": "object",
         "minProperties": 1,
         "additionalProperties": {
@@ -76,7 +80,7 @@ EXPECTED_SCHEMA: dict[str, Any] = {
     "propertyNames": {"enum": list(MEASURES)},
     "additionalProperties": {
         "title": "A printed table",
-        "description": "What a paper prints of one measure, for the cells of the matrix.",
+        "description": "What a paper prints for one measure, for the cells of the matrix.",
         "type": "object",
         "properties": _TABLE,
         "required": [name for name, part in _TABLE.items() if "default" not in part],
@@ -96,7 +100,7 @@ class Printed:
 
     Attributes:
         value: The mean; an accuracy in [0, 1].
-        deviation: The standard deviation beside it, in the same unit, or None.
+        deviation: Its standard deviation, in the same unit, or None.
     """
 
     value: float
@@ -147,7 +151,7 @@ def expected(
         here: KeyPath = (EXPECTED, measure)
         try:
             if measure not in MEASURES:
-                message = f"no measure; one of {', '.join(MEASURES)}"
+                message = f"not a measure; must be one of {', '.join(MEASURES)}"
                 raise SpecError([document.place(here, key=True).problem(here, message)])
             found.append(_table(measure, value, document, axes))
         except SpecError as error:
@@ -176,7 +180,9 @@ def readings(
             if not _is_set(path, (), document.value) and not any(
                 _is_set(path, change.path, change.value) for change in changes
             ):
-                message = "a field that this file sets is due; leave the reading out, or set it"
+                message = (
+                    "this file does not set that field; leave the reading out, or set the field"
+                )
                 raise SpecError([document.place(here, key=True).problem(here, message)])
             found[name] = " ".join(text.split())
         except SpecError as error:
@@ -207,13 +213,13 @@ def _table(
         raise refuse(here, "the keys are source, rows, columns (where there are some) and values")
     source, rows, columns = value["source"], value["rows"], value.get("columns")
     if not isinstance(source, str) or not 1 <= len(source.strip()) <= _LONGEST:
-        raise refuse((*here, "source"), "the paper and its table are due, such as X, Table 2")
+        raise refuse((*here, "source"), "give the paper and its table, such as X, Table 2")
     for key, axis in (("rows", rows), ("columns", columns)):
         if axis not in axes and (axis is not None or key == "rows"):
-            message = f"no axis of the matrix; it has {', '.join(axes) or 'none'}"
+            message = f"not an axis of the matrix; it has {', '.join(axes) or 'none'}"
             raise refuse((*here, key), message)
     if rows == columns or not isinstance(value["values"], dict) or not value["values"]:
-        raise refuse((*here, "values"), "by row, a list with a number for each column is due")
+        raise refuse((*here, "values"), "give for each row a list with a number for each column")
     names = list(axes[columns]) if columns is not None else [""]
     numbers: dict[tuple[str, str], Printed] = {}
     for row, listed in value["values"].items():
@@ -222,14 +228,14 @@ def _table(
             raise refuse(path, f"{rows} has no such label; it has {', '.join(axes[rows])}")
         cells = listed if columns is not None else [listed]
         if not isinstance(cells, list) or len(cells) != len(names):
-            raise refuse(path, f"{len(names)} numbers are due, for {', '.join(names) or rows}")
+            raise refuse(path, f"give {len(names)} numbers, for {', '.join(names) or rows}")
         for index, (name, cell) in enumerate(zip(names, cells, strict=True)):
             printed = _printed(cell, share=measure.endswith("accuracy"))
             if printed is not None:
                 numbers[row, name] = printed
             elif cell is not None:
                 place = (*path, index) if columns is not None else path
-                raise refuse(place, "a number is due, or one with its deviation: 71.69 ± 0.37")
+                raise refuse(place, "give a number, or one with its deviation: 71.69 ± 0.37")
     return PrintedTable(measure, source.strip(), rows, columns, numbers)
 
 
@@ -253,6 +259,6 @@ def _section(document: Document, name: str, problems: list[SpecProblem]) -> dict
         return {}
     if not isinstance(section, dict) or not section:
         what = "a measure, such as test_accuracy" if name == EXPECTED else "a field's dotted path"
-        problems.append(document.place((name,)).problem((name,), f"a section by {what}, is due"))
+        problems.append(document.place((name,)).problem((name,), f"must be a section by {what}"))
         return {}
     return section

@@ -1,7 +1,7 @@
 """The JSON Schema of what a file may hold: the spec of one run, or a sweep.
 
-The schema of a run is made of its sections (`vocabulary.schema`). What a sweep has beside them is
-defined here, by the field, with the shapes that the modules which read it state.
+The schema of a run is made of its sections (`vocabulary.schema`). The additional fields of a sweep
+are defined here, field by field, with the shapes stated by the modules that read them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ _Part = dict[str, Any]
 _TOP: dict[str, _Part] = {
     "matrix": {
         "title": "Matrix",
-        "description": "The axes of a sweep: each combination of their values is a cell, a spec "
-        "of its own. An axis is called after the field whose values it lists, or by a name of its "
-        "own over several fields.",
+        "description": (
+            "The axes of a sweep: each combination of their values is a cell, with its own spec. "
+            "An axis is named after the field whose values it lists, or has its own name if it "
+            "covers several fields."
+        ),
         **AXES_SCHEMA,
         "examples": [{"privacy.target_epsilon": [2, 8]}],
     },
     "seeds": {
         "title": "Seeds",
-        "description": "Repeats every cell of a sweep: so many seeds from 0 on, or a list of their "
-        "numbers, with what they vary.",
+        "description": (
+            "Repeats every cell of a sweep: a number of seeds from 0 on, or a list of seeds, with "
+            "what they vary."
+        ),
         **SEEDS_SCHEMA,
         "examples": [5, [0, 1], {"numbers": 5, "vary": ["run"]}],
     },
@@ -49,7 +53,7 @@ _TOP: dict[str, _Part] = {
     },
     "readings": {
         "title": "Readings",
-        "description": "By the field that is set here, what a paper does not say of its value.",
+        "description": "For each field set here, what the paper does not say about its value.",
         **READINGS_SCHEMA,
         "examples": [{"privacy.clipping_norm": "Chosen from a grid that is not stated."}],
     },
@@ -64,15 +68,17 @@ _SEARCH: dict[str, _Part] = {
     },
     "data": {
         "title": "Public data",
-        "description": "What candidates are trained on where the search is public: a section like "
-        "data.",
+        "description": (
+            "The data on which candidates of a public search are trained: a section like data."
+        ),
         "$ref": "#/properties/data",
     },
     "seeds": {
         "title": "Seeds of the search",
-        "description": "Seeds of the candidates' own, written like seeds, of which none may be "
-        "among these; a count starts at 1000. The best candidate is then run anew with each of "
-        "seeds.",
+        "description": (
+            "Separate seeds for the candidates, written like seeds; a count starts at 1000. None "
+            "may also be in seeds. The best candidate is then run again with each of seeds."
+        ),
         **SEEDS_SCHEMA,
         "examples": [2, [100, 101]],
     },

@@ -101,7 +101,7 @@ def check_equal_effort(
         least, most = (pick(sizes, key=lambda one: sizes[one]) for pick in (min, max))
         message = (
             f"{', '.join(most)} has {sizes[most]} candidates and {', '.join(least)} has "
-            f"{sizes[least]}; compare at equal effort: grids of as many candidates"
+            f"{sizes[least]}; compare at equal effort, with grids of equal size"
         )
         raise SpecError([document.place(_GRID).problem(_GRID, message)])
 
@@ -129,22 +129,22 @@ def _check(document: Document, problems: list[SpecProblem]) -> None:
     if selection is None or selection == "none":
         refuse(
             (TUNE, "selection"),
-            f"missing; say by what the search is accounted for: {_SELECTIONS}; a search that only "
-            "compares, and whose best is not picked, is a matrix",
+            f"missing; state how the search is accounted for: {_SELECTIONS}; to compare settings "
+            "without picking the best, use a matrix",
         )
     elif selection == "public" and not isinstance(section.get("data"), dict):
         refuse(
             _PUBLIC_DATA,
-            "missing; give the section data of the public records that are searched on, such as "
-            "data: {dataset: mnist, clients: 10}",
+            "missing; give a section data with the public records to search on, such as data: "
+            "{dataset: mnist, clients: 10}",
         )
     elif selection != "public" and section.get("data") is not None:
-        message = f"is searched on where selection is public, not {selection}; remove it"
+        message = f"is for selection public, not {selection}; remove it"
         refuse(_PUBLIC_DATA, message, key=True)
     if selection == "private" and section.get("seeds") is not None:
         refuse(
             SEARCH_SEEDS,
-            "the ε of a private selection is that of publishing the winning trial itself; to run "
-            "the winner anew would cost more than it says; remove tune.seeds",
+            "the ε of a private selection covers publishing the winning trial itself, and running "
+            "the winner again would cost more; remove tune.seeds",
             key=True,
         )

@@ -55,7 +55,7 @@ SEEDS_SCHEMA: dict[str, Any] = {
                 },
                 "vary": {
                     "title": "What varies",
-                    "description": "The axes of randomness that get the numbers.",
+                    "description": "The axes of randomness that these seeds set.",
                     "type": "array",
                     "items": {"enum": list(SEED_FIELDS)},
                     "minItems": 1,
@@ -126,13 +126,13 @@ def search_seeds_of(document: Document, reported: Seeds, problems: list[SpecProb
     message = ""
     if both:
         message = (
-            f"has {', '.join(map(str, both))} in common with seeds, and the search would be "
-            "reported on what it was decided by; give numbers that are not in seeds"
+            f"has {', '.join(map(str, both))} in common with seeds, so the result would be "
+            "reported on the runs that decided the search; give numbers that are not in seeds"
         )
     elif found.numbers and not reported.numbers:
         message = (
-            "the best candidate is run anew with each number of seeds, which is missing; give "
-            "seeds: 5, or a list of numbers that the search has not"
+            "the best candidate is run again with each of seeds, which is missing; give seeds: 5, "
+            "or a list of numbers that the search does not use"
         )
     if message and not problems:
         problems.append(document.place(SEARCH_SEEDS).problem(SEARCH_SEEDS, message))

@@ -92,7 +92,10 @@ def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
     name, tune = first.name, first.tune
     if tune.selection == "private" and (axes or seeds.numbers):
         path = (MATRIX,) if axes else SEEDS
-        message = "a private selection is of one spec; give tune.grid alone, and a file each"
+        message = (
+            "a private selection is for one spec; leave out the matrix, and write one file for "
+            "each spec"
+        )
         raise SpecError([document.place(path, key=True).problem(path, message)])
     return Sweep(
         name, first.description, axes, seeds.numbers, seeds.vary, cells, text, tune, grids,

@@ -161,7 +161,7 @@ def test_steps_that_fill_an_epoch_are_free() -> None:
         ),
         (lambda: solve_noise_multiplier(-1.0, planned(0.5, 5, 4)), "positive number"),
         (lambda: solve_noise_multiplier(math.nan, planned(0.5, 5, 4)), "positive number"),
-        (lambda: planned(0.5, 5, 4, delta=0.0), "delta must lie"),
+        (lambda: planned(0.5, 5, 4, delta=0.0), "delta must be in"),
         (lambda: planned(0.5, 5, 4, view="god"), "not 'god'"),
         (lambda: solve_noise_multiplier(1.0, planned(1.5, 5, 4)), "sampling rate"),
     ],
@@ -302,7 +302,7 @@ def test_a_view_and_a_delta_are_asked_for_when_a_run_is_planned() -> None:
     for view in ("server", "third-party"):
         assert planned(0.5, 1, 1, view=view).view == view
     for delta in (0.0, 1e-11, 1.0):
-        with pytest.raises(PrivacyError, match="delta must lie"):
+        with pytest.raises(PrivacyError, match="delta must be in"):
             planned(0.5, 1, 1, delta=delta)
     assert calibration.PlannedRun.view == "server"
     assert calibration.PlannedRun.participation == 1.0

@@ -229,14 +229,14 @@ def test_a_small_delta_is_not_lost_in_rounding() -> None:
 
 @pytest.mark.parametrize("delta", [0.0, 1e-12, 1.0, math.nan])
 def test_a_delta_out_of_range_is_refused(delta: float) -> None:
-    with pytest.raises(PrivacyError, match="delta must lie"):
+    with pytest.raises(PrivacyError, match="delta must be in"):
         epsilon_pld(Composition(1.0, 0.02, 10), delta)
 
 
 def test_what_the_tight_accountant_does_not_cover_is_refused() -> None:
     with pytest.raises(PrivacyError, match="participation"):
         mixture_epsilon_pld([(Composition(1.0, 0.02, 10), 5)], 0.0, 1e-5)
-    with pytest.raises(PrivacyError, match="epsilon is at least 0"):
+    with pytest.raises(PrivacyError, match="epsilon must be at least 0"):
         delta_pld(Composition(1.0, 0.02, 10), -0.1)
     with pytest.raises(PrivacyError, match="nothing to account"):
         epsilon_pld([], 1e-5)
@@ -413,9 +413,9 @@ def test_what_has_no_finite_epsilon_has_no_profile_and_no_grid(monkeypatch) -> N
 @pytest.mark.parametrize("share", [-0.1, 0.0, 1.0001, math.nan])
 def test_a_participation_lies_above_0_and_at_most_at_1(share: float) -> None:
     part = Composition(9.0, 1.0, 1, sampling="full")
-    with pytest.raises(PrivacyError, match=r"a participation lies in \(0, 1\]"):
+    with pytest.raises(PrivacyError, match=r"a participation probability must be in \(0, 1\]"):
         mixture_epsilon_pld([(part, 2)], share, 1e-5)
-    with pytest.raises(PrivacyError, match="delta must lie"):
+    with pytest.raises(PrivacyError, match="delta must be in"):
         mixture_epsilon_pld([(part, 2)], 0.5, 1e-11)
     # At 1, a grid's rounding of its own; next to 0 hardly anything.
     certain = mixture_epsilon_pld([(part, 2)], 1.0, 1e-5)
@@ -426,7 +426,7 @@ def test_a_participation_lies_above_0_and_at_most_at_1(share: float) -> None:
 def test_a_negative_epsilon_has_no_delta_and_zero_has() -> None:
     part = Composition(3.0, 1.0, 1, sampling="full")
     for wrong in (-1e-9, math.nan):
-        with pytest.raises(PrivacyError, match="an epsilon is at least 0"):
+        with pytest.raises(PrivacyError, match="epsilon must be at least 0"):
             delta_pld(part, wrong)
     # δ(0) is the total variation, 2Φ(1/2σ) - 1.
     assert delta_pld(part, 0) == pytest.approx(2 * stats.norm.cdf(1 / 6) - 1, rel=1e-3)

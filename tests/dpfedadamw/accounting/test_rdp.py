@@ -342,7 +342,7 @@ def test_orders_between_are_asked_for_beside_the_best_whole_one_alone(monkeypatc
 
 @pytest.mark.parametrize("delta", [0.0, 1e-11, 1.0])
 def test_no_epsilon_by_divergences_at_a_delta_out_of_range(delta: float) -> None:
-    with pytest.raises(PrivacyError, match="delta must lie"):
+    with pytest.raises(PrivacyError, match="delta must be in"):
         epsilon_rdp(REFERENCE, delta)
 
 

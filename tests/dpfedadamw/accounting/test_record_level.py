@@ -162,7 +162,7 @@ def test_shuffled_epochs_are_charged_for_the_batches_that_one_record_can_be_in()
 def test_a_claim_without_finite_numbers_is_refused() -> None:
     with pytest.raises(PrivacyError, match="noise multiplier"):
         make_claim([line(0, 0, 100, noise_multiplier=0.0)], RECORDS)
-    with pytest.raises(PrivacyError, match="delta must lie"):
+    with pytest.raises(PrivacyError, match="delta must be in"):
         make_claim(LINES, RECORDS, delta=1e-15)
 
 

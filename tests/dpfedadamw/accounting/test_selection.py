@@ -336,7 +336,7 @@ def test_a_quantile_has_more_mass_up_to_it_than_its_share_and_not_as_much():
 
 @pytest.mark.parametrize("delta", [0.0, 1e-11, 1.0])
 def test_a_selection_has_no_cost_for_a_delta_that_means_nothing(delta):
-    with pytest.raises(PrivacyError, match="delta must lie"):
+    with pytest.raises(PrivacyError, match="delta must be in"):
         epsilon_of_selection(of_one_client(2.0, 0.1, 5), 1.0, delta, Trials(4.0, 1.0))
 
 

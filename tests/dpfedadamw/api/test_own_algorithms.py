@@ -94,9 +94,9 @@ def test_what_cannot_be_given_is_refused_before_anything_is_written(tmp_path):
         run(algorithm=heavy_ball("dp-fedavg"))
     with pytest.raises(RegistrationError, match="algorithm: HeavyBall is no AlgorithmEntry"):
         run(algorithm=HeavyBall(0.5))
-    with pytest.raises(api.DpfedadamwError, match="handed over, but changes name dp-fedavg"):
+    with pytest.raises(api.DpfedadamwError, match="passed from Python, but changes name dp-fedavg"):
         run(algorithm=heavy_ball(), changes=["algorithm={name: dp-fedavg}"])
-    with pytest.raises(api.DpfedadamwError, match=r"this process alone; use federation\.workers 1"):
+    with pytest.raises(api.DpfedadamwError, match=r"this process only; use federation\.workers 1"):
         run(algorithm=heavy_ball(), changes=["federation.workers=2"])
     with pytest.raises(TypeError, match="no option 'algoritm'; there are model, loss, data"):
         run(algoritm=heavy_ball())

@@ -52,7 +52,7 @@ def test_a_module_is_run_from_the_weights_that_it_has_and_is_left_as_it_was(tmp_
     findings = alone.audit()
     assert findings.verdict.value == "PASS"
     assert any(one.startswith("nobody can derive the weights") for one in findings.qualifications)
-    with pytest.raises(api.DpfedadamwError, match=r"handed over from Python.*model=net"):
+    with pytest.raises(api.DpfedadamwError, match=r"passed from Python.*model=net"):
         _ = alone.model
     # Nothing has to be built for what is exported.
     folder = alone.export(tmp_path / "exported")
@@ -156,9 +156,9 @@ def test_whole_numbers_reach_a_module_that_says_how_many_there_are(tmp_path):
         "data": {"clients": 5, "partition": {"kind": "iid"}, "dataset": "given"},
         "federation": SMALL["federation"] | {"clients_per_round": 4},
     }
-    with pytest.raises(api.DpfedadamwError, match=r"where model\.vocabulary says how many"):
+    with pytest.raises(api.DpfedadamwError, match=r"set model\.vocabulary for a model"):
         api.run(spec, model=Whole(), data=data, out=tmp_path / "runs")
-    with pytest.raises(api.DpfedadamwError, match=r"say model\.length: 6"):
+    with pytest.raises(api.DpfedadamwError, match=r"set model\.length: 6"):
         api.run(spec | {"model": {"name": "module", "vocabulary": 50}}, model=Whole(), data=data)
     spec |= {"model": {"name": "module", "vocabulary": 50, "length": 6}}
     assert api.run(spec, model=Whole(), data=data, out=tmp_path).verdict == "PASS"
@@ -192,7 +192,7 @@ def test_a_run_of_a_module_is_taken_up_with_the_same_module_alone(tmp_path):
     changes = ["model.replace_batch_norm=group_norm"]
     cut = cut_off(tmp_path, model=network(), changes=changes)
     for other, message in (
-        (None, r"give it again: api\.resume"),
+        (None, r"pass it again: api\.resume"),
         (network(seed=2), "does not have the weights that the run began with"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "are not those that the run began with"),
     ):
@@ -215,7 +215,7 @@ def test_a_target_is_pinned_by_the_run_and_a_changed_source_is_named(tmp_path, m
     cut = cut_off(runs, changes=chosen, **allowed)
     kept = place.read_text()
     place.write_text(kept.replace("64", "8 * 8"))
-    message = r"the model's source has changed since the run began \(notebook_nets\); put it back"
+    message = r"the model's source has changed since the run began \(notebook_nets\); restore it"
     with pytest.raises(api.DpfedadamwError, match=message):
         api.resume(cut.path, **allowed)
     place.write_text(kept)
@@ -240,7 +240,7 @@ def test_records_that_python_holds_are_run_and_given_again_to_take_up_the_run(tm
         api.run(spec, data=(records, labels), out=tmp_path, callbacks=[stop])
     (path,) = (one for one in tmp_path.iterdir() if not one.is_symlink())
     for other, message in (
-        (None, r"give them again: api\.run"),
+        (None, r"pass them again: api\.run"),
         ((records + 1.0, labels), "the data set has changed since the run began"),
     ):
         with pytest.raises(api.DpfedadamwError, match=message):
@@ -248,7 +248,7 @@ def test_records_that_python_holds_are_run_and_given_again_to_take_up_the_run(tm
     run = api.resume(path, data=(records, labels))
     assert run.verdict == "PASS"
     assert run.verify().outcome.value == "ALL HOLD"
-    with pytest.raises(api.SpecError, match="this process alone; give a file, or use 1"):
+    with pytest.raises(api.SpecError, match="this process only; give a file, or use 1"):
         api.run(spec, data=(records, labels), changes=["federation.workers=2"], out=tmp_path)
 
 

@@ -299,7 +299,7 @@ def test_a_run_that_goes_on_needs_the_budget_that_it_began_with(tmp_path):
         resume(tmp_path / "other.sqlite", folder, never)
     assert not (tmp_path / "other.sqlite").exists()
     dead(tmp_path / "other.sqlite", tmp_path)
-    with pytest.raises(BudgetError, match="knows nothing of this run"):
+    with pytest.raises(BudgetError, match="has no entry for this run"):
         resume(tmp_path / "other.sqlite", folder, never)
 
 
@@ -307,8 +307,8 @@ def test_a_run_that_goes_on_needs_the_budget_that_it_began_with(tmp_path):
     ("change", "words"),
     [
         ({"unit": "client"}, "privacy.unit: is client"),
-        ({"adjacency": "replace-one"}, "a record that is replaced is not one that is added"),
-        ({"partition_sha256": "b" * 64}, "data.partition: divides the records otherwise"),
+        ({"adjacency": "replace-one"}, "replacing a record is not the same as adding"),
+        ({"partition_sha256": "b" * 64}, "data.partition: divides the records differently"),
         ({"epsilon": 8.0}, "budget.epsilon: is 8, and the budget"),
         ({"delta": 1e-6}, "budget.delta: is 1e-06, and the budget"),
     ],
@@ -373,9 +373,9 @@ def test_a_refusal_says_what_it_would_cost_what_is_left_and_what_would_fit(
     wanted = replace(request(tmp_path, NOISE, cost(NOISE, 5)), **changes)
     told = str(reservations._exceeded(Path("b.sqlite"), account, others, wanted))
     assert told == (
-        f"budget: this run could cost ε = {epsilon(5):.4g}, and with what is charged to b.sqlite "
-        f"already, {epsilon(3):.4g}, come to {epsilon(8):.4g} of {account.epsilon:g} at δ = 1e-05; "
-        f"{account.epsilon - epsilon(3):.4g} is left, and {advice}"
+        f"budget: this run could cost ε = {epsilon(5):.4g}, and together with the {epsilon(3):.4g} "
+        f"already charged to b.sqlite that makes {epsilon(8):.4g} of {account.epsilon:g} at δ = "
+        f"1e-05; {account.epsilon - epsilon(3):.4g} is left, and {advice}"
     )
     less = replace(account, epsilon=epsilon(3) / 2)
     told = str(reservations._exceeded(Path("b.sqlite"), less, others, wanted))
@@ -445,7 +445,7 @@ def test_what_is_written_of_a_run_names_it_its_machine_and_its_state(tmp_path, m
     standing = reservations.settle(budget, made, ())
     assert only(budget) == replace(one, state=SETTLED, directory=moved, cost=())
     assert (standing.spent, standing.epsilon, standing.left) == (0.0, 0.0, ACCOUNT.epsilon)
-    with pytest.raises(BudgetError, match=f"knows nothing of the reservation {'0' * 32}"):
+    with pytest.raises(BudgetError, match=f"has no reservation {'0' * 32}"):
         reservations.settle(budget, "0" * 32, ())
 
 

@@ -317,7 +317,7 @@ def test_the_evidence_of_canary_clients_must_have_every_release(tmp_path):
 def test_a_spec_that_canaries_do_not_suit_is_refused_and_nothing_is_written(tmp_path):
     for spec, kind, why in (
         (small_spec("fedavg"), "gradient", "claims no privacy"),
-        (small_spec("blur"), "input", "whole updates; use gradient"),
+        (small_spec("blur"), "input", "whole updates; use --canary-kind gradient"),
     ):
         experiment = prepare(spec, torch.device("cpu"))
         with pytest.raises(RunError, match=why):
@@ -338,7 +338,7 @@ def test_an_audit_run_is_not_continued(audited, tmp_path):
     path = copied(audited, tmp_path)
     lines = path.joinpath("ledger.jsonl").read_text().splitlines(keepends=True)
     path.joinpath("ledger.jsonl").write_text("".join(lines[:-1]))
-    with pytest.raises(RunError, match="plant its canaries anew"):
+    with pytest.raises(RunError, match="start a new one"):
         engine_setup.resume(type(audited)(path), torch.device("cpu"))
 
 
@@ -371,7 +371,7 @@ def test_the_command_audits_a_spec_and_a_run_and_leaves_the_run_as_it_is(tmp_pat
             ("quickstart", "--canaries", "5", "--canary-kind", "label"),
             "retired, because 300 of them",
         ),
-        (("quickstart", "--canaries", "5", "--write"), "makes a run of its own"),
+        (("quickstart", "--canaries", "5", "--write"), "trains a separate run"),
         (("digits-baseline-fedavg", "--canaries", "5"), "claims no privacy"),
         (("no-such-spec", "--canaries", "5"), "no-such-spec"),
     ],

@@ -189,7 +189,7 @@ def test_a_run_that_was_not_announced_does_not_start(case, change, words, capsys
 
 def test_an_announced_run_starts_once_with_its_key_by_its_trainer(case, capsys):
     assert case.train() == 2
-    assert "was started already" in told(capsys)
+    assert "was already started" in told(capsys)
     shutil.rmtree(case.folder / "runs")
     other = case.folder / "other.escrow"
     other.write_text("5a" * 32 + "\n")
@@ -205,7 +205,7 @@ def test_an_announced_run_starts_once_with_its_key_by_its_trainer(case, capsys):
     assert case.trainer("keys", "new", "--role", "trainer") == 0
     capsys.readouterr()
     assert case.trainer(*arguments) == 2
-    assert "whoever announces a run signs it" in told(capsys)
+    assert "the same key must sign the run" in told(capsys)
     assert not (case.folder / "runs").exists()
 
 

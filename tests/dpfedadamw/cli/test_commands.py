@@ -132,7 +132,7 @@ def test_a_run_that_was_renamed_verifies_and_where_none_is_found_by_its_name_tha
     capsys.readouterr()
     assert call("verify", "--out", str(tmp_path)) == 2
     told = capsys.readouterr().err
-    assert "runs in it were renamed, and the newest is told by the time in its name" in told
+    assert "runs in it were renamed, so the newest cannot be found by the time in its name" in told
     assert told.endswith(f"give a run's folder, such as {tmp_path / 'renamed'}\n")
     assert call("audit", str(tmp_path / "latest")) == 2
     assert f"latest: names {run_dir.name}, which was renamed, moved" in capsys.readouterr().err
@@ -291,7 +291,7 @@ def test_epsilon_says_what_a_person_with_several_records_has(capsys):
         ("quickstart", "0", "give whole numbers from 1 to 1,000"),
         ("quickstart", "2,,3", "give whole numbers from 1 to 1,000"),
         ("digits-fixed-size", "2", "use privacy.sampling.kind: poisson"),
-        ("digits-client-level", "2", "of whole clients all records are one"),
+        ("digits-client-level", "2", "only for privacy.unit record"),
     ],
 )
 def test_records_of_a_person_that_nothing_covers_are_refused(spec, counts, told, capsys):
@@ -491,7 +491,7 @@ def test_resume_signs_nothing_that_was_changed_since_training(changed, capsys):
     assert call("run", "--resume", str(changed)) == 1
     assert capsys.readouterr().err == (
         "error: metrics.jsonl: changed since training.attestation.json was signed; nothing was "
-        "signed anew\n"
+        "signed again\n"
     )
     assert {path: path.read_bytes() for path in changed.glob("*.*")} == before
 

@@ -303,7 +303,7 @@ def test_another_package_of_a_name_of_ours_is_told_in_one_line(arguments, said, 
     assert done.returncode == (2 if said.startswith("error") else 1)
     last = done.stderr.splitlines()[-1]
     assert last.startswith(said)
-    assert f"hidden by another of that name ({tmp_path / 'reports'})" in last
+    assert f"hidden by another package of that name ({tmp_path / 'reports'})" in last
     assert len(done.stderr.splitlines()) == 1 or said.startswith("ImportError")
 
 

@@ -34,7 +34,7 @@ def test_flower_that_is_not_installed_is_one_line_with_the_command_and_leaves_no
 
 def test_a_resumed_run_keeps_where_its_clients_run(tmp_path, capsys):
     assert call("run", "--resume", str(tmp_path), "--engine", "flower") == 2
-    assert "--engine flower: a resumed run keeps where its clients run" in " ".join(
+    assert "--engine flower: a resumed run's clients run where they did before" in " ".join(
         capsys.readouterr().err.split()
     )
 

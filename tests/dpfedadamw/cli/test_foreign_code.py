@@ -145,7 +145,7 @@ def test_no_command_runs_code_that_only_a_spec_names(command, attack, folder, ca
     assert code == (0 if command in WITHOUT_THE_MODEL and lies_here else code)
     if command in WITH_THE_MODEL:
         (line,) = [one for one in told.err.splitlines() if "model.target: " in one]
-        said = "is code that this file names; to run it add --allow-code" if lies_here else (
+        said = "is code named in this file; to run it add --allow-code" if lies_here else (
             "is of Python's own library, which holds no model"
         )  # fmt: skip
         assert (code, said in line) == (2, True), told.err
@@ -157,7 +157,7 @@ def test_no_command_runs_code_that_only_a_spec_names(command, attack, folder, ca
 def test_the_refusal_has_file_line_and_column_and_what_to_add(folder, capsys):
     path = write_spec(folder, {"target": "here:Net"})
     at = path.read_text().splitlines().index("  target: here:Net") + 1
-    message = "model.target: here:Net is code that this file names; to run it add --allow-code here"
+    message = "model.target: here:Net is code named in this file; to run it add --allow-code here"
     assert call("model", "check", "evil.yaml") == 2
     assert capsys.readouterr().err.strip() == f"evil.yaml:{at}:11: {message}"
     change = "model={name: python, target: 'here:Net'}"
@@ -328,7 +328,7 @@ def test_an_export_builds_no_model_that_a_run_names(edited, tmp_path):
     assert written.form == "own"
     assert (tmp_path / "exported" / "model.safetensors").is_file()
     assert not (edited.parent / CANARY).exists()
-    assert (written.program, "not allowed or given" in written.no_program) == (False, True)
+    assert (written.program, "neither allowed nor passed" in written.no_program) == (False, True)
     # Nor where its module is allowed: it lies in the run's own folder.
     with allowing(["here"]), pytest.raises(DpfedadamwError, match="files of a run directory"):
         export(RunDirectory(edited), tmp_path / "again")
@@ -355,7 +355,7 @@ def test_a_loss_beside_a_module_that_python_gives_is_allowed_or_not_run(edited):
     kept = {key: value for key, value in config["model"].items() if key not in keys}
     config["model"] = kept | section | {"loss_sha256": None}
     (edited / "model.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"model\.loss: here:loss is code that this file names"):
+    with pytest.raises(ModelError, match=r"model\.loss: here:loss is code named in this file"):
         api.load_model(edited, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
     assert not canary.exists()
 
@@ -372,7 +372,7 @@ def test_a_run_that_was_cut_off_is_not_taken_up_with_code_that_was_not_named(fol
     capsys.readouterr()
     assert call("run", "--resume", run) == 2
     assert "spec.yaml:" in (told := capsys.readouterr().err)
-    assert "nets:Net is code that this file names; to run it add --allow-code nets" in told
+    assert "nets:Net is code named in this file; to run it add --allow-code nets" in told
     assert call("run", "--resume", run, "--allow-code", "nets") == 0
 
 
@@ -408,7 +408,7 @@ def test_the_user_s_own_list_allows_code_unless_others_may_write_it(folder, monk
         place.chmod(0o700)
     own.write_text("nets, subprocess\n")
     assert call(*check) == 2
-    assert "is no module's name" in capsys.readouterr().err
+    assert "is not a module name" in capsys.readouterr().err
     own.write_text("subprocess\n")
     assert call(*check) == 2
     assert "Python's own library" in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_evidence_is_erased_with_a_signed_record_and_the_findings_stay(run, caps
     assert (run / "audit.json").read_bytes() == before
     for command in (("audit", str(run), "--write"), ("run", "--resume", str(run))):
         assert call(*command) == 2
-        assert "cannot be audited any more" in capsys.readouterr().err
+        assert "can no longer be audited" in capsys.readouterr().err
     assert (run / "audit.json").read_bytes() == before
     assert call("audit", str(run)) == 1
     assert call("erase", str(run)) == 0
@@ -170,7 +170,7 @@ def test_an_erasure_that_was_killed_in_its_last_step_is_finished_by_another(run,
     assert advice in " ".join(capsys.readouterr().out.split())
     assert call("run", "--resume", str(run)) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert f"doing it again: dpfedadamw erase, report or sign {run}" in told
+    assert f"repeating it: dpfedadamw erase, report or sign {run}" in told
     assert call("erase", str(run), "--yes") == 0
     assert not (run / ".unfinished").exists()
     assert call("verify", str(run)) == 0
@@ -208,7 +208,7 @@ def test_a_run_that_does_not_hold_keeps_its_evidence(run, capsys):
 
 def test_nothing_is_erased_unasked_or_from_a_run_that_is_not_signed(run, capsys):
     assert call("erase", str(run)) == 2
-    assert "give --yes if that is meant" in capsys.readouterr().err
+    assert "give --yes to confirm" in capsys.readouterr().err
     os.remove(run / "attestation.json")
     assert call("erase", str(run), "--yes") == 2
     assert "must be signed before" in capsys.readouterr().err.replace("\n", " ")
@@ -256,7 +256,7 @@ def test_a_decision_is_signed_and_verify_says_what_it_is_about(run, tmp_path, ca
     [
         (("sign-off", "RUN", "--decision", "Approved."), "give both"),
         (("sign-off", "RUN", "--key", "nowhere.pem"), "signs a decision"),
-        (("verify", "RUN", "--of", "RUN"), "belong to an annex"),
+        (("verify", "RUN", "--of", "RUN"), "belong to a signed-off annex"),
     ],
 )
 def test_half_a_decision_is_refused(run, arguments, said, capsys):

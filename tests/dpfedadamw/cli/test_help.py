@@ -28,7 +28,7 @@ def test_no_paragraph_of_any_command_keeps_the_line_breaks_of_its_source():
         if "\n" in part and "\n " not in f"\n{part}"
     ]
     assert broken == []
-    assert "what was spent of each data set" in found["site"]
+    assert "the budget spent on each data set" in found["site"]
 
 
 def test_the_sentence_by_which_a_command_is_listed_is_the_first_of_its_own_help():

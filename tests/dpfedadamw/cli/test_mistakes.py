@@ -118,7 +118,7 @@ def test_init_asks_for_what_a_table_does_not_say(stays, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     answers = {
         "the column of the class": "outcome",
-        "the column that says whose": "hospital",
+        "the column that names the client": "hospital",
         "bounds of age": "0:110",
         "bounds of admitted": "2019-01-01:2024-12-31",
         "all categories of sex": "f, m",

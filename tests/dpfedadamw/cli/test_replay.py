@@ -113,7 +113,7 @@ def test_another_key_than_the_one_committed_to_is_refused(announced: Parties, ca
         (("--escrow", "key"), "belong to --replay N"),
         (("--data", "folder"), "belong to --replay N"),
         (("--replay", "2", "--draw", "draw.json"), "give one of them"),
-        (("--openings", "openings.json"), "opened for a --draw FILE"),
+        (("--openings", "openings.json"), "goes with --draw FILE"),
         (("--draw", "draw.json"), "give --openings FILE"),
         (("--replay", "2"), "give --escrow FILE"),
         (("--replay", "2", "--escrow", "missing"), "not a readable key escrow"),

@@ -119,7 +119,7 @@ def test_an_authority_that_fails_after_training_loses_no_run(tmp_path, authority
     authority.fails_after = None
     assert code == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "all is signed, but without a timestamp: add one with dpfedadamw sign" in error
+    assert "everything is signed, but without a timestamp; add one with dpfedadamw sign" in error
     run = (tmp_path / "runs" / "latest").resolve()
     assert call("verify", str(run)) == 0
 
@@ -272,7 +272,7 @@ def test_without_evidence_what_was_signed_must_be_put_back(command, case, capsys
     change_a_finding(run)
     capsys.readouterr()
     assert call(command[0], run, *command[1:]) == 2
-    assert one_error(capsys).endswith("nothing was signed; put back what was signed")
+    assert one_error(capsys).endswith("nothing was signed; restore what was signed")
     (Path(run) / "audit.json").write_bytes(was)
     assert call(command[0], run, *command[1:]) == 0
     assert call("verify", run) == 0
@@ -493,7 +493,7 @@ def test_a_key_can_be_brought_along(case, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (REVOKE[:-1], "give --yes if that is meant"),
+        (REVOKE[:-1], "give --yes to confirm"),
         ((*REVOKE, "--since", "soon"), "no date"),
         ((*REVOKE, "--since", "2999-01-01"), "lies in the future"),
         (("keys", "new", "--role", "auditor", "--days", "0", "--directory", "empty"), "days: 0"),

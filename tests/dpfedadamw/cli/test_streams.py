@@ -45,8 +45,8 @@ def test_a_full_standard_output_is_one_line_and_exit_code_2(arguments, output, c
     assert call(*arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        "error: standard output cannot be written (No space left on device); all else is done and "
-        "filed"
+        "error: standard output cannot be written (No space left on device); everything else is "
+        "done and saved"
     )
 
 

@@ -153,7 +153,7 @@ def test_a_token_that_the_model_does_not_know_is_one_line(
     code = call("run", folder / "texts.yaml", "--out", tmp_path / "runs", "--set", section)
     told = capsys.readouterr().err.strip()
     assert code == 2
-    assert f"data.path: holds {kind} {known}, but the model knows 0 to {known - 1}" in told
+    assert f"data.path: holds {kind} {known}, but the model accepts 0 to {known - 1}" in told
     assert "\n" not in told
     assert not (tmp_path / "runs").exists()
 

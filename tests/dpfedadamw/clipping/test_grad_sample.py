@@ -154,7 +154,7 @@ def test_what_opacus_has_no_cells_for_is_refused() -> None:
     ):
         with pytest.raises(GradSampleError, match="Opacus cannot wrap this model"):
             GradSampleEngine(nn.Sequential(layer), cross_entropy, Clipping(1.0))
-    with pytest.raises(GradSampleError, match="float32 and not in bfloat16"):
+    with pytest.raises(GradSampleError, match="float32, not in bfloat16"):
         GradSampleEngine(nn.Linear(2, 2), cross_entropy, Clipping(1.0), "bfloat16")
 
 

@@ -186,5 +186,5 @@ def test_engines_for_records_are_not_asked_for_people():
     flat = FlatParameters(model)
     with pytest.raises(ClippingError, match="the clipping engine own clips single records"):
         clipped_sum(OfRecords(), flat, flat.vector.clone(), (inputs, targets), 99, SIZES)
-    with pytest.raises(ClippingError, match="formed in float32 alone"):
+    with pytest.raises(ClippingError, match="computed in float32 only"):
         choose(model, cross_entropy, 1.0, precision="bfloat16", people=True)

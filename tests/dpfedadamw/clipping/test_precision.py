@@ -140,7 +140,7 @@ def test_batches_are_of_one_size_whatever_was_drawn():
 
 def test_bfloat16_is_refused_where_neighbours_move_each_others_gradients():
     even = EvenBatches(lambda _: _Answering(1e-3), cross_entropy, 4, 1.0)
-    with pytest.raises(ClippingError, match=r"bfloat16 cannot be had here.*use float32"):
+    with pytest.raises(ClippingError, match=r"bfloat16 cannot be used here.*use float32"):
         even(torch.randn(2, 3), torch.zeros(2, dtype=torch.int64))
 
 
@@ -252,7 +252,7 @@ def test_neighbours_may_move_a_sum_by_a_hundred_thousandth_of_what_all_of_them_a
     leak = share * 1e-5 * 4 * norm / float(moved)
     even = EvenBatches(lambda _: _Answering(leak), cross_entropy, 4, norm)
     if refused:
-        with pytest.raises(ClippingError, match="bfloat16 cannot be had here"):
+        with pytest.raises(ClippingError, match="bfloat16 cannot be used here"):
             even(torch.randn(2, 3), torch.zeros(2, dtype=torch.int64))
     else:
         even(torch.randn(2, 3), torch.zeros(2, dtype=torch.int64))

@@ -288,7 +288,7 @@ def lying_header() -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (npz({"x_train": lying_header()}), "does not hold what its header announces"),
+        (npz({"x_train": lying_header()}), "does not match its header"),
         (npz({"x_train": b"\x93NUMPY\x01\x00\x10\x00not a dictionary"}), "not a readable .npz"),
         (npz()[:300], "not a readable .npz"),
         (npz(packed=True)[:60] + b"\xff" * 20 + npz(packed=True)[80:], "damaged"),

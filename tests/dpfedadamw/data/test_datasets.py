@@ -53,7 +53,7 @@ def test_arrays_are_read_from_a_file(tmp_path):
     [
         ({"x_train": None}, "the array x_train is missing"),
         ({"y_train": np.zeros(3, int)}, "as many labels"),
-        ({"y_train": np.linspace(0, 1, 20)}, "no classes but real numbers"),
+        ({"y_train": np.linspace(0, 1, 20)}, "real numbers"),
         ({"y_train": -np.ones(20, int)}, "whole numbers"),
         ({"x_train": np.full((20, 4), np.nan)}, "not finite"),
         ({"x_test": np.zeros((5, 3))}, "they must agree"),

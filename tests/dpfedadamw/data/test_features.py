@@ -69,7 +69,7 @@ def test_categories_are_one_hot_and_an_unseen_one_is_said_or_refused():
         [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0],
     ]  # fmt: skip
     strict = CategoryColumn(name="ward", categories=("A", "B"))
-    with pytest.raises(DataError, match="row 0: the column ward holds no category of its list"):
+    with pytest.raises(DataError, match="row 0: the column ward holds no category from its list"):
         one(strict, "C")
 
 
@@ -133,11 +133,11 @@ def test_only_plain_numbers_are_read(cell, decimal, number):
 @pytest.mark.parametrize(
     ("column", "cell", "said"),
     [
-        (AGE, "secret", "the column age holds no finite number there; give one, or name what"),
+        (AGE, "secret", "the column age holds no finite number there; give one, or list this"),
         (AGE, "7,25", "where numbers have a decimal comma, set data.decimal: comma"),
-        (SMOKES, "secret", "holds no word for true or false there; give one, or list what"),
+        (SMOKES, "secret", "holds no true or false word there; give one, or list this"),
         (SEEN, "2020-01-01", "holds no day as DD.MM.YYYY there; give one, or the column's format"),
-        (SEEN, "", "is empty there; say what such a cell counts as: missing, or indicator"),
+        (SEEN, "", "is empty there; set what such a cell counts as: missing, or indicator"),
         (WARD.replace(unseen="refuse"), "secret", "list it in categories, or set unseen: other"),
     ],
 )

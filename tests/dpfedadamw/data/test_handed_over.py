@@ -152,7 +152,7 @@ def test_texts_become_a_models_tokens():
 @pytest.mark.parametrize(
     ("data", "keys", "message"),
     [
-        (None, {}, r"handed over from Python.*api\.resume\(folder, data=…\)"),
+        (None, {}, r"passed from Python.*api\.resume\(folder, data=…\)"),
         ({"train": [], "valid": []}, {}, "use train and test"),
         (
             _Frame(COLUMNS),
@@ -164,7 +164,7 @@ def test_texts_become_a_models_tokens():
             {"classes": ["ill", "dead"], "numbers": ["age"]},
             "row 1: its label is not one of",
         ),
-        (_Frame(COLUMNS), {}, r"say which columns are read: data\.numbers"),
+        (_Frame(COLUMNS), {}, r"name the columns to read in data\.numbers"),
         (
             _Frame(COLUMNS | {"age": [0.5, SECRET, 1.0, 1.0]}),
             {"numbers": ["age"]},
@@ -178,11 +178,11 @@ def test_texts_become_a_models_tokens():
         ((np.zeros(3), [0, 1, 0]), {}, r"has shapes \(3,\) and \(3,\)"),
         ((np.full((2, 2), np.nan), [0, 1]), {}, "not finite"),
         ((np.array([[SECRET], ["x"]]), [0, 1]), {}, "needed are real numbers"),
-        ([(np.zeros(2), 0), SECRET], {}, "row 1: is no pair"),
+        ([(np.zeros(2), 0), SECRET], {}, "row 1: is not a pair"),
         ([(np.zeros(2), 0), (np.zeros(3), 1)], {}, r"row 1: has shape \(3,\), others have \(2,\)"),
         ([(object(), 0)], {}, "needed are real numbers"),
         (object(), {}, "is neither a frame"),
-        (SECRET.__iter__(), {}, r"cannot be drawn from by number; give data=list"),
+        (SECRET.__iter__(), {}, r"cannot be indexed; give data=list"),
         (DataLoader([(np.zeros(2), 0)]), {}, r"DataLoader is a loader.*give its .*loader\.dataset"),
         ((np.zeros((2, 2)), [0, 1]), {"partition": BY_HOSPITAL}, "has no columns, so"),
     ],

@@ -209,7 +209,7 @@ def test_records_without_label_are_left_out_where_the_spec_says_so(tmp_path):
 def test_a_record_without_client_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("age,sick,who\n1,yes,a\n2,no, \n")
     keys = {"label": "sick", "numbers": ("age",), "partition": GivenPartition(column="who")}
-    with pytest.raises(DataError, match="line 3: the column who is empty there; say whose"):
+    with pytest.raises(DataError, match="line 3: the column who is empty there; name the client"):
         load(data_spec("table", tmp_path / "t.csv", **keys))
 
 

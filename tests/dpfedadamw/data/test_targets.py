@@ -133,7 +133,7 @@ def test_arrays_of_a_file_are_targets_and_read_back_from_the_cache(tmp_path):
         dataset = load(mapping, task=Task(specs.task_of({"kind": "token_classification"})))
         assert np.array_equal(dataset.train.labels, tags)
         assert dataset.classes == 3
-    with pytest.raises(DataError, match=r"no classes but whole numbers \[n, 3\]; set task\.kind"):
+    with pytest.raises(DataError, match=r"whole numbers \[n, 3\], not classes; set task\.kind"):
         load(mapping)
 
 
@@ -178,7 +178,7 @@ TABLE = {"dataset": "table", "path": "houses.csv", "numbers": ["size"]}
         (
             "multi_label",
             {"dataset": "given", "partition": {"kind": "dirichlet"}},
-            "found dirichlet, which deals out classes, but task.kind is multi_label; use iid",
+            "found dirichlet, which divides by class, but task.kind is multi_label; use iid",
         ),
         ("token_classification", {"dataset": "given"}, "found mlp, .*; use python or module"),
         ({"kind": "regression", "reduction": "sum"}, {"dataset": "given"}, "reduction"),

@@ -47,7 +47,7 @@ def test_a_later_audit_leaves_it_as_it_was_filed(case: RunDirectory, capsys) -> 
     before, private = filed(case), (case.evidence / "findings.json").read_bytes()
     capsys.readouterr()
     assert call("audit", str(case.path), "--write") == 0
-    assert "is your earlier audit's, of the same files" in capsys.readouterr().err
+    assert "is from your earlier audit of the same files" in capsys.readouterr().err
     assert of_replay(before)["verdict"] == "PASS"
     assert "2 of 4 participations" in of_replay(before)["measurement"]
     assert filed(case) == before

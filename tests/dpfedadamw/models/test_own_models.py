@@ -131,20 +131,20 @@ def test_a_pinned_digest_is_filled_in_and_holds_the_source_to_it(nets):
     assert pinned.sha256 == sources.source_of("own_nets:Net").sha256
     assert MODELS["python"].pin(pinned) == pinned
     (nets / "own_nets.py").write_text(NETS + "\n# edited\n")
-    with pytest.raises(ModelError, match=r"model\.sha256: the spec pins .* put the source back"):
+    with pytest.raises(ModelError, match=r"model\.sha256: the spec pins .* restore the source"):
         build(pinned, (4,), 3, seed=1)
 
 
 @pytest.mark.parametrize(
     ("target", "arguments", "message"),
     [
-        ("nowhere_at_all:Net", {}, "there is no such module; it is looked for"),
+        ("nowhere_at_all:Net", {}, "there is no such module; modules are searched"),
         ("own_nets:Nut", {}, "own_nets has no Nut"),
         ("own_nets:Net", {"depth": 1}, r"cannot be built with model\.arguments \(TypeError.*depth"),
         ("own_nets:broken", {}, r"\(RuntimeError: first line\)$"),
         ("own_nets:number", {}, r"returns int; it must be a torch\.nn\.Module"),
-        ("own_nets:WIDTH", {}, "is no class and no function"),
-        ("unused:Net", {}, r"does not import \(RuntimeError: run\); mend the module"),
+        ("own_nets:WIDTH", {}, "is neither a class nor a function"),
+        ("unused:Net", {}, r"cannot be imported \(RuntimeError: run\); fix the module"),
     ],
 )
 def test_what_is_wrong_with_a_target_is_said_in_one_line(nets, target, arguments, message):
@@ -223,10 +223,10 @@ def frozen() -> nn.Module:
     [
         (lambda: nn.Linear(4, 2), r"answers one record with shape \(1, 2\).*\(1, 3\)"),
         (lambda: nn.Linear(5, 3), r"its forward fails on a record of shape \(4,\)"),
-        (frozen, "no parameter of it is trained; unfreeze"),
+        (frozen, "has no trainable parameter; unfreeze"),
         (Functional, "answers the same record differently each time"),
         (Counting, "its buffer seen changes in the forward pass"),
-        (Picky, r"its forward fails on three made-up records .*IndexError.*model\.vocabulary says"),
+        (Picky, r"its forward fails on three made-up records .*IndexError.*set model\.vocabulary"),
         (
             lambda: OfOneLength(4, 3),
             r"its forward fails on two made-up records .*\(ValueError: lengths differ\)",
@@ -278,7 +278,7 @@ def test_a_module_is_handed_over_as_a_copy_and_only_while_it_is():
         assert weights_digest(copied) == weights_digest(module)
         copied.weight.data.add_(1.0)
     assert weights_digest(copied) != weights_digest(module)
-    with pytest.raises(ModelError, match=r"give it again: api\.resume\(folder, model=net\)"):
+    with pytest.raises(ModelError, match=r"pass it again: api\.resume\(folder, model=net\)"):
         given()
 
 
@@ -310,7 +310,7 @@ def test_a_module_is_trained_by_its_own_loss_and_others_by_cross_entropy():
 
 
 def test_a_module_without_shapes_has_no_digest():
-    with pytest.raises(ModelError, match="show the module one batch"):
+    with pytest.raises(ModelError, match="run the module on one batch"):
         weights_digest(nn.LazyLinear(3))
 
 
@@ -361,5 +361,5 @@ class Words(nn.Module):
 
 def test_a_module_that_attends_the_padding_of_a_batch_is_refused_and_a_masked_one_is_not():
     fit(Words(masked=True), "model", (2, 6), 3, "never", vocabulary=20)
-    with pytest.raises(ModelError, match="changes with who shares the batch"):
+    with pytest.raises(ModelError, match="depends on the other records of the batch"):
         fit(Words(masked=False), "model", (2, 6), 3, "never", vocabulary=20)

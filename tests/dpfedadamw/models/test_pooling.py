@@ -135,5 +135,5 @@ def test_an_exported_model_scores_alike_by_the_lines_on_its_card(tuning, tmp_pat
 
 
 def test_an_architecture_whose_head_takes_no_vector_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="mean is there for albert and bert, not for a distilbert"):
+    with pytest.raises(ModelError, match="mean works for albert and bert, not for a distilbert"):
         classifier.build(spec_of("distilbert", TUNINGS["head"], tmp_path), (2, LENGTH), CLASSES)

@@ -333,14 +333,14 @@ def _from(source: str | None, **changes: object) -> TransformerSpec:
 )
 def test_a_folder_with_its_own_code_is_refused(tmp_path: Path, asking):
     source = _folder(tmp_path, **asking)
-    with pytest.raises(ModelError, match="code of its own"):
+    with pytest.raises(ModelError, match="its own code"):
         registry.build(_from(source), (3, 32, 32), 5, 0)
 
 
 def test_pickled_weights_are_refused(tmp_path: Path):
     source = _folder(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(ModelError, match=r"only pickled weights.*needed is model\.safetensors"):
+    with pytest.raises(ModelError, match=r"only pickled weights.*model\.safetensors is needed"):
         registry.build(_from(source), (3, 32, 32), 5, 0)
 
 

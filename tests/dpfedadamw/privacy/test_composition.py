@@ -18,8 +18,8 @@ ONE = Composition(sampling_rate=0.1, noise_multiplier=2.0, steps=10, sampling="p
     [
         ({"noise_multiplier": 0.0}, "the noise multiplier must be a positive number, not 0.0"),
         ({"noise_multiplier": math.inf}, "must be a positive number, not inf"),
-        ({"sampling_rate": 0.0}, r"a sampling rate lies in \(0, 1\], not at 0.0"),
-        ({"sampling_rate": 1.0000001}, r"a sampling rate lies in \(0, 1\]"),
+        ({"sampling_rate": 0.0}, r"a sampling rate must be in \(0, 1\], not 0.0"),
+        ({"sampling_rate": 1.0000001}, r"a sampling rate must be in \(0, 1\]"),
         ({"steps": 0}, "at least one step and one query per step, not 0 and 1"),
         ({"queries_per_step": 0}, "not 10 and 0"),
         ({"sampling": "cyclic"}, "no accountant covers sampling 'cyclic'; it is one of '"),
@@ -104,7 +104,7 @@ def test_a_delta_lies_in_its_range(delta, fine):
     if fine:
         check_delta(delta)
         return
-    with pytest.raises(PrivacyError, match=r"delta must lie in \[1e-10, 1\)"):
+    with pytest.raises(PrivacyError, match=r"delta must be in \[1e-10, 1\)"):
         check_delta(delta)
 
 

@@ -125,7 +125,9 @@ def test_a_right_engine_passes_on_every_record_of_every_model(kind, name):
 def test_an_engine_that_clips_wrongly_is_refused_without_a_number(mistake):
     of = model()
     wrong = Wrong(BookKeepingEngine(of, cross_entropy, CLIPPING), mistake)
-    with pytest.raises(SpotCheckError, match="clipping engine wrong gave a record") as refused:
+    with pytest.raises(
+        SpotCheckError, match="clipping engine wrong computed a clipped gradient"
+    ) as refused:
         checked(wrong, of, *batch())
     assert not any(sign.isdigit() for sign in str(refused.value))
 

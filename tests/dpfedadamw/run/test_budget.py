@@ -144,7 +144,7 @@ def test_clients_are_protected_together_only_where_they_hold_the_same_records(tm
     assert findings["verdict"] == "PASS", failing(findings)
     assert outcome.claim["budget"]["charged"] <= 8.0
     train(spec("algorithm.learning_rate=0.2"), tmp_path / "runs")
-    with pytest.raises(BudgetError, match=r"data\.partition: divides the records otherwise"):
+    with pytest.raises(BudgetError, match=r"data\.partition: divides the records differently"):
         begin(spec("data.partition.alpha=0.5"), tmp_path / "runs")
     with pytest.raises(BudgetError, match=r"privacy\.unit: is record"):
         begin(spec_of(tmp_path, epsilon=8.0), tmp_path / "runs")
@@ -153,8 +153,8 @@ def test_clients_are_protected_together_only_where_they_hold_the_same_records(tm
 @pytest.mark.parametrize(
     ("override", "path", "words"),
     [
-        ("budget.file=b.sqlite", "budget.epsilon", "missing beside budget.file"),
-        ("budget={epsilon: 3, delta: 1.0e-5}", "budget.file", "missing beside budget.epsilon"),
+        ("budget.file=b.sqlite", "budget.epsilon", "missing, but budget.file"),
+        ("budget={epsilon: 3, delta: 1.0e-5}", "budget.file", "missing, but budget.epsilon"),
     ],
 )
 def test_a_budget_has_all_of_its_keys(override, path, words):
@@ -166,7 +166,7 @@ def test_a_budget_has_all_of_its_keys(override, path, words):
 
 def test_a_run_without_privacy_takes_no_part_in_a_budget():
     text = specs.dump(small_spec("fedavg"))
-    with pytest.raises(SpecError, match="spends without bound on the data"):
+    with pytest.raises(SpecError, match="would spend without limit on data"):
         specs.loads(text, overrides=("budget={file: b.sqlite, epsilon: 3, delta: 1.0e-5}",))
 
 

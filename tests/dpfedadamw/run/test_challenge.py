@@ -96,7 +96,7 @@ def test_a_run_bears_the_name_and_the_files_that_were_signed(experiment, tmp_pat
     assert header["public_coin"] == one.header
     assert header["commitment"] == one.randomness.commitment
     assert coin_of(header) == one.randomness.coin
-    with pytest.raises(DpfedadamwError, match="was started already"):
+    with pytest.raises(DpfedadamwError, match="was already started"):
         engine_setup.start(
             experiment, tmp_path, options=StartOptions(challenged=challenged(experiment, one.run))
         )
@@ -229,9 +229,9 @@ def test_what_was_announced_is_what_runs(experiment):
     check_promise(experiment, one)
     for change, words in [
         ({"spec_sha256": "0" * 64}, "the spec is not the one of the intent of"),
-        ({"root": "0" * 64}, "--escrow: holds another key than the intent of"),
-        ({"rounds": 4}, "--escrow: holds another key than the intent of"),
-        ({"clients": 6}, "--escrow: holds another key than the intent of"),
+        ({"root": "0" * 64}, "--escrow: holds a different key from the one that the intent of"),
+        ({"rounds": 4}, "--escrow: holds a different key from the one that the intent of"),
+        ({"clients": 6}, "--escrow: holds a different key from the one that the intent of"),
         ({"data": ("0" * 64, *one.promise.data[1:])}, ": 1 of 5 clients hold other records"),
         ({"data": ("0" * 64,) * 5}, ": 5 of 5 clients hold other records"),
     ]:

@@ -190,7 +190,7 @@ def test_a_run_that_was_cut_off_while_bounds_were_learnt_is_not_continued(tmp_pa
             begin(learning_spec(), tmp_path)
     (path,) = [one for one in tmp_path.iterdir() if one.is_dir() and not one.is_symlink()]
     run, before = RunDirectory(path), (path / "ledger.jsonl").read_bytes()
-    with pytest.raises(RunError, match="not drawn a second time, so start a new run"):
+    with pytest.raises(RunError, match="not drawn twice, so start a new run"):
         engine_setup.resume(run, CPU)
     assert run.ledger.read_bytes() == before
 

@@ -368,5 +368,5 @@ def test_what_is_exported_is_what_was_checked(finished, tmp_path, monkeypatch, c
 
     monkeypatch.setattr(verification, "verify_and_read", checked)
     assert call("export", str(copy), "--output", str(tmp_path / "out")) == 2
-    assert "is not what its signatures were checked for" in capsys.readouterr().err
+    assert "differs from the file whose signature was checked" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -78,7 +78,7 @@ def test_of_whole_clients_rounds_and_clients_are_varied():
         ("dp-fedavg", {"federation.local_step": [1]}, "did you mean local_steps"),
         ("dp-fedavg", {"federation.rounds": range(1, 500)}, "499 combinations; at most 400"),
         ("fedadamw", None, "claims no privacy"),
-        ("fed-smp", None, "at client level the target holds towards a third party"),
+        ("fed-smp", None, "at client level the target holds against a third party"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line(name, vary, reason):

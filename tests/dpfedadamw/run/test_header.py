@@ -340,5 +340,5 @@ def test_a_run_whose_first_weights_are_built_otherwise_is_not_taken_up(
     training = begin(small_spec(), tmp_path)
     training.lock.release()
     monkeypatch.setattr("dpfedadamw.experiment._model_seed", lambda _: 5)
-    with pytest.raises(RunError, match="not built with the weights that the run began with"):
+    with pytest.raises(RunError, match="does not start from the weights that the run began with"):
         resume(training.run, torch.device("cpu"))

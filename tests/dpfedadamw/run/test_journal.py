@@ -89,7 +89,7 @@ def test_without_either_of_the_last_two_states_it_is_refused(run):
 def test_older_states_put_back_under_the_last_ones_names_are_refused(run):
     for path in run.checkpoint.glob("state-*"):
         path.write_bytes(state(1))
-    with pytest.raises(DpfedadamwError, match="is not there as the ledger names it"):
+    with pytest.raises(DpfedadamwError, match="do not match the ledger"):
         Journal(run).recover()
 
 
@@ -136,8 +136,8 @@ def test_damaged_metrics_are_refused_by_line(run):
     [
         (SPEC.replace(b"2.5", b"0.01"), "privacy.noise_multiplier: 2.5 became 0.01"),
         (SPEC + b"delta: 1\n", "delta: not given became 1"),
-        (SPEC + b"# a comment\n", "its text, though no value"),
-        (b"{", "it is no YAML any more"),
+        (SPEC + b"# a comment\n", "its text, but no value"),
+        (b"{", "it is no longer valid YAML"),
         (b"a: &a [1]\nb: *a\n", "it has aliases, which no spec may have"),
     ],
 )
@@ -354,7 +354,7 @@ def test_a_first_round_whose_state_is_lost_is_run_again_from_the_beginning(tmp_p
     found = Journal(run).recover()
     assert (found.completed, found.state) == (0, None)
     assert found.note.startswith("the state after round 1 is lost or damaged")
-    assert "goes on after round 0, and round 1 is run and charged again" in found.note
+    assert "continues after round 0, and round 1 is run and charged again" in found.note
     assert not (run.evidence / "round-00000.npz").exists()
     # With both states of two rounds lost there is no going back to the beginning.
     journal = Journal(run)
@@ -528,7 +528,7 @@ FOUR = b"a: 1\nb: 1\nc: 1\nd: 1\ne: 1\n"
         (b"a: 2\nb: 2\nc: 2\nd: 2\ne: 1\n", "c: 1 became 2; and 1 more)"),
         (b"c: 1\nd: 1\ne: 1\n", "(a: 1 became not given; b: 1 became not given)"),
         (b"[1]", "c: 1 became not given; and 3 more)"),
-        (b"\xff", "(it is no YAML any more)"),
+        (b"\xff", "(it is no longer valid YAML)"),
     ],
 )
 def test_three_changes_of_a_spec_are_told_and_how_many_more_there_are(run, edited, told):
@@ -551,7 +551,7 @@ def test_an_edited_spec_whose_copy_is_gone_or_edited_too_is_refused_without_a_co
     path = run.checkpoint / "spec.yaml"
     path.unlink() if copy is None else path.write_bytes(copy)
     run.spec.write_bytes(SPEC + b"more: 1\n")
-    with pytest.raises(RunDirectoryError, match="put back what was there, or start a new run"):
+    with pytest.raises(RunDirectoryError, match="restore it, or start a new run"):
         Journal(run).check_spec()
 
 

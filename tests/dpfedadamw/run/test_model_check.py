@@ -50,7 +50,10 @@ def test_a_layer_over_the_batch_is_refused_in_its_row_with_the_mend():
     assert mended.refused is None
     assert rows(mended)["1"][0] == "book-keeping"
     assert rows(mended)["1"][1].startswith("becomes GroupNorm(2 groups)")
-    assert rows(mended)["2"] == ("", "off: a batch's neighbours would move its masks")
+    assert rows(mended)["2"] == (
+        "",
+        "off: its masks would depend on the other records of the batch",
+    )
     assert mended.trained == sum(one.parameters for one in mended.layers) == 40 + 8 + 1450
     assert mended.ratio > 0
     assert mended.records == 24
@@ -200,8 +203,8 @@ def test_a_layer_is_told_from_one_whose_name_begins_alike():
     names = ("block1.deep", "block10", "block10.inner", "block100")
     assert [model_check._how(name, "book-keeping", methods) for name in names] == [
         "a copy a record",
-        "a copy of its parameters a record (vmap)",
-        "a copy of its parameters a record (vmap)",
+        "one copy of its parameters per record (vmap)",
+        "one copy of its parameters per record (vmap)",
         "no gradient",
     ]
 

@@ -116,7 +116,7 @@ def test_validate_and_init_say_in_one_line_that_a_column_looks_like_people(
     assert call("spec", "validate", "new.yaml", "--set", "data.person=patient_id", even) == 0
     assert "looks like" not in capsys.readouterr().out
     assert call("spec", "validate", "new.yaml", "--set", "data.person=x0", even) == 2
-    assert "it may name people alone" in " ".join(capsys.readouterr().err.split())
+    assert "this column may only name people" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_spec_that_keeps_few_records_of_each_claims_for_so_many_whatever_the_data_hold(

@@ -142,8 +142,8 @@ def test_people_at_more_clients_than_the_claim_counts_are_refused_with_their_num
         (("data.person=null",), "data.person: missing with privacy.unit person"),
         (("federation.clients_per_person=4",), "found 4, but data.clients is 3"),
         (("federation.clients_per_person=2", "federation.max_epsilon=3"), "a limit on epsilon is"),
-        (("compute.precision=bfloat16",), "formed in float32 alone"),
-        (("budget={file: b.db, epsilon: 1, delta: 1.0e-4}",), "counts records or clients"),
+        (("compute.precision=bfloat16",), "computed in float32 only"),
+        (("budget={file: b.db, epsilon: 1, delta: 1.0e-4}",), "only records or clients"),
         (("privacy.adjacency=replace-one",), "use adjacency add-remove"),
     ],
 )
@@ -221,7 +221,7 @@ def test_the_report_says_it_in_the_words_of_people(run):
 
 def test_canaries_are_not_planted_among_people(run, table):
     experiment = prepare(spec_of(table), torch.device("cpu"))
-    with pytest.raises(RunError, match="of people there are none yet"):
+    with pytest.raises(RunError, match="canaries are not available for people yet"):
         engine_setup.start(
             experiment,
             table.parent / "no",

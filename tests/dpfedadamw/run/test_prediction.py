@@ -385,8 +385,8 @@ def test_what_cannot_be_predicted_is_one_line_and_exit_code_2(
 ):
     rows = str(of_a_table.rows)
     for words, said in (
-        ((str(of_a_table.run.path), "--input", rows), "handed over from Python"),
-        ((str(of_images.run.path), "--input", rows), "arrays without names of columns"),
+        ((str(of_a_table.run.path), "--input", rows), "passed from Python"),
+        ((str(of_images.run.path), "--input", rows), "arrays without column names"),
         ((str(tmp_path), "--input", rows), "neither a run nor an exported model"),
         ((str(of_images.run.path), "--input", str(tmp_path / "no.npz")), "there is no such file"),
         (
@@ -407,8 +407,8 @@ def test_what_cannot_be_predicted_is_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("inputs", {"dataset": "table", "numbers": 7}, "inputs: is not what a run writes"),
-        ("inputs", {"dataset": "os"}, "arrays without names of columns"),
+        ("inputs", {"dataset": "table", "numbers": 7}, "inputs: not in the form that a run writes"),
+        ("inputs", {"dataset": "os"}, "arrays without column names"),
         ("inputs", [1], "inputs: must be a section"),
         ("labels", ["one"], "labels: must be 2 names"),
         ("labels", [1, 2], "labels: must be 2 names"),

@@ -462,7 +462,7 @@ def rewritten(run, **fields):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"canaries": {"count": 1}}, "an audit run is not continued; plant its canaries anew"),
+        ({"canaries": {"count": 1}}, "an audit run cannot be resumed; start a new one"),
         (
             {"sites": {}},
             r"clients hold their records themselves; .*flower superlink SERVER",

@@ -189,7 +189,7 @@ def test_a_comparison_names_what_was_picked_by_test_accuracy(selected, searched)
 
 
 def test_a_trial_by_itself_is_refused(tmp_path):
-    with pytest.raises(RunError, match="a trial by itself is no selection"):
+    with pytest.raises(RunError, match="a single trial is not a selection"):
         engine_setup.start(prepare(SPEC, torch.device("cpu")), tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -212,7 +212,7 @@ def test_a_trials_file_is_read_again_and_any_other_is_refused(tmp_path):
     assert read_trial(path) == a_trial(SPEC)
     for text in ("", "{}", '{"secret": "00", "trial": 1, "trials": 2}'):
         path.write_text(text)
-        with pytest.raises(RunError, match="is no trial that a sweep drew"):
+        with pytest.raises(RunError, match="not a trial that a sweep drew"):
             read_trial(path)
 
 
@@ -244,7 +244,7 @@ def test_a_trial_is_read_as_it_was_written_and_its_secret_stays_out_of_the_heade
     ],
 )
 def test_a_file_that_is_no_trial_is_refused(changes, tmp_path):
-    with pytest.raises(RunError, match="is no trial that a sweep drew"):
+    with pytest.raises(RunError, match="not a trial that a sweep drew"):
         read_trial(trial_of(tmp_path, **changes))
 
 
@@ -257,7 +257,7 @@ def test_a_trial_and_a_spec_go_together_or_not(tmp_path):
     check_trial(experiment(None), None)
     for number in (1, 5):
         check_trial(experiment(law), read_trial(trial_of(tmp_path, trial=number)))
-    with pytest.raises(RunError, match="a trial by itself is no selection"):
+    with pytest.raises(RunError, match="a single trial is not a selection"):
         check_trial(experiment(law), None)
     with pytest.raises(RunError, match="of this spec is not private"):
         check_trial(experiment(None), read_trial(trial_of(tmp_path)))

@@ -268,7 +268,7 @@ def test_a_process_that_ends_is_told_by_number_how_and_while_doing_what(pipe, ex
         process.ask(task(7, 1), b"")
     assert str(caught.value) == (
         f"federation.workers: worker process 2 of 3 ended ({how}) while it computed a client of "
-        "round 7; what was charged stays charged. If memory ran out, fewer workers need less"
+        "round 7; its charges remain. If memory ran out, use fewer workers"
     )
     assert process._process.joined == [5.0]
 

@@ -265,8 +265,8 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         (
             f"sampling: {SAMPLING}",
             "sampling: {kind: poisson, expected_batch_size: 32, rate: 0.05, reference_size: 640}",
-            "12:60: privacy.sampling.rate: given beside reference_size, which states the rate as "
-            "well; give one of them",
+            "12:60: privacy.sampling.rate: given together with reference_size, which also states "
+            "the rate; give one of them",
         ),
         (
             f"sampling: {SAMPLING}",
@@ -285,7 +285,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
             f"sampling: {SAMPLING}",
             "sampling: {kind: full}",
             '12:20: privacy.sampling.kind: found the text "full"; must be one of poisson, fixed, '
-            "shuffled; no accountant here covers any other sampler of single records",
+            "shuffled; no accountant covers any other sampler of single records",
         ),
         (
             f"sampling: {SAMPLING}",
@@ -438,7 +438,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         (
             "  clipping_norm",
             "\tclipping_norm",
-            "9:1: a tab; YAML is indented with spaces: replace tabs by spaces",
+            "9:1: a tab; YAML is indented with spaces: replace tabs with spaces",
         ),
         (
             "name: good",
@@ -469,8 +469,8 @@ def test_each_refusal_says_what_where_and_what_would_be_right(old, new, message)
 
 PUBLIC = "data: {dataset: digits, clients: 10, validation: {fraction: 0.5, public: true}}"
 ONE_RUN = (
-    "is the ε of one run, and a private selection of several costs more; give noise_multiplier "
-    "alone, and see what `dpfedadamw epsilon` says of it"
+    "is the ε of one run, but a private selection of several costs more; give only "
+    "noise_multiplier, and see its cost with `dpfedadamw epsilon`"
 )
 
 
@@ -496,7 +496,7 @@ ONE_RUN = (
         (
             "{rounds: 2}",
             "{rounds: 2}\nbudget: {file: b, epsilon: 8, delta: 1.0e-5}",
-            "7:16: budget.file: a private selection runs as many trials as are drawn, and its ε "
+            "7:16: budget.file: a private selection runs all trials that are drawn, and its ε "
             "does not cover one that stops for a budget; remove it",
         ),
         (
@@ -529,8 +529,8 @@ def test_without_privacy_there_is_nothing_that_a_private_selection_could_start_f
     )
     (problem,) = problems_of(text)
     assert problem.endswith(
-        "tune.selection: found private, and a run without privacy has no ε that a selection could "
-        "start from; use privacy.unit record or client, or selection public or unaccounted"
+        "tune.selection: found private, but a run without privacy has no ε for a selection to "
+        "build on; use privacy.unit record or client, or selection public or unaccounted"
     )
 
 
@@ -575,7 +575,7 @@ def test_a_spec_without_privacy_refuses_the_keys_of_privacy():
 
 ALI = "{name: ali-dpfl, local_iterations: {minimum: 2, maximum: 6}}"
 BOTH = "noise_multiplier: 2.5\n  target_epsilon: 8"
-NEEDS_BOTH = "ali-dpfl fits its local steps to target_epsilon under noise_multiplier"
+NEEDS_BOTH = "ali-dpfl fits its local steps to target_epsilon at noise_multiplier"
 
 
 @pytest.mark.parametrize(
@@ -627,8 +627,9 @@ def test_rules_that_go_by_the_last_round_refuse_clients_drawn_independently(algo
     text = replaced("{name: dp-fedadamw}", algorithm).replace("noise_multiplier: 2.5", BOTH)
     name = algorithm.split(",")[0].strip("{}").removeprefix("name: ")
     assert (
-        f"a.yaml:6:42: federation.client_sampling: found poisson, but {name} goes by what the "
-        "round before released, and of independently drawn clients a round may have none; use fixed"
+        f"a.yaml:6:42: federation.client_sampling: found poisson, but {name} uses what the "
+        "previous round released, and with independent draws a round may have no clients; use "
+        "fixed"
     ) in problems_of(text.replace("rounds: 2", "rounds: 2, client_sampling: poisson"))
 
 
@@ -639,9 +640,9 @@ def test_a_limit_on_steps_refuses_epochs_that_begin_anew_in_each_participation()
         line.partition(": ")[2]
         for line in problems_of(text.replace(f"sampling: {SAMPLING}", epochs))
     ] == [
-        "privacy.sampling.kind: found shuffled, but ali-dpfl holds all rounds together to a limit "
-        "on steps, while shuffled epochs begin anew in each participation and count by it; use "
-        "fixed, or poisson with adjacency add-remove"
+        "privacy.sampling.kind: found shuffled, but ali-dpfl limits the steps of all rounds "
+        "together, while shuffled epochs restart in each participation; use fixed, or poisson with "
+        "adjacency add-remove"
     ]
 
 
@@ -726,9 +727,9 @@ def test_drop_outs_leave_a_client_that_answers_and_take_no_noise_with_them():
     text = text.replace("rounds: 2", "rounds: 2, drop_outs: 1")
     (one,) = problems_of(text + "privacy: " + whole + "noise_added_by: clients}\n")
     assert one.startswith(f"a.yaml:6:36: {away.format(1)}"), one
-    assert "takes its share with it" in one
+    assert "share is lost" in one
     (one,) = problems_of(replaced("rounds: 2", "rounds: 2, drop_outs: 10"))
-    assert "but of 10 clients a round at least one must answer; use at most 9" in one
+    assert "but at least one of a round's 10 clients must answer; use at most 9" in one
     fine = text + "privacy: " + whole + "noise_added_by: server}\n"
     assert spec.loads(fine).federation.drop_outs == 1
 
@@ -738,5 +739,7 @@ def test_models_are_averaged_only_where_the_average_is_replayed():
         with pytest.raises(SpecError, match=r"algorithm\.server\.averaging: unknown key"):
             spec.load(name, ["algorithm.server.averaging=8"])
     whole = ["algorithm={name: dp-fedavg, server: {averaging: 8}}"]
-    with pytest.raises(SpecError, match="models are averaged at record level alone: the auditor"):
+    with pytest.raises(
+        SpecError, match="models are averaged at record level only, where the auditor"
+    ):
         spec.load("digits-blur", whole)

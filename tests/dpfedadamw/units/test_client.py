@@ -85,7 +85,7 @@ def test_a_plan_has_the_specs_batches_noise_and_what_is_kept_of_an_update():
 def test_a_delta_that_one_client_in_the_clear_would_keep_to_is_refused():
     assert plan_of("privacy.delta=0.2499").delta == 0.2499
     for delta, product in ((0.25, "1"), (0.5, "2")):
-        told = rf"{delta} times the 4 clients is {product}; a .* Use a delta below 0\.25$"
+        told = rf"{delta} times the 4 clients is {product}; a .* use a delta below 0\.25$"
         with pytest.raises(PrivacyError, match=told):
             plan_of(f"privacy.delta={delta}")
 
@@ -205,7 +205,7 @@ def test_a_run_is_charged_its_rounds_and_not_its_steps():
 def test_only_noise_and_rounds_are_solved_for_and_only_towards_a_third_party(view, solve):
     unit = plan_of().unit
     if view == "server":
-        with pytest.raises(PrivacyError, match=r"^--view server: .* Use --view third-party$"):
+        with pytest.raises(PrivacyError, match=r"^--view server: .* use --view third-party$"):
             unit.check_target(view, solve)
     elif solve in ("rate", "local-steps"):
         with pytest.raises(PrivacyError, match=f"^--solve {solve}: .* cost nothing; use --solve"):

@@ -145,11 +145,11 @@ def check(loop: Loop) -> None:
         EvidenceError: With what is wrong.
     """
     if loop.records < 1:
-        raise EvidenceError("the data set has no record; there is nothing to record")
+        raise EvidenceError("the data set is empty; there is nothing to record")
     if not 0.0 < loop.delta < 1.0:
-        raise EvidenceError(f"delta is {loop.delta:g}; it must lie between 0 and 1, such as 1e-5")
+        raise EvidenceError(f"delta is {loop.delta:g}; it must be between 0 and 1, such as 1e-5")
     if not loop.parameters:
-        raise EvidenceError("the model has no parameter that is trained")
+        raise EvidenceError("the model has no trainable parameter")
     if loop.unit not in ("record", "client"):
         raise EvidenceError(f"unit is {loop.unit!r}; record or client can be protected")
     if loop.sampling not in ("poisson", "fixed-size"):

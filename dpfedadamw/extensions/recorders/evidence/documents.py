@@ -21,14 +21,14 @@ _OF_CLIENTS = (
     "hyper-parameters were not tuned on the clients' data, or that was accounted elsewhere",
     "each person's data lie with one client: neighbours differ in one client with all its data",
     "the number of clients, and with it the sampling rate, is public",
-    "nothing left the clients, or the server, beside what was recorded",
+    "nothing left the clients, or the server, other than what was recorded",
 )
 _OF_RECORDS = (
     "hyper-parameters were not tuned on the private records, or that was accounted elsewhere",
     "each record belongs to one person and lies in the data set once: neighbouring data sets "
     "differ in one record",
     "the number of records, and with it the sampling rate, is public",
-    "the loop did nothing with the private records beside what was recorded",
+    "the loop did nothing with the private records other than what was recorded",
 )
 
 

@@ -167,7 +167,7 @@ class EvidenceWriter:
                 variance charged, [k]; kept with the next file. None where they are not added up.
         """
         if self._file is None or self._charged is None:
-            raise EvidenceError("a step was made that was never charged; call charge before noise")
+            raise EvidenceError("a step was made without a charge; call charge before noise")
         self._charged = None
         self._file.steps.append(step)
         self._steps += 1
@@ -262,15 +262,16 @@ class EvidenceWriter:
         lost = sum(line["round"] not in written for line in ledger.of_kind("spend"))
         if lost:
             raise EvidenceError(
-                f"{path}: an earlier process ended before it paused: {lost} steps were charged and "
-                "have no evidence, so that nobody can judge them; keep the folder, record into a "
-                "new one, and count what both cost"
+                f"{path}: an earlier process ended before it paused: {lost} steps were charged but "
+                "have no evidence, so nobody can judge them; keep the folder, record into a new "
+                "one, and count the cost of both"
             )
         known = tuple(header.get(name) for name in ("parameters", "records", "delta", "unit"))
         loop = self.loop
         if known != (loop.parameters, [loop.records], loop.delta, loop.unit):
             raise EvidenceError(
-                f"{path}: holds the recording of another loop: parameters, records or delta differ"
+                f"{path}: holds a recording of a different loop: parameters, records or delta "
+                "differ"
             )
         try:
             layout = read_mapping(self._run.evidence / "layout.json")
@@ -282,7 +283,7 @@ class EvidenceWriter:
             taken = int(end["fingerprint"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise EvidenceError(
-                f"{path}: was not paused, and cannot be gone on with ({error}); record into a new "
+                f"{path}: was not paused and cannot be continued ({error}); record into a new "
                 "folder"
             ) from None
         self._fingerprint = taken if taken >= 0 else None
@@ -359,7 +360,7 @@ class EvidenceWriter:
             return
         if not file.steps:
             raise EvidenceError(
-                "a noised sum was charged and no step followed; the loop did something between "
+                "a noised sum was charged but no step followed; the loop did something in between "
                 "that the recorder cannot see"
             )
         arrays = arrays_of(file, self._group_of)
@@ -409,7 +410,7 @@ def close_paused(run_dir: Path | str) -> RunDirectory:
             claim = claim_of(Stated(**stated), header["delta"], header["adjacency"], header["unit"])
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise EvidenceError(
-                f"{path}: was not paused, so that nothing says what its loop states ({error})"
+                f"{path}: was not paused, so the statements of its loop are missing ({error})"
             ) from None
         ledger.append("claim", claim)
         (run.evidence / PAUSED).unlink()
@@ -423,7 +424,7 @@ def _fresh(path: Path) -> RunDirectory:
             "allowed, beginning with a letter or digit"
         )
     if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
-        raise EvidenceError(f"{path}: is there already; name a folder that is new or empty")
+        raise EvidenceError(f"{path}: exists already; name a folder that is new or empty")
     try:
         make_folders(path.parent)
         path.mkdir(exist_ok=True, mode=0o700)

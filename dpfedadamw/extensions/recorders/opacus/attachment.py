@@ -185,7 +185,7 @@ class Attachment:
     def _forward(self, _module: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self._batches.forward()
         if self._template is None:
-            # Labels beside it are whole numbers, and of one dimension.
+            # Its labels are whole numbers, in one dimension.
             given = [(None, one) for one in args] + [*keywords.items()]
             read = [(name, one) for name, one in given if isinstance(one, Tensor) and one.dim() > 1]
             ids = keywords.get("input_ids")

@@ -34,19 +34,19 @@ def refuse(optimizer: Any, loader: Any, model: Any) -> None:
     """Refuse what cannot be recorded, with the reason."""
     if not isinstance(optimizer, DPOptimizer):
         raise RecorderError(
-            f"{type(optimizer).__name__} is no optimiser of Opacus; attach what "
+            f"{type(optimizer).__name__} is not an Opacus optimiser; attach what "
             "PrivacyEngine.make_private returned"
         )
     if isinstance(optimizer, DistributedDPOptimizer) or "Distributed" in type(optimizer).__name__:
         raise RecorderError(
-            "a distributed loop is not recorded: each process sees its share of the sum and of the "
-            "noise alone, and no one of them what was released; record a loop of one process"
+            "distributed loops cannot be recorded: each process sees only its share of the sum and "
+            "the noise, and none sees what was released; record a loop of one process"
         )
     if isinstance(optimizer, DPPerLayerOptimizer | AdaClipDPOptimizer) or not isinstance(
         optimizer.max_grad_norm, int | float
     ):
         raise RecorderError(
-            "clipping per layer, or by a norm that adapts, is not recorded: the auditor judges one "
+            "clipping per layer or by an adaptive norm cannot be recorded: the auditor judges one "
             'norm over all parameters; use clipping="flat"'
         )
     if not optimizer.noise_multiplier > 0.0:
@@ -57,20 +57,20 @@ def refuse(optimizer: Any, loader: Any, model: Any) -> None:
     if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
         raise RecorderError("the data loader draws no batches; attach what make_private returned")
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        raise RecorderError("a distributed model is not recorded; record a loop of one process")
+        raise RecorderError("distributed models cannot be recorded; record a loop of one process")
     if not isinstance(model, nn.Module):
         raise RecorderError(
-            f"{type(model).__name__} is no module; attach the model that is trained"
+            f"{type(model).__name__} is not a module; attach the model that is trained"
         )
     if not isinstance(loader.batch_sampler, Sampler):
         raise RecorderError(
             f"the data loader takes its batches from a {type(loader.batch_sampler).__name__}, "
-            "which cannot be listened to; use a sampler of torch, as make_private does"
+            "which cannot be observed; use a sampler of torch, as make_private does"
         )
     ghost = isinstance(optimizer, DPOptimizerFastGradientClipping)
     if ghost and not hasattr(model, "get_norm_sample"):
         raise RecorderError(
-            "ghost clipping of a model that is not wrapped is not recorded, for its wrapper alone "
+            "ghost clipping of an unwrapped model cannot be recorded, because only the wrapper "
             "knows the records' norms; leave out wrap_model=False, and attach what make_private "
             "returned"
         )

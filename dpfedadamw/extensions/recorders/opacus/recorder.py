@@ -82,8 +82,8 @@ class Recorder:
             self._squares = torch.from_numpy(self._writer.squares.copy())
         elif (loop.tensors, loop.records) != (self._writer.loop.tensors, self._writer.loop.records):
             raise RecorderError(
-                "the model's parameters or the number of records are others than at the first "
-                "attach; record another training into another folder"
+                "the model's parameters or the number of records differ from the first attach; "
+                "record each training into its own folder"
             )
         self._attached = Attachment(
             self._writer, optimizer, data_loader, model, inner, criterion, self._squares
@@ -168,8 +168,8 @@ class Recorder:
             (run.evidence / "probe.npz").unlink(missing_ok=True)
             cause = error.__cause__ or error
             warnings.warn(
-                "the model could not be asked with made-up records, so that whether it clips is "
-                f"NOT VERIFIED ({type(cause).__name__}: {cause})",
+                "the model could not be run on made-up records, so whether it clips is NOT "
+                f"VERIFIED ({type(cause).__name__}: {cause})",
                 stacklevel=3,
             )
         return fingerprint, digest_of(attached.parameters)

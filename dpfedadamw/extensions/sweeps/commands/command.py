@@ -46,7 +46,8 @@ def sweep_run(
         typer.Option(
             "--only",
             metavar="AXIS=LABEL",
-            help="Run only cells of this label; AXIS=A|B for several. Repeatable: all must hold.",
+            help="Run only cells with this label; AXIS=A|B for several. Repeatable: all must "
+            "match.",
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs at a time.")] = 1,
@@ -54,12 +55,13 @@ def sweep_run(
         str | None,
         typer.Option(
             metavar="I/N",
-            help="Run every N-th cell from the I-th on, for N machines; of a search with a matrix, "
-            "every N-th search.",
+            help="Run every N-th cell from the I-th on, for N machines; for a search with a "
+            "matrix, every N-th search.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cells, what is done, and how long it takes.")
+        bool,
+        typer.Option("--dry-run", help="List the cells, which are done, and the expected time."),
     ] = False,
     gpu_rate: Annotated[
         float,
@@ -68,33 +70,33 @@ def sweep_run(
             metavar="TFLOPS",
             min=1e-3,
             max=1e6,
-            help="With --dry-run: 10^12 operations a second that one GPU is taken to do. "
-            "The default is an eighth of what an RTX 4090 can: small batches do not fill it.",
+            help="With --dry-run: assumed speed of one GPU, in 10^12 operations per second. The "
+            "default is an eighth of an RTX 4090's: small batches do not fill it.",
         ),
     ] = 10.0,
     smoke: Annotated[
         bool,
         typer.Option(
             "--smoke",
-            help="Try each combination for two rounds, small, in a folder of its own: published "
-            "data become random records, published models few parameters.",
+            help="Try each combination for two small rounds in a separate folder, with random "
+            "records instead of published data and few parameters instead of published models.",
         ),
     ] = False,
     erase_evidence: Annotated[
         bool,
         typer.Option(
             "--erase-evidence",
-            help="Erase a run's private evidence, most of what it weighs, once its audit passed "
-            "and its result is kept; of runs that are done, too. Nobody can audit them again.",
+            help="Erase a run's private evidence, most of its size, once its audit passed and its "
+            "result is stored; also for runs already done. Nobody can audit them again.",
         ),
     ] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Run every combination of a spec's matrix under every seed; what is done is left alone.
+    """Run every combination of a spec's matrix under every seed, except those already done.
 
-    Each cell is a run like any other: trained, audited, reported and signed. The same command goes
-    on where a sweep was cut off. Exit code 0 when all cells are done and their audits passed.
+    Each cell is a run like any other: trained, audited, reported and signed. The same command
+    continues an interrupted sweep. Exit code 0 if all cells are done and their audits passed.
     """
     from dpfedadamw.extensions.sweeps.commands.choice import chosen_cells, once
     from dpfedadamw.extensions.sweeps.commands.ending import tell
@@ -120,8 +122,8 @@ def sweep_run(
 
         if erase_evidence:
             refuse(
-                "--erase-evidence: of a private selection the winner's evidence alone is kept; "
-                "leave it out, and erase that once it is not needed: dpfedadamw erase"
+                "--erase-evidence: a private selection keeps only the winner's evidence; leave the "
+                "option out, and erase that evidence later with: dpfedadamw erase"
             )
         given = {"--only": only, "--shard": shard, "--smoke": smoke}
         partial = [option for option, value in given.items() if value]
@@ -158,7 +160,7 @@ def sweep_run(
         last = [Job(cell, folder.cell(cell)) for cell in released(bests, reported)]
         run(last)
     except BaseException as error:
-        error.add_note("every run was stopped; the same command goes on")
+        error.add_note("every run was stopped; the same command continues")
         # What stopped the sweep is said, and not that a full disk takes no results either.
         with suppress(DpfedadamwError, ReportError, OSError):
             write_results(folder, results_of(sweep, folder, bests_of(sweep, folder)))

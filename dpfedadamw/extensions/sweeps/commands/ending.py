@@ -47,7 +47,7 @@ def tell(
         facts = [
             ("sweep", f"{len(rows)} of {many} cells are done"),
             *_told_of_searches(sweep, folder, bests, {job.cell.combination for job in jobs}),
-            *([("failed", f"{len(failed)}; the same command tries them again")] if failed else []),
+            *([("failed", f"{len(failed)}; the same command retries them")] if failed else []),
             *([("not passed", f"the audit of {len(refused)} says FAIL or NOT VERIFIED")]
               if refused else []),
             *([("alarms", clustered)] if clustered else []),
@@ -83,7 +83,7 @@ def _told_of_searches(
         run = folder.cell(best.reported[0]).newest_run()
         facts += [("", str(relative(run.path)))] if run is not None else []
         facts += [
-            ("warning", f"the best {axis} lies on the edge of its grid; widen it and go on")
+            ("warning", f"the best {axis} is at the edge of its grid; widen the grid and continue")
             for axis in best.edges
         ]
     missing = len(asked) - len(known)
@@ -91,6 +91,6 @@ def _told_of_searches(
         of = "one search" if missing == 1 else f"{missing} searches"
         facts.append(("no best", f"of {of} yet: not all cells are done"))
     if sweep.tune.selection == "unaccounted" and sweep.cells[0].spec.privacy.unit != "none":
-        said = "the choice looked at the private records, and no ε covers it: the reports say so"
+        said = "the choice used the private records, and no ε covers it; the reports say so"
         facts.append(("privacy", said))
     return facts

@@ -79,11 +79,11 @@ def list_cells(
     left = sum(state != "done" for state in states)
     text = f"{len(cells)} cells, {left} to do"
     if later:
-        text += f": {trials} trials, and {len(later)} runs of what they show to be best"
+        text += f": {trials} trials, and {len(later)} runs of the best settings"
     if known:
         text += f"; about {duration(sum(known) / len(known) * left)} of computing, one at a time"
     elif left:
-        text += "; how long they take here is known once one of a model is done"
+        text += "; the expected time is known once one cell of a model is done"
     out.print(Text(text))
     open_ = [
         gpu
@@ -94,9 +94,10 @@ def list_cells(
         total = sum(open_)
         out.print(
             Text(
-                f"on a GPU about {duration(total)} in all, at most: an estimate, nothing was "
-                f"measured; {total * rate:.2g} operations of training at {rate / 1e12:g} TFLOP/s "
-                "(--gpu-rate), without noise, evaluation and audit; small models take longer"
+                f"on a GPU about {duration(total)} in all, at most: an estimate, not a "
+                f"measurement, from {total * rate:.2g} training operations at {rate / 1e12:g} "
+                "TFLOP/s (--gpu-rate), without noise, evaluation and audit; small models take "
+                "longer"
             )
         )
     for name, reading in sweep.readings.items():

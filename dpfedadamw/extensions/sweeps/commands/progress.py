@@ -26,14 +26,14 @@ def line_of(job: Job, jobs: Sequence[Job]) -> Text:
             said = f"RMSE {error:.4g}"
         return Text(f"{head}{said}, audit {row.get('audit')}, {duration(job.seconds)}")
     if job.state == "elsewhere":
-        return Text(f"{head}another sweep is running it, and is waited for", style="dim")
+        return Text(f"{head}another sweep is running it; waiting", style="dim")
     return Text(f"{head}{job.state}: {job.said}", style="red")
 
 
 def progress(jobs: Sequence[Job], earlier: int, processes: int) -> Table:
     """What runs now, and when all may be done."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    # A long label gives way, between words, and what changes beside it does not.
+    # A long label is wrapped between words; the changing numbers next to it are not.
     table.add_column(overflow="fold")
     for _ in range(3):
         table.add_column(no_wrap=True)

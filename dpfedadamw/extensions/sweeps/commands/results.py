@@ -36,7 +36,7 @@ def bests_of(sweep: Sweep, folder: SweepFolder) -> dict[tuple[str, ...], Best]:
 def released(
     bests: Mapping[tuple[str, ...], Best], asked: Iterable[Cell] | None = None
 ) -> list[Cell]:
-    """What the best candidates are released as, beside their trials; of what is asked for alone."""
+    """The runs that release the best candidates, not their trials; of the requested cells."""
     cells = [cell for best in bests.values() for cell in best.cells[0].released]
     digests = None if asked is None else {cell.digest for cell in asked}
     return [cell for cell in once(cells) if digests is None or cell.digest in digests]

@@ -1,7 +1,7 @@
 """A private selection as `sweep` runs it: foretold, run, and shown once there is a winner.
 
-Nothing that is printed tells how many trials there were, or how any but the winner did: logs are
-read by those whom the claim is made towards.
+Nothing printed reveals how many trials there were, or how any but the winner did: logs are read by
+the people the claim must hold against.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def select(
     from dpfedadamw.extensions.sweeps import selection
 
     if partial:
-        refuse(f"{partial[0]}: a private selection is run whole; leave it out")
+        refuse(f"{partial[0]}: a private selection is run as a whole; leave it out")
     with status("accounting", quiet=as_json):
         plan = selection.planned(sweep)
     if dry_run:
@@ -87,17 +87,17 @@ def _run(begun: Selection, jobs: int, device: str, quiet: bool) -> RunDirectory:
     options = ["--device", device, *handed_on()]
     runner = Runner(begun.folder, processes, starting(processes), keep, options)
     try:
-        with status("running trials; how many there are is secret", quiet=quiet):
+        with status("running trials; their number is secret", quiet=quiet):
             for _ in runner.run(waiting):
                 pass
     except BaseException as error:
-        error.add_note("every trial was stopped; the same command goes on")
+        error.add_note("every trial was stopped; the same command continues")
         raise
     failed = [job for job in wanted if job.state != "done"]
     if failed:
         text = (
-            f"error: a trial is not over: {failed[0].said}; nothing is published before all are, "
-            "and the same command goes on"
+            f"error: a trial has not finished: {failed[0].said}; nothing is published before all "
+            "have; the same command continues"
         )
         err.print(Text(text), soft_wrap=True)
         raise typer.Exit(EXIT_NOT_PASSED)
@@ -134,9 +134,9 @@ def foretell(sweep: Sweep, plan: RunPlan, claim: Mapping[str, Any], as_json: boo
     summary, _ = display.cost(sweep.name, plan, claim)
     out.print(summary)
     text = (
-        f"{plan.trials.mean:g} trials of {len(sweep.cells)} candidates are expected; at most "
-        f"{quantiles[0.5]} in half of all selections, more than {quantiles[0.99]} in one of a "
-        "hundred"
+        f"{plan.trials.mean:g} trials of {len(sweep.cells)} candidates are expected; half of all "
+        f"selections have at most {quantiles[0.5]}, and one in a hundred has more than "
+        f"{quantiles[0.99]}"
     )
     out.print(Text(text), soft_wrap=True)
 
@@ -152,11 +152,11 @@ def _show(sweep: Sweep, winner: RunDirectory, as_json: bool) -> None:
         accuracy = row["test_accuracy"]
         facts = [
             ("test accuracy", "no accuracy" if accuracy is None else f"{accuracy:.1%}"),
-            ("ε of the selection", f"{display.epsilon_text(row['epsilon_third_party'])} towards a "
-             "third party, who sees the winner alone"),
+            ("ε of the selection", f"{display.epsilon_text(row['epsilon_third_party'])} against a "
+             "third party, who sees only the winner"),
             ("audit", str(row["audit"])),
             ("winner", str(relative(winner.path))),
-            ("other trials", "erased; what was spent on them the server saw"),
+            ("other trials", "erased; the server saw what was spent on them"),
         ]  # fmt: skip
         out.print(display.facts(facts))
     if row["audit"] != "PASS":

@@ -20,7 +20,7 @@ def sweep_merge(
         Path, typer.Option("--output", "-o", metavar="FILE.csv", help="The merged results.")
     ],
 ) -> None:
-    """Put the results of several machines together; a cell that two of them ran counts once."""
+    """Merge the results of several machines; a cell that two of them ran counts once."""
     from reports import run_rows
     from reports.files import write_atomic
 
@@ -35,7 +35,9 @@ def sweep_merge(
     write_atomic(output, run_rows.as_csv(list(found.values())).encode(), 0o644)
     text = f"{output}: {len(found)} cells"
     if again:
-        text += f"; {again} that were run more than once are counted once, as first named"
+        text += (
+            f"; {again} that were run more than once are counted once, in the first folder named"
+        )
     err.print(Text(text), soft_wrap=True)
 
 
@@ -43,9 +45,19 @@ def sweep_table(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, or its results.csv.")
     ],
-    rows: Annotated[str, typer.Option("--rows", metavar="COLUMN", help="What the rows differ in.")],
+    rows: Annotated[
+        str,
+        typer.Option(
+            "--rows", metavar="COLUMN", help="Column of the results whose values become the rows."
+        ),
+    ],
     columns: Annotated[
-        str | None, typer.Option("--columns", metavar="COLUMN", help="What the columns differ in.")
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="COLUMN",
+            help="Column of the results whose values become the columns.",
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -56,26 +68,28 @@ def sweep_table(
     ] = "test_accuracy",
     against: Annotated[
         str | None,
-        typer.Option(metavar="ROW", help="Hold this row against every other: differences."),
+        typer.Option(
+            metavar="ROW", help="Compare this row with every other and show the differences."
+        ),
     ] = None,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
 ) -> None:
-    """Print the table of a sweep: mean ± sd over seeds, ε beside it, the best where it is one.
+    """Print the table of a sweep: mean ± sd over seeds with ε, and the best where there is one.
 
-    Where the sweep holds what a paper prints, that stands in brackets beside what was measured.
+    If the sweep has numbers printed in a paper, they follow the measured ones in brackets.
 
-    The best is marked only where paired t-tests over the seeds, corrected for their number (Holm),
-    tell it apart from every other row of its column. Runs whose audit did not pass are left out.
+    The best is marked only where paired t-tests over the seeds, with Holm's correction, distinguish
+    it from every other row of its column. Runs whose audit did not pass are left out.
 
-    With --against, each other row shows what ROW has more than it, with an interval, and whether
-    ROW wins, ties or loses at equal ε.
+    With --against ROW, each other row shows how far ROW is ahead of it, with an interval, and
+    whether ROW wins, ties or loses at equal ε.
     """
     from dpfedadamw.extensions.sweeps import cross_table, differences
     from reports import run_rows
     from reports.errors import ReportError
 
     if measure not in run_rows.MEASURES:
-        refuse(f"--measure {measure}: one of {', '.join(run_rows.MEASURES)}")
+        refuse(f"--measure {measure}: must be one of {', '.join(run_rows.MEASURES)}")
     chosen = _read(results)
     for text in where or ():
         name, equals, value = text.partition("=")

@@ -39,7 +39,7 @@ def test_a_client_runs_no_code_that_the_server_s_spec_names(fresh, tmp_path, mon
     site.spec.write_text(specs.dump(specs.from_mapping(mapping)))
     (site.path / "code_of_the_server.py").write_text(f"open({str(canary)!r}, 'w').close()\n")
     monkeypatch.chdir(site.path)
-    with pytest.raises(ModelError, match=r"code_of_the_server:Net is code that this file names"):
+    with pytest.raises(ModelError, match=r"code_of_the_server:Net is code named in this file"):
         Client(site)
     with (
         allowing(["code_of_the_server"]),
@@ -298,7 +298,7 @@ def test_it_pays_no_more_often_than_its_owner_allows(fresh):
         ("key", b"00" * 32, "is not the key that federation.json names"),
         ("salt", bytes(32), "is not the one whose digest"),
         ("share.npz", b"no archive", "holds no records"),
-        ("site.json", b"{}", "is no client's folder"),
+        ("site.json", b"{}", "is not a client's folder"),
         ("federation.json", b"{}", "says nothing of a federation"),
     ],
 )

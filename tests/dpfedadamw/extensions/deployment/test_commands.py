@@ -35,7 +35,7 @@ def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(
     assert checks["noise-scale"]["verdict"] == "NOT VERIFIED"
     # A second one finds the first.
     assert call(*command) == 2
-    assert "is there already" in capsys.readouterr().out
+    assert "exists already" in capsys.readouterr().out
 
 
 def test_new_writes_a_project_and_says_how_to_go_on(tmp_path, capsys):

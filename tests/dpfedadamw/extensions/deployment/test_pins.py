@@ -91,8 +91,8 @@ def test_the_first_start_pins_and_others_add_nothing(fresh):
         (lambda site: change_settings(site, most_charges=10**9), "first start pinned 4"),
         (lambda site: change_settings(site, most_charges=5), "first start pinned 4"),
         (lambda site: change_settings(site, client=1), "is not the key"),
-        (lambda site: change_settings(site, most_charges="4"), "is no client's folder"),
-        (lambda site: change_settings(site, most_charges=True), "is no client's folder"),
+        (lambda site: change_settings(site, most_charges="4"), "is not a client's folder"),
+        (lambda site: change_settings(site, most_charges=True), "is not a client's folder"),
         (other_records, "share.npz"),
         (another_federation, "federation.json"),
         (lambda site: make_key(site.key), "is not the key that federation.json names"),
@@ -170,7 +170,7 @@ def test_a_folder_from_before_there_were_pins_is_pinned_if_its_charges_fit(fresh
     shutil.copytree(site.path, kept)
     client = Client(site)
     assert kinds(client) == ["spend", "upload", "pin"]
-    assert "was used before anything was pinned: its 1 charges fit spec.yaml" in client.notes[0]
+    assert "was used before anything was pinned. Its 1 charges fit spec.yaml" in client.notes[0]
     client.close()
     shutil.rmtree(site.path)
     kept.rename(site.path)

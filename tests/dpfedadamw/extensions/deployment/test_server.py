@@ -131,7 +131,7 @@ def test_clients_take_every_broadcast_of_an_honest_server_whatever_the_algorithm
 def test_a_client_with_another_spec_is_refused(fresh, clients):
     spec = fresh.server / "spec.yaml"
     spec.write_text(spec.read_text() + "\n# another\n")
-    with pytest.raises(DeploymentError, match=r"another spec\.yaml"):
+    with pytest.raises(DeploymentError, match=r"different spec\.yaml"):
         led(fresh, clients)
 
 

@@ -125,4 +125,4 @@ def test_a_certificate_that_is_missing_or_none_is_one_line_before_anything_liste
     for name in ("superlink.crt", "superlink.key"):
         shutil.copyfile(home / name, tmp_path / name)
     (tmp_path / "superlink.crt").write_text("none")
-    assert "are no certificate and its key" in refused(tmp_path)
+    assert "are not a certificate and its key" in refused(tmp_path)

@@ -292,7 +292,7 @@ def test_models_that_are_not_wrapped_are_recorded_but_under_ghost_clipping(tmp_p
 def test_a_loader_whose_batches_are_a_list_is_refused(tmp_path: Path) -> None:
     parts = loops.private()
     loader = DataLoader(parts.loader.dataset, batch_sampler=[[0, 1], [2]])
-    with pytest.raises(RecorderError, match="list, which cannot be listened to"):
+    with pytest.raises(RecorderError, match="list, which cannot be observed"):
         Recorder(tmp_path / "run", delta=1e-5).attach(parts.optimizer, loader, parts.model)
     assert not (tmp_path / "run").exists()
 
@@ -375,7 +375,7 @@ def test_a_client_that_was_killed_in_a_round_is_not_gone_on_with(tmp_path: Path)
         )
     # What the operating system does for a process that was killed.
     recorder._writer._lock.release()
-    with pytest.raises(EvidenceError, match="8 steps were charged and have no evidence"):
+    with pytest.raises(EvidenceError, match="8 steps were charged but have no evidence"):
         Recorder(tmp_path / "run", delta=1e-5, continued=True).attach(
             parts.optimizer, parts.loader, parts.model
         )

@@ -102,7 +102,7 @@ def test_updates_of_other_shapes_and_rounds_out_of_order_are_refused(tmp_path: P
     with pytest.raises(UpdateRecorderError, match="call charge before"):
         recorder.record(updates=[weights], mean=weights, noised=weights)
     recorder.charge(weights, **bill)
-    with pytest.raises(UpdateRecorderError, match="other shapes than the parameters"):
+    with pytest.raises(UpdateRecorderError, match="different shapes from the parameters"):
         recorder.record(updates=[other], mean=weights, noised=weights)
     with pytest.raises(UpdateRecorderError, match="not recorded"):
         recorder.charge(weights, **bill)

@@ -11,7 +11,7 @@ from reports import run_rows
 from tests.runs import call
 
 RUN = {"audit": "FAIL", "randomness": "reproducible", "unit": "record", "seed": 0, "run_seed": 100}
-SHARED = "did not pass and share their noise: by chance a check alarms in all of them at once"
+SHARED = "did not pass and share their noise: a chance alarm then occurs in all of them at once"
 
 
 def rows(*changes: dict[str, Any]) -> list[dict[str, Any]]:

@@ -72,8 +72,8 @@ def test_trials_whose_best_is_run_anew_are_left_out_and_their_seeds_named():
     table = cross_table.tabulate(rows, "method", None)
     assert table.entries["adam", ""].values == {0: 0.5, 1: 0.5}
     notes = table.notes()
-    assert "The search had seeds of its own (100, 101); none of its trials is shown." in notes
-    assert notes[-1] == "Left out: 1 (trials of a search, whose best is run anew)."
+    assert "The search used separate seeds (100, 101); none of its trials is shown." in notes
+    assert notes[-1] == "Left out: 1 (trials of a search, whose best is run again)."
 
 
 def test_data_that_vary_in_more_than_the_table_are_refused():
@@ -102,7 +102,7 @@ def test_what_a_paper_prints_stands_in_brackets_beside_what_was_measured():
     assert "| Adam | 25.0 |" in text
     assert "In brackets, what is printed: A Paper, Table 2." in text
     assert (
-        "The paper does not say, and values are ours: data.clients, algorithm.learning_rate."
+        "Values that the paper does not state are ours: data.clients, algorithm.learning_rate."
     ) in text
 
 

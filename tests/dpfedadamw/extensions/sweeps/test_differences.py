@@ -163,7 +163,7 @@ def test_what_does_not_win_says_what_lead_would_have_been_told():
     tied = differences.against(table(ours=OURS, close=CLOSE), "ours")
     (seen,) = [one.detectable for one in tied.differences.values()]
     (note,) = [note for note in tied.notes() if "does not win" in note]
-    assert f"would have told a true lead of {100 * seen:.1f} points (" in note
+    assert f"would have shown a true lead of {100 * seen:.1f} points (" in note
     lost = differences.against(table(ours=WORSE, better=OURS), "ours")
     assert any("does not win" in note for note in lost.notes())
     won = differences.against(table(ours=OURS, worse=WORSE), "ours")

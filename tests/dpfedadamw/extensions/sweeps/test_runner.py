@@ -189,7 +189,7 @@ def test_a_result_that_is_damaged_is_said_and_not_taken(sweep, folder):
     folder.begin_cell(job.cell)
     for content in ("", "{}", "[]", '{"format": 2, "row": {}}', "\x00"):
         (job.folder.path / "result.json").write_text(content)
-        with pytest.raises(SweepError, match="is no result of a sweep; remove it"):
+        with pytest.raises(SweepError, match="is not a result of a sweep; remove it"):
             job.folder.result()
 
 

@@ -82,7 +82,7 @@ def test_nothing_is_published_before_every_trial_is_over(tmp_path, monkeypatch):
     drawing(monkeypatch, 2)
     _, _, one = begun(tmp_path)
     one.begin()
-    with pytest.raises(SweepError, match="before that nothing is published"):
+    with pytest.raises(SweepError, match="and nothing is published before"):
         one.publish()
     assert selection.finished(tmp_path / "out", one.sweep) is None
 
@@ -143,7 +143,7 @@ def test_another_spec_may_not_go_on_with_a_selection(tmp_path):
 def test_two_sweeps_at_once_cannot_publish_two_winners(tmp_path):
     with (
         selection.held(tmp_path / "out"),
-        pytest.raises(SweepError, match="another sweep is at work"),
+        pytest.raises(SweepError, match="another sweep is using this folder"),
     ):
         selection.held(tmp_path / "out")
 
@@ -158,7 +158,7 @@ def test_a_damaged_draw_is_not_drawn_anew(tmp_path):
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ("federation.local_steps: [2, 3]", "local_steps 3 costs another ε than local_steps 2"),
+        ("federation.local_steps: [2, 3]", "local_steps 3 and local_steps 2 cost different ε"),
         ("data.seed: [2, 3]", "candidates may not differ in data"),
         ("privacy.noise_multiplier: [2, 3]", "candidates may not differ in privacy"),
     ],
@@ -178,7 +178,7 @@ def test_where_whole_clients_are_protected_rounds_cost_and_local_steps_do_not(tm
     plan = selection.planned(load_sweep(spec_of(tmp_path, text, CLIENTS)))
     assert plan.expected_claim()["tuning"].keys() == {"one_trial"}
     text = text.replace("local_steps", "rounds")
-    with pytest.raises(SpecError, match="rounds 3 costs another ε than rounds 2"):
+    with pytest.raises(SpecError, match="rounds 3 and rounds 2 cost different ε"):
         selection.planned(load_sweep(spec_of(tmp_path, text, CLIENTS)))
 
 

@@ -100,7 +100,9 @@ def test_a_tracker_that_fails_is_left_behind_and_the_run_goes_on(heard, tmp_path
             raise OSError("server gone\nwith more lines")
 
     heard[0]("broken", Broken)
-    with pytest.warns(UserWarning, match=r"^tracker broken: was told no more.*\(server gone\)$"):
+    with pytest.warns(
+        UserWarning, match=r"^tracker broken: failed and gets no further data.*\(server gone\)$"
+    ):
         run = api.run(SMALL, out=tmp_path, trackers=["broken", "heard"])
     assert run.verdict == "PASS"
     assert len(heard[2].rounds) == 3

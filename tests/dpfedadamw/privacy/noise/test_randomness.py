@@ -313,7 +313,9 @@ def test_no_key_is_added_to_the_escrow_of_another_run(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_whole_keys_is_no_escrow(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "escrow"
     path.write_bytes(content)
-    with pytest.raises(PrivacyError, match="is not a readable key escrow of 64 hex digits a line"):
+    with pytest.raises(
+        PrivacyError, match="is not a readable key escrow with 64 hex digits per line"
+    ):
         ReleaseRandomness.all_from_escrow(path)
 
 

@@ -12,20 +12,20 @@ from tests.sweeps import problems_of
     [
         (
             "matrix: 3\n",
-            "matrix: a section of axes is due, such as algorithm.learning_rate: [0.02, 0.05]",
+            "matrix: must be a section of axes, such as algorithm.learning_rate: [0.02, 0.05]",
         ),
         (
             "matrix: {federation.rounds: 3}\n",
-            "matrix.federation.rounds: a list of values, or a section of fields "
-            "with a list each, is due",
+            "matrix.federation.rounds: must be a list of values, or a section of fields with a "
+            "list each",
         ),
         (
             "matrix: {federation.rounds: []}\n",
-            "matrix.federation.rounds: a list of at least one value is due",
+            "matrix.federation.rounds: must be a list of at least one value",
         ),
         (
             "matrix: {federation.rounds: [2, 2]}\n",
-            "matrix.federation.rounds: 2 stands there twice; every value once, and every label",
+            "matrix.federation.rounds: 2 is listed twice; give every value and every label once",
         ),
         (
             "matrix: {federation.rounds: [2, 0]}\n",
@@ -37,16 +37,16 @@ from tests.sweeps import problems_of
         ),
         (
             "matrix: {size: {federation.rounds: [2, 3], federation.local_steps: [1]}}\n",
-            "lists that are taken together have one length; federation.rounds has "
+            "lists that vary together must have equal length; federation.rounds has "
             "2, federation.local_steps has 1",
         ),
         (
             "matrix: {size: {federation.rounds: [2, 3], label: [a, 7]}}\n",
-            "a label is a text of 1 to 100 characters",
+            "a label must be text of 1 to 100 characters",
         ),
         (
             "matrix: {algorithm: [{name: dp-fedavg}], algorithm.learning_rate: [1.0]}\n",
-            "algorithm.learning_rate is set by algorithm too; one axis sets a field",
+            "algorithm.learning_rate is also set by algorithm; only one axis may set a field",
         ),
     ],
 )

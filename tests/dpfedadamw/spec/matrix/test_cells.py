@@ -100,7 +100,7 @@ def test_there_are_as_many_cells_as_combinations(lengths, seeds, tmp_path_factor
 def test_more_runs_than_anybody_means_are_refused_before_any_is_made(tmp_path):
     numbers = list(range(1, 102))
     text = f"matrix: {{federation.rounds: {numbers}, federation.local_steps: {numbers}}}\n"
-    assert "these are 10201 runs, and at most 10,000 are one sweep" in problems_of(tmp_path, text)
+    assert "10201 runs, but a sweep has at most 10,000" in problems_of(tmp_path, text)
 
 
 def test_a_trial_keeps_the_digest_that_it_had_before_searches_had_seeds_of_their_own(tmp_path):

@@ -52,13 +52,21 @@ def test_a_cell_is_the_same_run_whatever_a_paper_prints_for_it(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("test_loss:", "loss:", "expected.loss: no measure; one of test_accuracy, test_loss"),
-        ("rows: method", "rows: way", "expected.test_accuracy.rows: no axis of the matrix; it has"),
+        (
+            "test_loss:",
+            "loss:",
+            "expected.loss: not a measure; must be one of test_accuracy, test_loss",
+        ),
+        (
+            "rows: method",
+            "rows: way",
+            "expected.test_accuracy.rows: not an axis of the matrix; it has",
+        ),
         ("SGD: [", "Sgd: [", "values.Sgd: method has no such label; it has SGD, Adam"),
-        (", 60]", "]", "values.SGD: 2 numbers are due, for 1.0, 2.0"),
-        ("71.69 ± 0.37", "71.69+0.37", "a number is due, or one with its deviation: 71.69 ± 0.37"),
-        ("60]", "160]", "values.SGD[1]: a number is due"),
-        ("60]", "true]", "values.SGD[1]: a number is due"),
+        (", 60]", "]", "values.SGD: give 2 numbers, for 1.0, 2.0"),
+        ("71.69 ± 0.37", "71.69+0.37", "give a number, or one with its deviation: 71.69 ± 0.37"),
+        ("60]", "160]", "values.SGD[1]: give a number"),
+        ("60]", "true]", "values.SGD[1]: give a number"),
         ("    source: A Paper, Table 2\n", "", "the keys are source, rows, columns"),
     ],
 )
@@ -80,7 +88,7 @@ def test_a_reading_names_a_field_that_the_file_or_an_axis_sets(tmp_path):
 @pytest.mark.parametrize(
     ("reading", "message"),
     [
-        ("algorithm.sam.radius: Ours.", "a field that this file sets is due; leave the reading"),
+        ("algorithm.sam.radius: Ours.", "this file does not set that field; leave the reading"),
         ("data.clients: ''", "what the paper does not say, in 1 to 500 characters"),
         ("data.clients: [a]", "what the paper does not say, in 1 to 500 characters"),
         ("'data..clients': Ours.", "not a field's dotted path"),

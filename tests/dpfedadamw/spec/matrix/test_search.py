@@ -48,12 +48,12 @@ def test_a_search_on_public_records_trains_the_best_on_the_private_ones_after_al
     [
         (
             "tune: {grid: {algorithm.learning_rate: [0.1]}}",
-            "missing; say by what the search is accounted for: private, public or unaccounted",
+            "missing; state how the search is accounted for: private, public or unaccounted",
         ),
-        (SEARCH.format(selection="public"), "give the section data of the public records"),
+        (SEARCH.format(selection="public"), "give a section data with the public records"),
         (
             SEARCH.format(selection="unaccounted") + "  data: {dataset: digits}\n",
-            "is searched on where selection is public",
+            "is for selection public",
         ),
         (SEARCH.format(selection="unaccounted"), "0, and candidates are scored on public"),
         (SEARCH.format(selection="private"), "0, and candidates are scored on public"),

@@ -71,17 +71,17 @@ def test_seeds_of_a_search_are_written_like_seeds_and_a_count_meets_none_of_thes
     [
         (
             OWN_SEEDS.format(selection="unaccounted", seeds="[2, 3]"),
-            "tune.seeds: has 2 in common with seeds, and the search would be reported on what it",
+            "tune.seeds: has 2 in common with seeds, so the result would be reported on",
         ),
         (
             OWN_SEEDS.format(selection="unaccounted", seeds="2").replace("seeds: [0, 1, 2]", ""),
-            "the best candidate is run anew with each number of seeds, which is missing",
+            "the best candidate is run again with each of seeds, which is missing",
         ),
         (
             OWN_SEEDS.format(selection="private", seeds="2").replace(
                 "  score: test_accuracy\n", ""
             ),
-            "tune.seeds: the ε of a private selection is that of publishing the winning trial",
+            "tune.seeds: the ε of a private selection covers publishing the winning trial",
         ),
         (
             "seeds: 2\ntune: {selection: unaccounted, score: test_accuracy, seeds: 2}",

@@ -29,5 +29,5 @@ def test_a_private_selection_is_of_one_spec(tmp_path):
     base = BASE.replace("fraction: 0.0\n    public: false", "fraction: 0.5\n    public: true")
     base = base.replace("tune:\n  selection: none\n", "")
     for key in ("seeds: 2\n", "matrix: {algorithm.schedule: [constant, cosine]}\n"):
-        with pytest.raises(SpecError, match="a private selection is of one spec"):
+        with pytest.raises(SpecError, match="a private selection is for one spec"):
             searched_for(tmp_path, SEARCH.format(selection="private") + key, base)

@@ -30,7 +30,7 @@ def test_dry_run_counts_trials_and_what_the_best_is_run_as(own_seeds, capsys, mo
 
     assert call("sweep", own_seeds, "--dry-run") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "14 cells, 14 to do: 8 trials, and 6 runs of what they show to be best" in said
+    assert "14 cells, 14 to do: 8 trials, and 6 runs of the best settings" in said
     assert listing()[8:] == [("best", "after its search", None)] * 6
     accurate(monkeypatch, lambda rate, seed: rate)
     assert call("sweep", own_seeds, "--only", "federation.rounds=2", "--only", "seed=7|8|0") == 0

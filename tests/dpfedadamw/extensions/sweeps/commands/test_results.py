@@ -25,7 +25,7 @@ def test_a_search_under_seeds_of_its_own_is_told_from_the_runs_that_are_reported
     out = capsys.readouterr().out
     assert "| 2 | 20.1 ± 0.1 ≈ |" in out
     assert "over 3 seeds" in out
-    assert "Left out: 8 (trials of a search, whose best is run anew)" in out
+    assert "Left out: 8 (trials of a search, whose best is run again)" in out
 
 
 def test_the_best_of_a_search_is_marked_and_named_for_what_it_was_picked_by(
@@ -37,12 +37,12 @@ def test_the_best_of_a_search_is_marked_and_named_for_what_it_was_picked_by(
     assert call("sweep", "s.yaml") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "best algorithm.learning_rate 0.2: test_accuracy 70.0%, of 2" in out
-    assert "lies on the edge of its grid" in out
+    assert "is at the edge of its grid" in out
     assert "no ε covers it" in out
     assert call("sweep", "table", "sweeps/small", "--rows", "algorithm.learning_rate") == 0
     out = capsys.readouterr().out
     assert "| 0.2 | 70.0 |" in out
     assert "| 0.1 |" not in out
     assert "Picked by test_accuracy" in out
-    assert "Warning: the best of 0.2 lies on the edge of its grid" in out
+    assert "Warning: the best of 0.2 is at the edge of its grid" in out
     assert "Left out: 1 (candidates that were not the best" in out

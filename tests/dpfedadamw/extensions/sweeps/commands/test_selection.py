@@ -50,7 +50,7 @@ def test_a_private_selection_is_run_whole(option, tmp_path, capsys, monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(PRIVATE + TUNE)
     assert call("sweep", "s.yaml", *option) == 2
-    assert f"{option[0]}: a private selection is run whole" in capsys.readouterr().err
+    assert f"{option[0]}: a private selection is run as a whole" in capsys.readouterr().err
 
 
 def test_a_private_selection_erases_by_itself_and_keeps_the_winners_evidence(
@@ -59,4 +59,4 @@ def test_a_private_selection_erases_by_itself_and_keeps_the_winners_evidence(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(PRIVATE + TUNE)
     assert call("sweep", "s.yaml", "--erase-evidence") == 2
-    assert "the winner's evidence alone is kept" in capsys.readouterr().err
+    assert "keeps only the winner's evidence" in capsys.readouterr().err
