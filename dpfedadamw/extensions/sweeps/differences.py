@@ -86,9 +86,10 @@ class DifferenceTable:
         found = [
             f"{self.row} minus the row{unit}: mean over {count} common seeds, and Student's "
             "interval of that mean alone at 95 %.",
-            f"It wins or loses where a paired t-test distinguishes the two, {paired.PERCENT} for all "
-            "of a column together (Holm's correction). Otherwise it ties: these seeds do not decide, "
-            f"which does not mean that the two are equal. {counts}.",
+            "It wins or loses where a paired t-test distinguishes the two, "
+            f"{paired.PERCENT} for all of a column together (Holm's correction). Otherwise it "
+            "ties: these seeds do not decide, which does not mean that the two are equal. "
+            f"{counts}.",
         ]
         found += self._left_open()
         if self.counts()["other ε"]:
