@@ -136,7 +136,7 @@ def test_rows_of_a_service_are_prepared_as_the_records_were():
     rows = [dict(zip(PEOPLE, row, strict=True)) for row in zip(*PEOPLE.values(), strict=True)]
     frame = unlabelled(_Frame(PEOPLE), (), preparation, "rows")
     assert unlabelled(rows, (), preparation, "rows").values.tolist() == frame.values.tolist()
-    with pytest.raises(DataError, match=r"row 1: the column sex holds no category of its list"):
+    with pytest.raises(DataError, match=r"row 1: the column sex holds no category from its list"):
         unlabelled([rows[0], rows[0] | {"sex": SECRET}], (), preparation, "rows")
     with pytest.raises(DataError, match=r"has no column 'sex' among its 1"):
         unlabelled([{"age": 1}], (), preparation, "rows")

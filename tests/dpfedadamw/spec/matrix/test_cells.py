@@ -134,5 +134,5 @@ def test_a_trial_keeps_the_digest_that_it_had_before_searches_had_seeds_of_their
 def test_the_cells_of_a_search_count_with_what_its_best_is_run_as(tmp_path, monkeypatch):
     with_own_seeds(tmp_path)
     monkeypatch.setattr(cells, "MOST_CELLS", 6)
-    with pytest.raises(SpecError, match="these are 7 runs"):
+    with pytest.raises(SpecError, match="7 runs, but a sweep"):
         with_own_seeds(tmp_path)
