@@ -124,7 +124,7 @@ class Facts(NamedTuple):
     public_coin: bool
 
     def attested(self) -> dict[str, Any]:
-        """As an attestation has them; the verdict stands there by itself."""
+        """As an attestation has them; it has the verdict elsewhere."""
         return {key: value for key, value in self._asdict().items() if key != "verdict"}
 
 
@@ -254,8 +254,7 @@ class Trust(Part):
             the public, whom the number might tell who took part.
         again: What was recomputed, in words; empty without an audit or without privacy.
         word: What the trainer alone vouches for.
-        nobodys: What anybody can check from the files and needs nobody's word, as far as the audit
-            passed it.
+        nobodys: What anyone can check from the files, as far as the audit passed it.
     """
 
     auditor: Auditor

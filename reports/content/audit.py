@@ -97,7 +97,7 @@ class Audit(Part):
         auditor: The auditor's software.
         checks: Every check. In the public report the auditor's wording is left out and these five
             texts are null.
-        second_moment: Released block means of the second moment beside the noise shift; null if
+        second_moment: Released block means of the second moment, with the noise shift; null if
             not measured.
         noise_quantiles: Quantiles of the recorded noise, as verdicts: the noise itself is private.
             Internal only, because the intervals tell how many queries were made.
@@ -131,7 +131,7 @@ def audit(source: RunSource, audience: str) -> Audit:
 
 
 def _second_moment(source: RunSource) -> SecondMoment | None:
-    """Return released block means beside the predicted noise shift; the clean ones stay private."""
+    """Return released block means with the predicted noise shift; the clean ones stay private."""
     found = findings.details(source, "second-moment")
     blocks = []
     for raw in sequence(found.get("blocks"))[:100_000]:
@@ -404,9 +404,7 @@ def _check_blocks(report: Report) -> Iterator[PageBlock]:
                 "small",
             )
         return
-    yield paragraph(
-        "Measurements, tolerances and the power of each check stand in the internal report."
-    )
+    yield paragraph("The internal report has the measurements, tolerances and power of each check.")
     yield table(
         "What is at stake in each check",
         ("Check", "What is at stake", "Severity"),

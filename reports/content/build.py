@@ -62,7 +62,7 @@ def build(
             tells who took part, or how often.
         auditing: By whose key the findings will be signed; without it they count as the trainer's
             own.
-        source: The run as it was read already, by whoever checked its signatures.
+        source: The run as it was read already, by the check of its signatures.
 
     Raises:
         ReportError: The audience is unknown, or spec.yaml or ledger.jsonl cannot be read.

@@ -203,9 +203,9 @@ def _lucky(found: list[View]) -> str:
     if server is None or third is None or server >= third:
         return ""
     return (
-        " The server’s ε is that of the rounds that clients did take part in, the third party’s of "
-        "all that chance might have brought: here the first is smaller, and then it bounds the "
-        "third party as well, who sees less."
+        " The server’s ε is that of the rounds that clients did take part in, the third party’s "
+        "that of all that chance might have brought. Here the first is smaller, so it bounds the "
+        "third party too, who sees less."
     )
 
 
@@ -247,14 +247,14 @@ def _statement(
 ) -> str:
     if not source.private:
         return (
-            f"This model was trained with {NO_PRIVACY}: nothing bounds what it, or any update that "
+            f"This model was trained with {NO_PRIVACY}: nothing limits what it, or any update that "
             "led to it, reveals about a single record."
         )
     if view is None:
         return "The ledger ends without a claim, so this run makes no statement on privacy."
     prefix = _PREFIX.get(verdict, "Claimed: ")
     if view.epsilon is None:
-        return f"{prefix}the run has no finite ε towards {view.towards}."
+        return f"{prefix}the run has no finite ε against {view.towards}."
     unit = unit_of(source)
     words, covered, secret = unit.words, "", ""
     if product is not None:
@@ -264,11 +264,11 @@ def _statement(
         )
     if source.header.get("randomness") == "reproducible":
         secret = (
-            "; because the run is reproducible from a seed, this holds towards nobody who knows "
-            "the seed"
+            "; because the run is reproducible from a seed, this does not hold against anyone who "
+            "knows the seed"
         )
     return (
-        f"{prefix}Towards {view.towards}, training is (ε = {formatting.epsilon(view.epsilon)}, δ = "
+        f"{prefix}Against {view.towards}, training is (ε = {formatting.epsilon(view.epsilon)}, δ = "
         f"{formatting.power(view.delta)})-differentially private at the level of "
         f"{unit.protected_in_sentence(source)}, for {adjacency(source)} neighbours{covered}, by "
         f"{_composition(source)}, assuming that {words.public} and that sampling and "

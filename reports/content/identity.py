@@ -1,6 +1,6 @@
 """Which run a report is about, and the files that it left.
 
-Two sections of a page's end follow from it: who answers for the run, and how anybody can verify it.
+Two sections of a page's end follow from it: who answers for the run, and how anyone can verify it.
 """
 
 from __future__ import annotations
@@ -210,9 +210,9 @@ def _governance_blocks(report: Report) -> Iterator[Block]:
         named = "; ".join(entry.label.split(":")[0].lower() for entry in left)
         yield paragraph([strong("Open: "), f"{named}."])
         yield paragraph(
-            "Whoever answers for the processing states these in the spec (report, and "
-            "report.governance) before the run, or on an annex of their own (dpfedadamw sign-off): "
-            "this file is signed, and writing into it would end the signature.",
+            "The person who answers for the processing states these in the spec (report, and "
+            "report.governance) before the run, or on an annex (dpfedadamw sign-off). This file is "
+            "signed, and writing into it would end the signature.",
             "small",
         )
 
@@ -228,7 +228,7 @@ class Verification(RootModel[tuple[str, ...]]):
 
 @part("verification", Verification)
 def verification(_source: RunSource, _audience: str) -> Verification:
-    """Return what anybody can do, with any run."""
+    """Return what anyone can do, with any run."""
     return Verification(tuple(wording.VERIFICATION))
 
 

@@ -424,10 +424,16 @@ def _blocks(report: Report) -> Iterator[Block]:
     after: list[Text] = [
         [document.strong(guess_in_words(prior, meaning.epsilon))] for prior in PRIORS
     ]
+    yield document.paragraph(
+        [
+            document.strong(f"How sure someone is {meaning.guess}. "),
+            f"At most, their odds become {factor} times as large (= e^ε).",
+        ]
+    )
     yield document.table(
         "How sure an attacker can become",
-        (f"How sure someone is {meaning.guess}", *_GUESSES),
-        [["before", *before], [f"after, at most: the odds times {factor} (= e^ε)", *after]],
+        ("How sure", *_GUESSES),
+        [["before", *before], ["after, at most", *after]],
         (document.LEFT, *[document.RIGHT] * len(PRIORS)),
         (1, *[0] * len(PRIORS)),
     )

@@ -161,7 +161,7 @@ def part(
 
 
 # Every file with a part or a section. They are imported when a report is made or described, and not
-# before: whoever checks a signature needs few of them.
+# before: checking a signature needs few of them.
 _FILES = (
     "accounting", "assurance", "audit", "clients", "coverage", "findings", "guarantee", "identity",
     "meaning", "mechanism", "outcomes", "utility",

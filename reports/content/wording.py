@@ -279,7 +279,7 @@ ACCOUNTANTS = {
 def accountant_named(name: str) -> Accountant:
     """Return how an accountant is presented; one that is not known by its name alone."""
     unknown = Accountant(
-        label=name, title=name, use="Stated in the ledger beside the others.", source="unstated"
+        label=name, title=name, use="Stated in the ledger with the others.", source="unstated"
     )
     return ACCOUNTANTS.get(name, unknown)
 

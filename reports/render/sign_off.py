@@ -177,7 +177,7 @@ def check(
         if one.prepared is None and said == stated and not drawn:
             decision = _tell_decision(person, stated, found) if known else None
         elif known and stated.get("decision") is not None:
-            why = one.prepared or "somebody else drew on it"
+            why = one.prepared or "someone else drew on it"
             found.add(name, f"was changed before {person} signed it: {why}")
         else:
             found.say(
@@ -220,7 +220,7 @@ def _tell_signer(one: persons.PersonsSignature, own: bool, found: Found) -> None
     """Say whom a certificate names, and whether that is to be believed."""
     issued = "by itself" if one.name == one.issuer else f"by {_quoted(one.issuer)}"
     when = f" on {one.claimed:%Y-%m-%d}, as the signer says" if one.claimed else ""
-    known = "which you gave" if own else "which is unknown: anybody can make such a certificate"
+    known = "which you gave" if own else "which is unknown: anyone can make such a certificate"
     found.say(
         f"Signed by {_quoted(one.name)} (certificate issued {issued}){when}, with the key "
         f"{one.fingerprint}, {known}."
@@ -230,7 +230,7 @@ def _tell_signer(one: persons.PersonsSignature, own: bool, found: Found) -> None
 
 
 def _tell_decision(person: str, stated: dict[str, Any], found: Found) -> str | None:
-    """Return and say what somebody decided, whose pages are known to say what the data say."""
+    """Return and say what someone decided, whose pages are known to say what the data say."""
     decision = mapping(stated.get("decision"))
     text, by, date = (clean(decision.get(key), 4_000) for key in ("text", "name", "date"))
     if not text:
@@ -348,7 +348,7 @@ def document(
         title=f"Sign-off: {identity.name}",
         label="Annex to a privacy report",
         audience=AUDIENCES_IN_WORDS[report.audience],
-        description=f"To be signed by whoever answers for the processing: {identity.name}.",
+        description=f"To be signed by the person who answers for the processing: {identity.name}.",
         keywords=(f"run {identity.run}", report.audience, verdict.value),
         identifier=identity.run,
         created=identity.created,

@@ -1,7 +1,7 @@
 """What a unit of protection answers: its words, its views, its mechanism, its clients, its events.
 
 Records, people and clients are one object each, which say the same things of a run in their own
-way. Whoever reads a run asks `unit_of` once and needs no case for either.
+way. A reader of a run asks `unit_of` once and needs no case for either.
 
 Event trees say which mechanisms were composed for a view, as the accountant takes them. They are
 made of the ledger's header and charges alone, so that readers can feed them to an accountant of
@@ -125,7 +125,7 @@ def charged_steps(kind: str, steps: int, records: float, batch: float) -> int:
 
 
 def largest_loss(source: RunSource) -> int | None:
-    """Return the client with the largest loss towards the server, by the claim."""
+    """Return the client with the largest loss against the server, by the claim."""
     rows = sequence(mapping(source.claim.get("server")).get("clients"))
     pairs = (
         (epsilons(row).get(source.accountant), integer(mapping(row).get("client"))) for row in rows
@@ -176,7 +176,7 @@ class View(Part):
 
 
 class Reader(Part):
-    """Somebody who sees something of the run.
+    """Someone who sees something of the run.
 
     Attributes:
         who: Who.
@@ -357,7 +357,7 @@ class Unit(ABC):
 
     @abstractmethod
     def client_losses(self, source: RunSource) -> list[ClientLoss]:
-        """Return each client's loss towards the server, where it has one."""
+        """Return each client's loss against the server, where it has one."""
 
     @abstractmethod
     def profile_is_public(self) -> bool:

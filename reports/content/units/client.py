@@ -35,7 +35,7 @@ from reports.content.units import (
 from reports.files import clean, integer, mapping, number, sequence
 from reports.source import RunSource, epsilons, headline
 
-TRUSTED_SERVER = "no guarantee towards the server: it adds the noise and sees the clipped updates"
+TRUSTED_SERVER = "no guarantee against the server: it adds the noise and sees the clipped updates"
 _SERVER = "the server, which sees every noised upload and who made it"
 _TRUSTED = "the server, which adds the noise and sees the clipped updates"
 
@@ -49,7 +49,7 @@ class ClientLevel(Unit):
         return "third_party"
 
     def views(self, source: RunSource, internal: bool) -> list[View]:
-        """Return the loss towards a third party, and what there is towards the server."""
+        """Return the loss against a third party, and what there is against the server."""
         claim, delta = source.claim, source.delta
         party, server = mapping(claim.get("third_party")), mapping(claim.get("server"))
         rate = formatting.plain(number(party.get("participation")))
@@ -189,8 +189,8 @@ class ClientLevel(Unit):
         if self.noise_added_by(source) == "server":
             return f" There is {TRUSTED_SERVER}, so it must be trusted."
         return (
-            f" Towards {_SERVER}, the loss is larger and stated apart, in the internal report; "
-            "there a client's records are hidden, that it took part is not."
+            f" Against {_SERVER}, the loss is larger, and the internal report states it. There a "
+            "client's records are hidden, but not that it took part."
         )
 
     def protected_count(self, source: RunSource) -> float | None:
@@ -249,13 +249,13 @@ class ClientLevel(Unit):
             f"independently with probability l = {formatting.plain(rate)}, "
             f"{formatting.count(source.clients_per_round)} on average (client sampling: "
             f"{clean(header.get('client_sampling'), 60) or 'unstated'}); a round may be empty. "
-            f"Whoever takes part has all its records protected; its local steps {batches}, which "
-            "plays no part in the guarantee.",
+            f"All records of a client that takes part are protected; its local steps {batches}, "
+            "which plays no part in the guarantee.",
             rate,
         )
 
     def client_losses(self, source: RunSource) -> list[ClientLoss]:
-        """Return each client's loss towards the server; empty where the server adds the noise."""
+        """Return each client's loss against the server; empty where the server adds the noise."""
         sizes, found = source.records, []
         for raw in sequence(mapping(source.claim.get("server")).get("clients")):
             entry = mapping(raw)
@@ -327,7 +327,7 @@ def _sparsification(header: Mapping[str, Any]) -> tuple[str, str]:
         return "", "every coordinate"
     kept, size = (formatting.count(integer(sparse.get(key))) for key in ("kept", "size"))
     whose = {
-        "random": "drawn anew each round from a public seed, the same for all clients, and scaled",
+        "random": "drawn each round from a public seed, the same for all clients, and scaled",
         "released-top": "chosen publicly for all clients, half of them by the last release",
         "local-top": "its own largest",
     }.get(clean(sparse.get("kind"), 40), "chosen in a way that the ledger does not state")
@@ -349,10 +349,10 @@ CLIENT = ClientLevel(
         queries="every charged round as one Poisson-subsampled Gaussian query on the clients",
         public="the number of clients and their sizes are public",
         explanation=(
-            "A client joins or leaves with all its records. Towards a third party the chance draw "
-            "of each round’s clients is part of the mechanism and amplifies privacy; whoever "
-            "learns who took part in a round is no third party, and has nothing of that "
-            "amplification. Losses are printed rounded up."
+            "A client joins or leaves with all its records. Against a third party, the chance draw "
+            "of each round’s clients is part of the mechanism and amplifies privacy. Someone who "
+            "learns who took part in a round is no third party, and that amplification does not "
+            "hold against them. Losses are printed rounded up."
         ),
         meanings=wording.check_meanings("client"),
         outside_budget=tuple(wording.CLIENT_OUTSIDE_BUDGET),

@@ -1,9 +1,9 @@
 """Training loops that are not the engine's, recorded step by step, and rounds of others' servers.
 
-In a loop there is no server and no client. Whoever sees any model of it sees what its steps
-released, so that one number holds against everybody. In recorded rounds whole clients are
-protected, by whoever clips and noises their updates. The two differ in their words alone: a loop is
-made of steps and records, rounds are made of rounds and clients.
+In a loop there is no server and no client. Anyone who sees a model of it sees what its steps
+released, so one number holds against all of them. In recorded rounds, whole clients are protected
+by the program that clips and noises their updates. The two differ only in words: a loop has steps
+and records, rounds have rounds and clients.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from reports.content.units.record import RECORD, RecordLevel
 from reports.files import clean, integer, mapping, number
 from reports.source import RunSource, epsilons, headline
 
-_TOWARDS = "whoever sees the model, or all models on the way to it"
+_TOWARDS = "anyone who sees the model, or all models on the way to it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ _OF_A_LOOP = RecordedWords(
     "{generator}.",
     draws={
         "poisson": "In each step every record is in the batch independently, at rate {rate}.",
-        "fixed-size": "Each step draws a share of {rate} of the records, anew.",
+        "fixed-size": "Each step draws a share of {rate} of the records.",
         "shuffled": "Records are shuffled and taken batch by batch; no amplification is claimed.",
     },
     undrawn="How batches are drawn is not stated.",
@@ -100,7 +100,7 @@ _OF_ROUNDS = RecordedWords(
     "clients in a round. Noise is added by: {mode}; it comes from {generator}.",
     draws={
         "poisson": "In each round every client is drawn independently, at rate {rate}.",
-        "fixed-size": "Each round draws a share of {rate} of the clients, anew.",
+        "fixed-size": "Each round draws a share of {rate} of the clients.",
     },
     everybody="Every client is in every round.",
     undrawn="How clients are drawn is not stated.",
@@ -109,7 +109,7 @@ _OF_ROUNDS = RecordedWords(
 
 @dataclass(frozen=True)
 class Recorded(RecordLevel):
-    """Somebody else's training, with one view: whoever sees its models.
+    """Training by another program, with one view: anyone who sees its models.
 
     Attributes:
         told: How it is told.
@@ -127,7 +127,7 @@ class Recorded(RecordLevel):
         return [
             View(
                 key="third_party",
-                label="Whoever sees its models",
+                label="Anyone who sees its models",
                 towards=_TOWARDS,
                 epsilon=headline(claimed) if mapping(claimed) else None,
                 delta=source.delta,
@@ -234,8 +234,8 @@ LOOP = Recorded(
         queries="every noised step in the ledger",
         public="the number of records is public",
         explanation=(
-            "One number holds against everybody who sees a model of the loop, on the way or at "
-            "its end. It is the loop's own; the audit composes the steps again and says whether it "
+            "One number holds against anyone who sees a model of the loop, on the way or at its "
+            "end. The loop states it; the audit composes the steps again and says whether it "
             "covers them."
         ),
         meanings=wording.check_meanings("loop"),
@@ -251,9 +251,9 @@ ROUNDS = Recorded(
         queries="every noised round in the ledger",
         public="the number of clients is public",
         explanation=(
-            "A client counts with all its data. One number holds against everybody who sees what "
-            "the rounds released. It is stated by whoever trained; the audit composes the rounds "
-            "again and says whether it covers them."
+            "A client counts with all its data. One number holds against anyone who sees what the "
+            "rounds released. The trainer states it; the audit composes the rounds again and says "
+            "whether it covers them."
         ),
     ),
     _OF_ROUNDS,

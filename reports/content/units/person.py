@@ -39,7 +39,7 @@ class PersonLevel(RecordLevel):
         ]
 
     def views(self, source: RunSource, internal: bool) -> list[View]:
-        """Return the losses, those towards the server of all clients that one person is at."""
+        """Return the losses, those against the server of all clients that one person is at."""
         found = super().views(source, internal)
         if integer(source.header.get("clients_per_person")) in (None, 1):
             return found
@@ -53,8 +53,8 @@ class PersonLevel(RecordLevel):
         """Return how clients are drawn, and people within a client."""
         found, most = super().draws(source), integer(source.header.get("records_per_person"))
         text = found.statement.replace("record ", "person ").replace("records", "people")
-        stands = f" A drawn person stands there with all of their records, or {most} of them."
-        return replace(found, statement=text + stands)
+        which = "all of their records" if most is None else f"at most {most} of their records"
+        return replace(found, statement=f"{text} A drawn person contributes {which}.")
 
     def mechanism(self, source: RunSource) -> str:
         """Return the mechanism in words."""

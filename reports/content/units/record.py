@@ -43,7 +43,7 @@ class RecordLevel(Unit):
         return "server" if internal else "third_party"
 
     def views(self, source: RunSource, internal: bool) -> list[View]:
-        """Return the losses towards the server, as it happened and at worst, and a third party.
+        """Return the losses against the server, as it happened and at worst, and a third party.
 
         The realised one is internal: it tells how often the most frequent client took part.
         """
@@ -78,7 +78,7 @@ class RecordLevel(Unit):
     def _selected(self, source: RunSource, internal: bool) -> list[View]:
         """Return the losses of a private selection.
 
-        Those towards the server tell how many trials there were, which is for nobody else.
+        Those against the server tell how many trials there were, which is for nobody else.
         """
         claim = source.claim
         every = mapping(claim.get("tuning")).get("server_all_trials")
@@ -372,9 +372,9 @@ RECORD = RecordLevel(
         queries="every Poisson-subsampled Gaussian query in the ledger",
         public="client sizes are public",
         explanation=(
-            "Towards a third party the loss is a mixture over the participation patterns, which do "
-            "not depend on the data. Whoever learns who took part, or reads the uploads, is the "
-            "server for this purpose. Losses are printed rounded up."
+            "Against a third party, the loss is a mixture over the participation patterns, which "
+            "do not depend on the data. Anyone who learns who took part, or reads the uploads, "
+            "counts as the server. Losses are printed rounded up."
         ),
         meanings=wording.check_meanings("record"),
         outside_budget=tuple(wording.OUTSIDE_BUDGET),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import stat
 
 import pytest
 
+from dpfedadamw.cli import display
 from reports.signatures import copies, keys
 from reports.signatures.verification import results
 from tests.runs import call
@@ -263,3 +266,48 @@ def test_half_a_decision_is_refused(run, arguments, said, capsys):
     assert call(*(str(run) if word == "RUN" else word for word in arguments)) == 2
     assert said in capsys.readouterr().err
     assert not list(run.parent.glob("*sign-off*"))
+
+
+def test_an_officer_who_has_the_public_files_alone_signs_off_the_public_report(
+    run, tmp_path, capsys
+):
+    assert call("bundle", str(run), "--audience", "public") == 0
+    public = run.with_name(f"{run.name}-public")
+    annex = tmp_path / "annex.pdf"
+    decided = ("--decision", "Approved.", "--name", "A. Person")
+    key = str(keys.default_directory() / "auditor.key")
+    assert call("sign-off", str(public), "-o", str(annex), *decided, "--key", key) == 0
+    capsys.readouterr()
+    own = str(keys.default_directory() / "auditor.pub")
+    for of in (public, run):
+        assert call("verify", str(annex), "--of", str(of), "--signer-key", own, "--json") == 0
+        told = json.loads(capsys.readouterr().out)
+        assert [one["decision"] for one in told["signers"]] == ["Approved."]
+    # It is the annex that the holder of the whole run gets.
+    whole = tmp_path / "whole.pdf"
+    again = ("sign-off", str(run), "--audience", "public", "-o")
+    assert call(*again, str(whole)) == 0
+    assert call("sign-off", str(public), "-o", str(tmp_path / "boxes.pdf")) == 0
+    assert (tmp_path / "boxes.pdf").read_bytes() == whole.read_bytes()
+    answers = tmp_path / "answers.yaml"
+    answers.write_text("purpose: Research.\n", "utf-8")
+    capsys.readouterr()
+    for more in (("--audience", "internal"), ("--answers", str(answers))):
+        assert call("sign-off", str(public), "-o", str(tmp_path / "none.pdf"), *more) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert said.startswith(f"{more[0]}")
+        assert str(public) in said
+    assert not (tmp_path / "none.pdf").exists()
+
+
+def test_terminal_page_and_odds_agree_to_the_digit(run):
+    claim = json.loads((run / "ledger.jsonl").read_text("utf-8").splitlines()[-1])
+    rows = {name: str(value) for name, value in display.privacy_rows(claim)}
+    page = (run / "report.html").read_text("utf-8")
+    shown = re.search(r"ε \(privacy loss\)[^<]*</dt><dd>([\d.]+)</dd>", page)
+    odds = re.search(r"odds become ([\d.,]+) times as large \(= e\^ε\)", page)
+    assert shown is not None
+    assert odds is not None
+    assert shown[1] in rows.values()
+    printed = float(odds[1].replace(",", ""))
+    assert printed == pytest.approx(math.exp(float(shown[1])), rel=5e-3)

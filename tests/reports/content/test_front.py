@@ -143,9 +143,9 @@ def test_who_sees_less_than_the_server_is_held_to_the_servers_limit(make_run: Ma
     lower = {"epsilon": {"pld": 1.0}}
     report = build(with_claim(make_run(), lucky))
     assert limit(report, "Third") == 3.0401
-    assert "here the first is smaller" in (report[Guarantee].explanation or "")
+    assert "Here the first is smaller" in (report[Guarantee].explanation or "")
     usual = build(with_claim(make_run("b"), lambda claim: claim["third_party"].update(lower)))
-    assert "here the first is smaller" not in (usual[Guarantee].explanation or "")
+    assert "Here the first is smaller" not in (usual[Guarantee].explanation or "")
     # One number is left, and it stands once.
     numbers = dict(pages.claim(report).numbers)
     assert numbers["ε (privacy loss), against every reader protected below"] == "3.05"

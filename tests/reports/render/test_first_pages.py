@@ -103,12 +103,13 @@ QUESTIONS: list[tuple[str, str, Mapping[str, str]]] = [
     (
         "How strong is that, and what does it mean?",
         "more than 122 times surer.*fail with a probability of at most 1 in "
-        r"100,000.*4\.80.*99\.2 %.*the odds times 122 \(= e\^ε\).*1 in 52 that it fails for at "
+        r"100,000.*4\.80.*99\.2 %.*their odds become 122 times as large \(= e\^ε\).*"
+        "1 in 52 that it fails for at "
         r"least one of all 1,898.*ε = 4\.80 is in the band called reasonable.*50 % sure could "
         r"become 99\.2 % sure",
         {
-            "client": r"more than 144 times surer.*1 in 1,000.*4\.97.*99\.31 %.*the "
-            r"odds times 144.*ε = 4\.97 is in the band called reasonable.*50 "
+            "client": r"more than 144 times surer.*1 in 1,000.*4\.97.*99\.31 %.*"
+            r"their odds become 144 times.*ε = 4\.97 is in the band called reasonable.*50 "
             r"% sure could become 99\.31 % sure",
             "none": "nothing limits what it, or any update that led to it, reveals",
         },
