@@ -66,7 +66,6 @@ def export(
     beside[bill_of_materials.FILE] = bill_of_materials.write(listed, licence)
     written = export_model(run, folder, source.hashes, program)
     with_base = written.base_folder is not None
-    columns = written.read_by.get("numbers") or ()
     text = model_card.write(
         report,
         written.form,
@@ -75,7 +74,7 @@ def export(
         with_base,
         licence,
         program=written.program,
-        columns=tuple(map(str, columns)),
+        inputs=written.read_by,
         tokens=written.tokens,
     )
     write_atomically(folder / "README.md", text.encode())

@@ -1,7 +1,7 @@
 """Writes the card that lies beside an exported model: Markdown with the hub's YAML header.
 
-A card is read by everybody, so it is made of the public report and of nothing else: the claim
-towards a third party, never what tells who took part.
+Everybody reads a card, so it is made of the public report alone: the claim against a third party,
+never what says who took part.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import Any
 import yaml
 
 from reports import formatting
+from reports.content.assurance import LEVELS, MOST, Assurance
 from reports.content.clients import Clients
 from reports.content.coverage import OutsideBudget
 from reports.content.findings import Qualifications, Verdict
 from reports.content.guarantee import NO_PRIVACY, Guarantee
 from reports.content.identity import Governance, Identity
+from reports.content.meaning import Meaning, percent_in_words
 from reports.content.mechanism import Mechanism, Randomness
 from reports.content.outcomes import MEASURES, Utility
 from reports.content.parts import PUBLIC, Report, Setting
 from reports.errors import ReportError
-from reports.files import clean
+from reports.files import clean, mapping, number, sequence
 
 # How a model is loaded, by the form in which it was exported.
 _LIBRARIES = {"adapters": "peft", "whole": "transformers", "own": "dpfedadamw"}
@@ -37,9 +39,8 @@ _CLASSES = {
     "images": "AutoModelForImageClassification",
     "text": "AutoModelForSequenceClassification",
 }
-# What of the spec's section report everybody who uses the model should read.
+# What of the spec's section report everybody who uses the model should read, besides its purpose.
 _ON_THE_CARD = (
-    "purpose",
     "governance.controller",
     "responsible",
     "governance.data_categories",
@@ -49,10 +50,15 @@ _ON_THE_CARD = (
     "risks",
     "measures",
 )
+# Kinds of models whose class is code of somebody's own: named by the spec, or given from Python.
+_CODE, _OBJECT = "python", "module"
+# Classes and categories that a card names.
+_MOST_LABELS = 12
 UNKNOWN_LICENCE = "unknown"
 # What Markdown reads within a line, and at its beginning, beyond words; HTML is escaped by itself.
 _NO_NAME = re.compile(r"[^\w.+-]")
-_MARKUP = re.compile(r"[\\\[\]`|!]|^[#+=~*-]|^\d+(?=[.)])")
+_MARKUP = re.compile(r"[\\\[\]`|!]|^[#+=~*-]")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _MEAN = """
 Class scores are taken from the mean over a text's tokens; left to itself, the loaded class looks at
 the first token, for which nothing was trained. With `batch` from the tokeniser:
@@ -75,7 +81,7 @@ def write(
     licence: str = UNKNOWN_LICENCE,
     *,
     program: bool = False,
-    columns: Sequence[str] = (),
+    inputs: Mapping[str, Any] | None = None,
     tokens: bool = False,
 ) -> str:
     """Write the card of an exported model.
@@ -88,7 +94,7 @@ def write(
         with_backbone: Whether the folder ``base`` lies beside the card.
         licence: As the hub writes it.
         program: Whether model.pt2, a program of torch.export, lies beside the card.
-        columns: Columns of numbers that a record is made of, in order; none of others.
+        inputs: How records are read for it, as model.json has it.
         tokens: Whether a record is tokens, whole numbers.
 
     Raises:
@@ -97,6 +103,7 @@ def write(
     if report.audience != PUBLIC:
         raise ReportError("model card: needs the report for the public audience")
     identity = report[Identity]
+    columns = _Columns(inputs or {})
     repository = base["source"] if base and "/" in base.get("source", "") else None
     header = yaml.safe_dump(
         _header(report, form, reads, repository, _flat(clean(licence, 100))),
@@ -106,12 +113,15 @@ def write(
     parts = [
         f"---\n{header}---\n",
         f"# {_shown(identity.name)}\n",
-        _shown(identity.description) + "\n",
+        _shown(identity.description) + "\n" if identity.description else "",
+        "## Intended use and data\n",
         _stated(report),
         "## Privacy\n",
         _privacy(report),
         "## How to load it\n",
-        _loading(form, reads, base, repository, with_backbone, identity.classes)
+        _loading(
+            form, reads, base, repository, with_backbone, identity.classes, columns, _kind(identity)
+        )
         + _pooling(identity.model)
         + _program(program, columns, tokens, report[Utility]),
         "## Training\n",
@@ -164,38 +174,141 @@ def _privacy(report: Report) -> str:
     guarantee, verdict = report[Guarantee], report[Verdict]
     if not guarantee.private:
         return f"This model was trained with **{NO_PRIVACY}**.\n"
+    level = report[Assurance].level
+    audited = "" if level is None else f" (level {level} of {MOST}, {LEVELS[level].name})"
     rows = [
-        ("ε", formatting.epsilon(guarantee.epsilon)),
+        ("ε (privacy loss)", formatting.epsilon(guarantee.epsilon)),
         ("δ", formatting.power(guarantee.delta)),
-        ("protects", f"one {guarantee.unit}"),
-        ("neighbours", guarantee.adjacency),
-        ("towards", guarantee.towards),
-        ("audit", f"{verdict.value}: {verdict.statement}"),
+        ("what is protected", f"one {guarantee.unit}"),
+        ("neighbouring data sets", guarantee.adjacency),
+        ("against", guarantee.towards),
+        ("audit", f"{verdict.value}{audited}. {verdict.statement}"),
     ]
     notes = [f"**{_shown(text)}**" for text in report[Qualifications].root]
     return "\n\n".join(
         [
-            _shown(guarantee.statement),
+            _in_words(report),
             _table(rows),
             *notes,
-            "This holds under these assumptions:",
+            "The same as a formal statement:",
+            _shown(guarantee.statement),
+            "It holds under these assumptions:",
             _bullets(guarantee.assumptions),
         ]
     )
 
 
+def _in_words(report: Report) -> str:
+    """What ε means to somebody who uses the model."""
+    meaning = report[Meaning]
+    said = _shown(meaning.promise)
+    even = next((one.posterior for one in meaning.guesses if one.prior == 0.5), None)
+    if even is None:
+        return said
+    return (
+        f"{said}\n\nAt worst, someone who is 50 % sure of one {_shown(meaning.of)} "
+        f"({_shown(meaning.guess)}) can become {percent_in_words(even)} sure. That is "
+        f"ε = {formatting.epsilon(meaning.epsilon)}."
+    )
+
+
 def _stated(report: Report) -> str:
-    """What people state of purpose, data and use in the spec's section report."""
-    said = {one.field: (one.label, one.text) for one in report[Governance].root}
+    """What the model answers, and what people state of purpose, data and use in the spec."""
+    said = {one.field: one for one in report[Governance].root}
+    purpose = said["purpose"].text if "purpose" in said else None
+    lines = [
+        f"**Intended use.** {_shown(purpose)}"
+        if purpose
+        else "**Intended use.** Its makers state none (report.purpose of the spec).",
+        f"**Answers.** {_shown(_answers(report))}",
+        f"**Training data.** {_shown(_trained_on(report))}",
+    ]
     told = [said[name] for name in _ON_THE_CARD if name in said]
-    lines = [f"* **{label}.** {_shown(text)}\n" for label, text in told if text is not None]
-    return f"## Purpose and data\n\n{''.join(lines)}" if lines else ""
+    lines += [f"**{one.label}.** {_shown(one.text)}" for one in told if one.text is not None]
+    return "".join(f"* {line}\n" for line in lines)
 
 
-def _program(program: bool, columns: Sequence[str], tokens: bool, utility: Utility) -> str:
+def _answers(report: Report) -> str:
+    labels, classes = report[Utility].labels, report[Identity].classes
+    count = formatting.count(len(labels) or classes)
+    found = f"One of {count} classes for each record"
+    if report[Utility].measure("test_rmse") is not None:
+        found = "Numbers for each record"
+    elif report[Utility].measure("test_micro_f1") is not None:
+        found = f"Any of {count} labels for each record"
+    elif report[Utility].scored:
+        found = f"One of {count} classes for each token"
+    if not labels:
+        return f"{found}."
+    more = len(labels) - _MOST_LABELS
+    rest = f", and {more} more" if more > 0 else ""
+    return f"{found}: {', '.join(labels[:_MOST_LABELS])}{rest}."
+
+
+def _trained_on(report: Report) -> str:
+    clients = report[Clients]
+    said = f"Data set {report[Identity].dataset}"
+    if clients.records_total is not None:
+        said += f", {formatting.count(clients.records_total)} records"
+        if clients.count is not None:
+            said += f" of {formatting.count(clients.count)} clients"
+    return f"{said}."
+
+
+class _Columns:
+    """The columns of a table that a record is made of, as model.json has them.
+
+    Attributes:
+        numbers: Columns of numbers that are used as they stand.
+        prepared: Columns that are prepared: bounds, categories, days, empty cells.
+        table: Whether records are rows of a table.
+    """
+
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        self.numbers = [clean(name, 200) for name in sequence(inputs.get("numbers"))]
+        self.prepared = [mapping(one) for one in sequence(inputs.get("columns"))]
+        self.table = bool(self.numbers or self.prepared or sequence(inputs.get("text")))
+
+    def described(self) -> str:
+        """A table of the prepared columns; empty where there are none."""
+        if not self.prepared:
+            return ""
+        rows = [(_shown(clean(one.get("name"), 200)), self._read_as(one)) for one in self.prepared]
+        return (
+            "\nA record has these columns. Their preparation is part of the model: `predict` holds "
+            "numbers to the bounds, encodes categories and marks empty cells, as in training.\n\n"
+            f"{_table(rows)}\n"
+        )
+
+    def _read_as(self, column: Mapping[str, Any]) -> str:
+        kind = clean(column.get("kind"), 20)
+        low, high = (clean(column.get(name), 40) for name in ("low", "high"))
+        if kind == "number":
+            low, high = (formatting.plain(number(column.get(name)), 6) for name in ("low", "high"))
+            learnt = ", bounds learnt privately" if column.get("learn_quantiles") else ""
+            return f"number from {low} to {high}{learnt}"
+        if kind == "date":
+            return f"day from {low} to {high}, written {clean(column.get('format'), 20)}"
+        if kind == "boolean":
+            return "yes or no"
+        names = [clean(name, 60) for name in sequence(column.get("categories"))]
+        if not names:
+            return "category, hashed"
+        more = f", and {len(names) - _MOST_LABELS} more" if len(names) > _MOST_LABELS else ""
+        other = "; others count as one" if column.get("unseen") == "other" else ""
+        return f"one of {', '.join(names[:_MOST_LABELS])}{more}{other}"
+
+
+def _program(program: bool, columns: _Columns, tokens: bool, utility: Utility) -> str:
     """Lines that serve the model by torch alone."""
     if not program:
         return ""
+    if columns.prepared:
+        return (
+            "\n`model.pt2` is the same model as a program of torch.export. It reads records that "
+            "are prepared already, and prepares none: use it only behind the same preparation. As "
+            "all such files, load it only if you trust where it comes from.\n"
+        )
     answers = "model(records).softmax(-1)"
     if utility.measure("test_micro_f1") is not None:
         answers = "model(records).sigmoid()"
@@ -204,7 +317,7 @@ def _program(program: bool, columns: Sequence[str], tokens: bool, utility: Utili
     kind = ", dtype=torch.int32" if tokens else ""
     reading = f'records = torch.zeros(1, *about["input_shape"]{kind})  # yours, prepared\n'
     imported = ""
-    if columns:
+    if columns.numbers:
         imported, reading = (
             "import csv\n",
             (
@@ -233,21 +346,38 @@ def _loading(
     repository: str | None,
     with_backbone: bool,
     classes: int | None,
+    columns: _Columns,
+    kind: str,
 ) -> str:
     if form == "own":
-        return (
-            "`model.safetensors` holds the tensors; `model.json` says of which architecture, what "
-            "the outputs are called (`labels`) and which columns a record has, in order "
-            "(`inputs`).\n\n"
-            "    dpfedadamw predict FOLDER --input rows.csv --output predictions.csv\n\n"
-            'From Python `api.load_model("FOLDER")` gives the module, and '
-            '`api.predict("FOLDER", rows)` what it answers.\n'
+        rows = "rows.csv" if columns.table else "rows.npz"
+        read = "" if columns.table else "`rows.npz` holds the records as the array `x`.\n\n"
+        lines = (
+            "```python\nfrom dpfedadamw import api\n\n"
+            f'answers = api.predict("FOLDER", "{rows}")\ncolumns, rows = answers.table()\n'
+            "for row in rows:\n    print(dict(zip(columns, row)))\n```\n"
         )
-    kind = _CLASSES[reads]
+        code = ""
+        if kind == _CODE:
+            code = " --allow-code MODULE"
+            lines = lines.replace(f'"{rows}")', f'"{rows}", allow_code=["MODULE"])')
+            lines += "\nMODULE is the Python module that has the model's class.\n"
+        if kind == _OBJECT:
+            lines = (
+                f'    api.predict("FOLDER", "{rows}", model=MODULE)\n\n'
+                "MODULE is an object of the class that was trained, which is in no file here.\n"
+            )
+        return (
+            "`model.safetensors` holds the tensors. `model.json` names the architecture, the "
+            "outputs (`labels`) and the columns of a record (`inputs`).\n\n"
+            f"    dpfedadamw predict FOLDER --input {rows} --output predictions.csv{code}\n\n"
+            f"{read}The same from Python:\n\n{lines}{columns.described()}"
+        )
+    loaded_by = _CLASSES[reads]
     if form == "whole":
         return (
-            f"```python\nfrom transformers import {kind}\n\n"
-            f'model = {kind}.from_pretrained("FOLDER")\n```\n'
+            f"```python\nfrom transformers import {loaded_by}\n\n"
+            f'model = {loaded_by}.from_pretrained("FOLDER")\n```\n'
         )
     if with_backbone:
         where, pinned = '"FOLDER/base"', ""
@@ -256,14 +386,19 @@ def _loading(
     else:
         where, pinned = '"BASE_FOLDER"', ""
     text = (
-        f"```python\nfrom peft import PeftModel\nfrom transformers import {kind}\n\n"
-        f"base = {kind}.from_pretrained(\n    {where}{pinned},\n    num_labels={classes},\n"
+        f"```python\nfrom peft import PeftModel\nfrom transformers import {loaded_by}\n\n"
+        f"base = {loaded_by}.from_pretrained(\n    {where}{pinned},\n    num_labels={classes},\n"
         "    ignore_mismatched_sizes=True,\n)\n"
         'model = PeftModel.from_pretrained(base, "FOLDER")\n```\n'
     )
     if base:
         text += f"\nThe base's weights have the SHA-256 {_code(base['weights_sha256'])}.\n"
     return text
+
+
+def _kind(identity: Identity) -> str:
+    """The model's kind, as the spec names it."""
+    return next((row.value for row in identity.model if row.name == "name"), "")
 
 
 def _pooling(model: Sequence[Setting]) -> str:
@@ -330,7 +465,8 @@ def _flat(text: str) -> str:
 
 def _shown(text: str) -> str:
     """One line that a page shows as it stands: no HTML, no link, no picture, no code."""
-    return _MARKUP.sub(r"\\\g<0>", html.escape(_flat(text), quote=False))
+    escaped = _MARKUP.sub(r"\\\g<0>", html.escape(_flat(text), quote=False))
+    return _NUMBERED.sub(r"\1\\\2", escaped)
 
 
 def _code(text: str) -> str:

@@ -68,7 +68,7 @@ def test_the_engineers_files_run_as_they_are_printed(tmp_path):
     assert served.startswith("('no', 'yes')")
 
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
-    assert "**Purpose of the processing.** Planning of beds." in card
+    assert "**Intended use.** Planning of beds." in card
     assert "Visits of adults in four hospitals." in card
     (snippet,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     (tmp_path / "alone.py").write_text(WITHOUT + snippet.replace("FOLDER", "model"))

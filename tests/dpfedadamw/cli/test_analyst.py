@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -43,6 +44,25 @@ def test_the_analysts_page_works_from_its_first_command_to_its_last(tmp_path: Pa
     (audit,) = (tmp_path / "runs").glob("*-*/audit.json")
     assert json.loads(audit.read_text())["verdict"] == "PASS"
     assert (audit.parent / "report.pdf").is_file()
+
+    # The lines of the exported model's card read the raw rows and prepare them as in training.
+    def called(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=settings, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    called("-m", "dpfedadamw", "export", "runs/latest", "--output", "model")
+    (snippet,) = re.findall(
+        r"```python\n(.*?)```", (tmp_path / "model/README.md").read_text(), re.S
+    )
+    (tmp_path / "card.py").write_text(snippet.replace("FOLDER", "model"))
+    raw = (tmp_path / "stays.csv").read_text("utf-8-sig").splitlines(keepends=True)
+    (tmp_path / "rows.csv").write_text("".join(raw[:4]), "utf-8")
+    assert [line["row"] for line in map(ast.literal_eval, called("card.py").splitlines())] == [
+        1, 2, 3
+    ]  # fmt: skip
 
 
 def test_the_table_is_as_raw_as_the_page_says(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_the_claim_says_how_much_of_what_and_towards_whom(public):
         ("adapters", LOCAL, False, '"BASE_FOLDER"'),
         ("adapters", None, True, '"FOLDER/base"'),
         ("whole", None, False, 'from_pretrained("FOLDER")'),
-        ("own", None, False, "dpfedadamw predict FOLDER --input rows.csv"),
+        ("own", None, False, "dpfedadamw predict FOLDER --input rows.npz"),
     ],
 )
 def test_the_card_tells_how_to_load_each_form(public, form, base, backbone, line):
@@ -64,6 +64,57 @@ def test_the_card_tells_how_to_load_each_form(public, form, base, backbone, line
         report_of(public), form, "images" if form != "own" else "records", base, backbone
     )
     assert line in text
+
+
+def test_the_card_says_what_the_model_is_for_on_what_it_was_trained_and_what_epsilon_means(public):
+    text = model_card.write(report_of(public), "own", "records", None, False)
+    assert "## Intended use and data" in text
+    assert "* **Intended use.** Its makers state none" in text
+    assert f"{public['clients']['records_total']:,} records of" in text
+    assert public["meaning"]["promise"] in text
+    assert "someone who is 50 % sure of one record" in text
+    assert "| what is protected | one record |" in text
+    assert "| against | " in text
+    stated = copy.deepcopy(public)
+    for field in stated["governance"]:
+        if field["field"] == "purpose":
+            field["text"] = "Planning of beds."
+    assert "* **Intended use.** Planning of beds." in model_card.write(
+        report_of(stated), "own", "records", None, False
+    )
+
+
+def test_the_card_of_prepared_columns_says_that_predict_prepares_them(public):
+    columns = [
+        {"name": "age", "kind": "number", "low": 0.0, "high": 110.0},
+        {"name": "sex", "kind": "category", "categories": ["f", "m"], "unseen": "other"},
+        {"name": "a|b", "kind": "date", "low": "2019-01-01", "high": "2024-12-31", "format": "D"},
+    ]
+    text = model_card.write(
+        report_of(public), "own", "records", None, False, program=True, inputs={"columns": columns}
+    )
+    assert 'api.predict("FOLDER", "rows.csv")' in text
+    assert "| age | number from 0 to 110 |" in text
+    assert "| sex | one of f, m; others count as one |" in text
+    assert "| a\\|b | day from 2019-01-01 to 2024-12-31, written D |" in text
+    assert "prepares none" in text
+    # No line would feed the program what nobody prepared.
+    assert "torch.export.load" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [("module", "model=MODULE"), ("python", "--allow-code MODULE"), ("mlp", "answers.table()")],
+)
+def test_a_model_whose_class_is_no_file_says_what_it_needs(public, kind, line):
+    changed = copy.deepcopy(public)
+    changed["identity"]["model"] = [{"name": "name", "value": kind}]
+    assert line in model_card.write(report_of(changed), "own", "records", None, False)
+
+
+def test_numbers_are_shown_as_they_are_and_begin_no_list():
+    assert model_card._shown("3.00") == "3.00"
+    assert model_card._shown("3. of three") == "3\\. of three"
 
 
 def test_a_run_without_privacy_says_so_and_is_not_tagged_as_private(make_run):

@@ -100,8 +100,10 @@ def test_rows_sort_by_their_numbers_by_mouse_and_by_keyboard(browser: Browser, p
 
 def test_rows_and_points_are_filtered_together(browser: Browser, page: Path) -> None:
     browser.open(page, 1280)
-    all_of_them = "[...document.querySelectorAll('svg.wide [data-point]')]"
-    points = f"{all_of_them}.filter(p => !p.hasAttribute('hidden'))"
+    points = (
+        "[...document.querySelectorAll('svg.wide [data-point]')]"
+        ".filter(p => !p.hasAttribute('hidden'))"
+    )
     assert browser.run(f"{points}.length") == len(RUNS) - 1
     browser.run(
         "(s => { s.value = 'FAIL'; s.dispatchEvent(new Event('change')); })"
