@@ -21,7 +21,7 @@ from reports.content.coverage import OutsideBudget
 from reports.content.findings import Qualifications, Verdict
 from reports.content.guarantee import NO_PRIVACY, Guarantee
 from reports.content.identity import Governance, Identity
-from reports.content.meaning import Meaning, percent_in_words
+from reports.content.meaning import Meaning, guess_in_words
 from reports.content.mechanism import Mechanism, Randomness
 from reports.content.outcomes import MEASURES, Utility
 from reports.content.parts import PUBLIC, Report, Setting
@@ -202,12 +202,11 @@ def _in_words(report: Report) -> str:
     """What ε means to somebody who uses the model."""
     meaning = report[Meaning]
     said = _shown(meaning.promise)
-    even = next((one.posterior for one in meaning.guesses if one.prior == 0.5), None)
-    if even is None:
+    if meaning.epsilon is None:
         return said
     return (
-        f"{said}\n\nAt worst, someone who is 50 % sure of one {_shown(meaning.of)} "
-        f"({_shown(meaning.guess)}) can become {percent_in_words(even)} sure. That is "
+        f"{said}\n\nAt worst, someone who is 50 % sure {_shown(meaning.guess)} could become "
+        f"{guess_in_words(0.5, meaning.epsilon)} sure. That is "
         f"ε = {formatting.epsilon(meaning.epsilon)}."
     )
 

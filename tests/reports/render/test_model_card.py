@@ -72,7 +72,7 @@ def test_the_card_says_what_the_model_is_for_on_what_it_was_trained_and_what_eps
     assert "* **Intended use.** Its makers state none" in text
     assert f"{public['clients']['records_total']:,} records of" in text
     assert public["meaning"]["promise"] in text
-    assert "someone who is 50 % sure of one record" in text
+    assert "someone who is 50 % sure that a given record was used for training could" in text
     assert "| what is protected | one record |" in text
     assert "| against | " in text
     stated = copy.deepcopy(public)
