@@ -75,8 +75,8 @@ class Conversion(Part):
         name: Name.
         use: What it is used for.
         source: Where it is published.
-        epsilon: The headline view's loss under it; null where it was not computed, or tells
-            participation.
+        epsilon: The headline view's loss under it; null where it was not computed, or would
+            show participation.
     """
 
     name: str
@@ -125,7 +125,7 @@ class ClosedForm(Part):
         name: Name.
         formula: Formula.
         epsilon: Its value.
-        towards: Whom its source says it is for.
+        towards: Against whom it holds, by its source.
         reading: The audit's reading: conservative, understates or double-counts.
         compared_with: The composed loss that it was compared with; internal only.
     """
@@ -143,8 +143,8 @@ class SpentAfter(Part):
 
     Attributes:
         round: Rounds completed.
-        server: Towards the server; internal only.
-        third_party: Towards a third party.
+        server: Against the server; internal only.
+        third_party: Against a third party.
     """
 
     round: Count
@@ -164,13 +164,13 @@ class Accounting(Part):
         conversions: What each way of converting is used for.
         events: Event trees: which mechanisms the accountant composed for each view. Empty where
             steps or noise adapt, because no fixed tree describes them.
-        views: Directly composed losses. The server's realised loss is internal only: it tells how
+        views: Directly composed losses. The server's realised loss is internal only: it shows how
             often clients took part.
         closed_forms: Closed forms from the literature, constants taken as one. No guarantee rests
             on them.
-        over_rounds: Loss after each round, composed anew by the auditor.
+        over_rounds: Loss after each round, recomputed by the auditor.
         profile: Privacy profile, pairs of ε and δ: of the client with the largest loss, then
-            internal only; towards a third party where clients are protected.
+            internal only; against a third party where clients are protected.
     """
 
     library: str | None
@@ -231,12 +231,12 @@ def accounting(source: RunSource, audience: str) -> Accounting:
 
 
 _NO_NUMBER = {
-    "no event": "has no event for what was composed, and so gives no number",
+    "no event": "has no event for what was composed, so it gives no number",
     "too fine": "gives no number: its grids do not reach so many steps",
 }
 _READERS: Mapping[PublicView, str] = {
-    "server_worst_case": "towards the server, of a client in every round",
-    "third_party": "towards a third party",
+    "server_worst_case": "against the server, for a client in every round",
+    "third_party": "against a third party",
 }
 
 
@@ -257,13 +257,13 @@ def _second_library(source: RunSource) -> SecondLibrary | None:
     value, apart = formatting.epsilon(theirs), abs(ours - theirs) / max(theirs, 1e-4)
     bound = found.get("bound") is not None
     if bound:
-        said = f"gives {value} as what no accountant can say less than"
+        said = f"gives {value} as a lower bound, which no accountant can honestly go below"
     elif ours > 1.01 * theirs:
-        said = f"gives ε = {value}, which is less than is claimed"
+        said = f"gives ε = {value}, which is less than the claim"
     elif apart <= 1e-3 or ours > theirs:
         said = f"gives ε = {value} too and agrees to {formatting.power(max(apart, 1e-9), 1)}"
     else:
-        said = f"gives ε = {value}, and differs by {formatting.power(apart, 1)} of it"
+        said = f"gives ε = {value}, a relative difference of {formatting.power(apart, 1)}"
     return SecondLibrary(
         version=version,
         view=view,
@@ -274,7 +274,7 @@ def _second_library(source: RunSource) -> SecondLibrary | None:
 
 
 def over_rounds(source: RunSource, audience: str) -> list[SpentAfter]:
-    """Return the loss after each round, as the auditor composed it anew."""
+    """Return the loss after each round, as the auditor recomputed it."""
     if not source.private:
         return []
     found = []
@@ -284,7 +284,7 @@ def over_rounds(source: RunSource, audience: str) -> list[SpentAfter]:
         index = integer(row.get("round"))
         server = number(row.get("server")) if audience == INTERNAL else None
         if index is not None:
-            # Of a selected run the curve is that of its trial alone, which no third party is told.
+            # Of a selected run the curve is that of its trial alone, which no third party learns.
             third = None if chosen else number(row.get("third_party"))
             found.append(SpentAfter(round=index, server=server, third_party=third))
     return found
@@ -379,7 +379,7 @@ class ViewLine:
 
     Attributes:
         key: The view.
-        label: Towards whom.
+        label: Against whom.
         colour: Its colour.
         dash: Its dash.
         marker: Its marker.
@@ -407,7 +407,7 @@ _VIEWS_DRAWN = 2
 VIEW_LINES = (
     ViewLine(
         key="server",
-        label="towards the server",
+        label="against the server",
         colour=BLUE,
         dash="-",
         marker="o",
@@ -416,7 +416,7 @@ VIEW_LINES = (
     ),
     ViewLine(
         key="third_party",
-        label="towards a third party",
+        label="against a third party",
         colour=ORANGE,
         dash="--",
         marker="s",
@@ -426,7 +426,7 @@ VIEW_LINES = (
 )
 
 
-_EVENTS = "What the accountant composed, from the outside in."
+_EVENTS = "What the accountant composed, from the outermost event inwards."
 _EVENTS_OF_RECORDS = f"{_EVENTS} Sampling and noise are those of the client that spends most."
 _NO_EVENTS = (
     "No fixed tree of events describes this run: the ledger does not state all of them, or steps "
@@ -434,7 +434,7 @@ _NO_EVENTS = (
 )
 # By the unit of protection; records are the usual case.
 _INTRODUCTIONS = {"client": _EVENTS}
-_PROFILES_OF = {"client": "towards a third party"}
+_PROFILES_OF = {"client": "against a third party"}
 
 
 def _blocks(report: Report) -> Iterator[Block]:
@@ -493,8 +493,8 @@ def _closed_form_blocks(report: Report) -> Iterator[Block]:
         ]
     yield subheading("Closed forms from the literature")
     yield paragraph(
-        "Their constants are taken as one, and no guarantee here rests on them. The reading says "
-        "how each compares with what was composed directly."
+        "Their constants are taken as 1. No guarantee here rests on them. The reading compares "
+        "each with the direct composition."
     )
     yield table("Closed forms from the literature", head, rows, align, widths, small=True)
 
@@ -515,7 +515,7 @@ def _describe_spent(report: Report) -> FigureText | None:
     return FigureText(
         identifier="epsilon-over-rounds",
         title="Privacy spent over the rounds",
-        caption="ε spent after each round, as the auditor composed it anew from the ledger.",
+        caption="ε spent after each round, recomputed from the ledger by the auditor.",
         alternative_text=f"Line chart: {'; '.join(parts)}.",
     )
 
@@ -550,7 +550,7 @@ def _describe_profile(report: Report) -> FigureText | None:
     return FigureText(
         identifier="privacy-profile",
         title=f"Privacy profile {of}",
-        caption="The smallest δ for every ε: the guarantee is this whole curve, the headline one "
+        caption="The smallest δ for each ε. The guarantee is the whole curve; the headline is one "
         "point of it.",
         alternative_text=f"Line chart: δ falls from {formatting.power(most)} at ε = "
         f"{formatting.plain(first)} to {formatting.power(least)} at ε = {formatting.plain(last)}.",

@@ -118,12 +118,12 @@ def _blocks(report: Report) -> Iterator[Block]:
         yield _table(largest)
     elif report[Mechanism].noise_added_by == "server":
         yield paragraph(
-            "No loss of a single client is stated: towards a third party all have the same, and "
-            "towards the server, which adds the noise, none has a bound."
+            "No loss of a single client is stated. Against a third party all have the same; against "
+            "the server, which adds the noise, none has a bound."
         )
     elif report[Guarantee].private and not report.internal:
         yield paragraph(
-            "The loss of single clients is not public, because it tells how often each took part."
+            "The loss of single clients is not public, because it shows how often each took part."
         )
 
 
@@ -156,7 +156,7 @@ def _table(rows: tuple[ClientLoss, ...]) -> Block:
     columns = (*_COLUMNS, *map(_loss_column, names), _LAST)
     used = [one for one in columns if any(one.value(row) is not None for row in rows)]
     return table(
-        "Privacy loss of each client towards the server",
+        "Privacy loss of each client against the server",
         [one.head for one in used],
         [[one.show(one.value(row)) for one in used] for row in rows],
         [LEFT, *[RIGHT] * (len(used) - 1)],
@@ -172,8 +172,8 @@ class _Chart:
     Attributes:
         title: Of the figure.
         caption: What to read off it.
-        counted: What a client has more or less of.
-        axis: The same, on the axis.
+        counted: What the horizontal axis counts, in one word.
+        axis: Its label.
         size: How much a client has of it.
         bounded: Whether the headline bounds these losses; else it is another view's.
     """
@@ -188,17 +188,18 @@ class _Chart:
 
 _BY_RECORDS = _Chart(
     title="Privacy loss and size of each client",
-    caption="With the same expected batch everywhere, small clients sample each record more often "
-    "and spend more.",
+    caption="All clients have the same expected batch, so small clients sample each record more "
+    "often and spend more.",
     counted="records",
     axis="training records of the client",
     size=lambda row: row.records,
     bounded=True,
 )
 _BY_ROUNDS = _Chart(
-    title="Privacy loss of each client towards the server",
-    caption="The server sees every upload, so a client spends with each round that it takes part "
-    "in, and the more the more others do: each then adds a smaller share of the noise.",
+    title="Privacy loss of each client against the server",
+    caption="The server sees every upload, so a client spends privacy in each round that it takes "
+    "part in. It spends more when more clients take part, because each then adds a smaller share "
+    "of the noise.",
     counted="rounds",
     axis="rounds that the client took part in",
     size=lambda row: row.participations,

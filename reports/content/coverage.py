@@ -37,7 +37,7 @@ def _view_blocks(report: Report) -> Iterator[Block]:
     if views:
         yield table(
             "Privacy loss by view",
-            ("View", "Towards", "ε", "δ", "Composed by"),
+            ("View", "Against", "ε", "δ", "Composed by"),
             [
                 [
                     view.label,
@@ -167,12 +167,12 @@ register(
 
 
 _PRETRAINED = (
-    "Training began from the published weights {source}{revision}. The records that those were "
-    "trained on are not covered by this guarantee. A record that is among both was known to the "
-    "published weights already, and this run does not hide it from whoever has them."
+    "Training began from the published weights {source}{revision}. This guarantee does not cover "
+    "the records that those were trained on. A record that is in both was already known to the "
+    "published weights, and this run does not hide it from anyone who has them."
 )
 _FROM_NOTHING = (
-    "None: training began from random weights, so no other records entered the model that way."
+    "None: training began from random weights, so no other records entered the model this way."
 )
 _UNSTATED = "The run does not state whether training began from weights that others had trained."
 

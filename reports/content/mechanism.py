@@ -163,8 +163,8 @@ def sampling(source: RunSource, audience: str) -> Sampling:
 def shared_budget(source: RunSource, audience: str) -> str:
     """A sentence on the budget, with a space before it; empty for a run without one.
 
-    What is left tells what other runs spent, and what this one's clients took part in, so it is for
-    the internal report alone.
+    What is left shows what other runs spent, and how often this one's clients took part, so it is
+    for the internal report alone.
     """
     declared = mapping(source.header.get("budget"))
     epsilon, delta = number(declared.get("epsilon")), number(declared.get("delta"))
@@ -200,7 +200,7 @@ def _learnt(source: RunSource) -> str:
         cost = f"That alone costs ε = {formatting.epsilon(alone)}, which is part of the run's ε."
     return (
         f" Before the first round, the bounds of {formatting.count(len(names))} "
-        f"{'column' if len(names) == 1 else 'columns'} ({shown}) were learnt privately: each "
+        f"{'column' if len(names) == 1 else 'columns'} ({shown}) were learnt privately. Each "
         "client counted its records in public cells and sent the counts with Gaussian noise of "
         f"standard deviation {formatting.plain(sigma)}. {cost}"
     )
@@ -213,8 +213,8 @@ def _sites(source: RunSource) -> str:
         return ""
     return (
         f" Each of the {formatting.count(len(keys))} clients ran as a process of its own, with its "
-        "own records and key: it kept the ledger and the evidence of its participations, signed "
-        "what it uploaded, and handed in what the audit read of it."
+        "own records and key. It kept the ledger and the evidence of its participations, signed "
+        "its uploads, and submitted what the audit read."
     )
 
 
@@ -264,7 +264,7 @@ def _describe(report: Report) -> FigureText | None:
     return FigureText(
         identifier="client-sampling",
         title="How often clients took part",
-        caption="Number of clients by the completed rounds that they took part in.",
+        caption="Number of clients by the number of completed rounds that they took part in.",
         alternative_text=f"Bar chart of {len(counts)} clients: from {min(counts)} to {max(counts)} "
         f"rounds, median {formatting.plain(statistics.median(counts))}{mean}.",
     )
@@ -313,7 +313,7 @@ register(
 
 
 _STATEMENTS = {
-    "reproducible": "Every draw comes from one seed, so the run can be repeated bit by bit.",
+    "reproducible": "Every draw comes from one seed, so the run can be repeated bit for bit.",
     "release": (
         "Sampling and noise come from the operating system's entropy, expanded by a cryptographic "
         "generator. No seed is stored; the ledger holds only a commitment to the key."
@@ -327,7 +327,7 @@ class Randomness(Part):
     Attributes:
         mode: release or reproducible.
         statement: The mode in words.
-        challenge: Whether an auditor had a part in choosing the noise, in one or two sentences.
+        challenge: Whether an auditor took part in choosing the noise, in some sentences.
         announced: The same in a few words, for the first page; None without an auditor.
         caveat: What reproducible mode does to the guarantee.
         seed: The seed; internal only.
@@ -371,29 +371,29 @@ def _of_a_loop(header: dict[str, Any]) -> str:
     if producer.get("secure") is True:
         return f"Sampling and noise come from {generator}, as the loop declares."
     return (
-        f"Sampling and noise come from {generator}, which is not cryptographic: whoever learns its "
-        "state can draw them again."
+        f"Sampling and noise come from {generator}, which is not cryptographic: anyone who learns "
+        "its state can repeat the draws."
     )
 
 
 def _challenge(header: dict[str, Any]) -> str:
-    """Return whether an auditor had a part in choosing the noise."""
+    """Return whether an auditor took part in choosing the noise."""
     coin = mapping(header.get("public_coin"))
     if not coin:
         return (
-            "No auditor had a part in it: that the key was drawn by chance rests on the trainer's "
-            "word."
+            "No auditor took part in this. Only the trainer’s word says that the key was drawn at "
+            "random."
         )
     who = clean(coin.get("challenger"), 80)
     one = (
-        " Auditor and trainer are one: the challenge is by a key of the trainer's own folder, so "
-        "it shows nothing to anybody else."
+        " The challenge was made with a key of the trainer’s own folder, so it proves nothing to "
+        "anyone else."
         if coin.get("own") is True
         else ""
     )
     return (
-        f"Spec, data and keys were announced before an auditor ({who}) drew a nonce, under which "
-        f"all noise was drawn: {_seen(coin)}.{one}"
+        f"Spec, data and keys were announced before an auditor ({who}) drew a nonce. All noise was "
+        f"drawn under that nonce: {_seen(coin)}.{one}"
     )
 
 

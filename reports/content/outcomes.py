@@ -1,4 +1,4 @@
-"""What came out of a run beside the model: accuracy, also by class, traffic, and computation.
+"""What came out of a run in addition to the model: accuracy, also by class, traffic, and computation.
 
 Used by the report and by comparisons. Everything is read from the public metrics; what would tell
 how many clients took part is dropped here for the public audience.
@@ -18,7 +18,7 @@ from reports.files import clean, integer, mapping, number, sequence
 from reports.source import RunSource
 
 _MOST_CLASSES = 1_000
-# Fewer test records of a class than this say next to nothing of its accuracy.
+# Fewer test records of a class than this say little about its accuracy.
 FEWEST_OF_A_CLASS = 10
 _NORMAL = 1.959963984540054
 # Measures of tasks other than a classification, as metrics.jsonl and as the pages call them.
@@ -52,10 +52,10 @@ _MOST_METRICS = 50
 _SHARES = {
     "multi_label": "Accuracy is the share of test records all of whose labels are right (exact "
     "match).",
-    "token_classification": "Accuracy is the share of tokens with the right class, without those "
-    "that count for nothing.",
-    "regression": "The model tells numbers, so there is no accuracy: RMSE and MAE are in the "
-    "targets’ unit, R² is the share of their variance that is explained.",
+    "token_classification": "Accuracy is the share of tokens with the right class. Tokens that the "
+    "task ignores are left out.",
+    "regression": "The model predicts numbers, so there is no accuracy. RMSE and MAE are in the "
+    "targets’ unit; R² is the share of their variance that the model explains.",
 }
 
 
@@ -361,7 +361,7 @@ def communication(source: RunSource, audience: str) -> Communication:
         bytes_up=total("bytes_up"),
         bytes_down=total("bytes_down"),
         rounds=len(rows),
-        # Earlier runs have fractions of a second, which are not told on.
+        # Earlier runs have fractions of a second, which stay here.
         seconds=None if seconds is None else math.ceil(seconds),
         expected_gradients=unit_of(source).expected_gradients(source),
     )
@@ -450,7 +450,7 @@ def _costs(costs: Communication) -> Iterator[Block]:
     yield table(title, (title, "Amount"), told, (LEFT, RIGHT), (1, 0), small=True)
     if costs.bytes_up is None:
         yield paragraph(
-            "Traffic is not stated: it tells how many clients took part, or is unknown."
+            "Traffic is not stated: it would show how many clients took part, or is unknown."
         )
 
 
@@ -468,7 +468,7 @@ def measured_rounds(report: Report) -> list[RoundMetrics]:
 
 
 def _names(report: Report) -> list[str]:
-    """What the table shows beside the loss where the task is no classification."""
+    """What the table shows next to the loss where the task is no classification."""
     measures = [one.name for one in report[Utility].measures if one.name in OF_ROUNDS]
     if measures and report[Utility].final_accuracy is not None:
         return ["test_accuracy", *measures]

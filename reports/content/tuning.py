@@ -1,7 +1,7 @@
 """What a spec leaves open: steps and noise that adapt during a run, and how settings were chosen.
 
-What a run may change is public before it begins; what it did change is not told here. How
-hyper-parameters were chosen is told as the spec says it, with what that means for the run's ε.
+What a run may change is public before it begins; what it did change is not stated here. How
+hyper-parameters were chosen is stated as the spec says it, with what that means for the run's ε.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def early_end(claim: dict[str, Any], header: dict[str, Any]) -> str:
     kept = f" No round begins that could take ε beyond {formatting.plain(limit)} (max_epsilon)"
     rounds = integer(mapping(claim.get("stopped")).get("rounds"))
     if rounds is None:
-        return f"{kept}; it did not end this run early."
+        return f"{kept}. That did not end this run early."
     planned = formatting.count(integer(header.get("rounds")))
-    return f"{kept}, and so the run ended after {formatting.count(rounds)} of {planned} rounds."
+    return f"{kept}. The run therefore ended after {formatting.count(rounds)} of {planned} rounds."
 
 
 def held(header: dict[str, Any], epsilon: float | None) -> str:
@@ -69,8 +69,8 @@ def adaptation_in_words(header: dict[str, Any]) -> str:
         )
     if follows_releases(header):
         sentences.append(
-            "The choice follows values that were released before, so every ε here is that of the "
-            "most that could have been spent."
+            "The choice depends on values that were released earlier, so every ε here is that of "
+            "the most that could have been spent."
         )
     return "".join(f" {sentence}" for sentence in sentences)
 
@@ -80,25 +80,25 @@ TITLE: Final = "Choosing hyper-parameters"
 _OF_A_SELECTION: Final = "Trials outside the private selection"
 _NONE = (
     "Every further training run on the same private records spends privacy of its own. Trials "
-    "before this run are not in the budget unless they were made on public data."
+    "before this run are not in the budget; trials on public data cost nothing."
 )
 _PRIVATE = (
-    "The hyper-parameters were chosen by private selection, which the loss towards a third party "
-    "covers: a random number of trials, {mean} on average, each with settings drawn by chance, of "
-    "which the best by accuracy on public validation records is published. It rests on nobody but "
-    "the server and the clients learning anything of the other trials, or how many there were; the "
-    "time that all took together, the trainer's other signatures and its logs could tell. Files "
-    "of one run do not show that there were no further trials."
+    "The hyper-parameters were chosen by private selection, and the loss against a third party "
+    "covers that choice. A random number of trials was run, {mean} on average, each with settings "
+    "drawn at random. The trial with the best accuracy on public validation records is published. "
+    "This holds only if no one but the server and the clients learns anything about the other "
+    "trials, or how many there were. The total time, the trainer’s other signatures and its logs "
+    "could reveal that. The files of one run do not show that there were no further trials."
 )
 _PUBLIC = (
-    "The spec says that they were chosen by a search on the public data set {dataset}, by its "
-    "{score}. That costs nothing where no private record is among those."
+    "The spec says that the hyper-parameters were chosen by a search on the public data set "
+    "{dataset}, by its {score}. That costs nothing if no private record is in that data set."
 )
 _UNACCOUNTED = (
-    "They were chosen by the {score} of several runs on the private records. No number of this "
-    "report covers that choice, or what those runs released."
+    "The hyper-parameters were chosen by the {score} of several runs on the private records. No "
+    "number in this report covers that choice, or what those runs released."
 )
-_OWN_SEEDS = " Those runs had seeds of their own ({seeds}), and this run is none of them."
+_OWN_SEEDS = " Those runs used seeds of their own ({seeds}); this run is not one of them."
 _SCORES = {
     "test_accuracy": "test accuracy",
     "validation_accuracy": "validation accuracy",
@@ -131,21 +131,20 @@ def choice_in_words(source: RunSource) -> str:
     found = selection(source)
     if found == "unaccounted" and source.private:
         return (
-            " The run’s hyper-parameters were chosen by looking at the private records: no ε "
-            "covers that choice, and this one is that of settings which were chosen without "
-            "looking."
+            " The run’s hyper-parameters were chosen by looking at the private records. No ε "
+            "covers that choice: the ε here is that of settings chosen without looking."
         )
     if is_selected(source):
-        server = "; towards the server, which saw them all, it is larger"
+        server = " Against the server, which saw all trials, it is larger."
         return (
             " The run is the best of a random number of trials, and the loss is that of publishing "
-            f"it and nothing of the others{'' if _server_is_trusted(source) else server}."
+            f"this run alone.{'' if _server_is_trusted(source) else server}"
         )
     return ""
 
 
 def _server_is_trusted(source: RunSource) -> bool:
-    """Return whether nothing holds towards the server, which adds the noise."""
+    """Return whether nothing holds against the server, which adds the noise."""
     return clean(source.header.get("noise_added_by"), 40) == "server"
 
 
@@ -177,19 +176,19 @@ def remarks(source: RunSource, label: str) -> list[str]:
     """Return what a comparison says of a run's settings, a sentence each."""
     found = []
     if is_selected(source):
-        server = ", and towards the server that of all trials"
+        server = ", and against the server that of all trials"
         found.append(
-            f"{label} is the best of a random number of trials: its ε towards a third party is "
+            f"{label} is the best of a random number of trials: its ε against a third party is "
             f"that of the selection{'' if _server_is_trusted(source) else server}."
         )
     if picked_by_test_accuracy(source):
         found.append(
-            f"{label} is of a search whose best was picked by test accuracy, on the records that "
-            "it is ranked by: the best of several is better there than on new records."
+            f"{label} comes from a search whose best was picked by test accuracy, on the records "
+            "that it is ranked by. The best of several does better there than on new records."
         )
     if selection(source) == "unaccounted" and source.private:
         found.append(
-            f"{label} is of a search whose best was chosen by looking at the private records, and "
-            "no ε covers that choice."
+            f"{label} comes from a search whose best was chosen by looking at the private records. "
+            "No ε covers that choice."
         )
     return found

@@ -251,7 +251,7 @@ def _describe_confusion(report: Report) -> FigureText | None:
         caption="Public test records by their class (rows) and by the final model’s answer "
         "(columns). Shade is the share of a row.",
         alternative_text=f"Matrix of {len(matrix)} classes: {right} of {total} test records are "
-        f"answered rightly; the most frequent error is class {labels[row]} answered as "
+        f"answered correctly; the most frequent error is class {labels[row]} answered as "
         f"{labels[column]}, {most} times.",
     )
 

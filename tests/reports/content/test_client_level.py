@@ -137,9 +137,9 @@ def test_sampling_and_profile_are_the_third_partys(make_client_run: MakeRun) -> 
         assert len(report["accounting"]["profile"]) == 40
         assert report["accounting"]["closed_forms"] == []
         names = {figure["identifier"]: figure for figure in report["figures"]}
-        assert names["privacy-profile"]["title"] == "Privacy profile towards a third party"
+        assert names["privacy-profile"]["title"] == "Privacy profile against a third party"
         assert "epsilon-per-client" not in names
-        assert "towards the server" not in names["epsilon-over-rounds"]["alternative_text"]
+        assert "against the server" not in names["epsilon-over-rounds"]["alternative_text"]
         for name in names:
             assert parts.draw(report_of(report), name).startswith(b"<?xml")
 
@@ -147,7 +147,7 @@ def test_sampling_and_profile_are_the_third_partys(make_client_run: MakeRun) -> 
 def test_the_clients_figure_is_over_rounds_taken_part_in(make_client_run: MakeRun) -> None:
     report = data_of(make_client_run(noise_added_by="clients"))
     figure = next(f for f in report["figures"] if f["identifier"] == "epsilon-per-client")
-    assert "towards the server" in figure["title"]
+    assert "against the server" in figure["title"]
     assert b"rounds that the client took part in" in parts.draw(
         report_of(report), "epsilon-per-client"
     )

@@ -307,5 +307,5 @@ def test_a_run_without_a_claim_promises_nothing(make_run: MakeRun) -> None:
 def test_a_choice_that_no_number_covers_is_told_with_the_promise(make_run: MakeRun) -> None:
     tune = {"selection": "unaccounted", "score": "test_accuracy"}
     promise = build(make_run(spec_extra={"tune": tune}))[Meaning].promise
-    assert "chosen by looking at the private records: no ε covers that choice" in promise
+    assert "chosen by looking at the private records. No ε covers that choice" in promise
     assert "no ε covers" not in build(make_run("without"))[Meaning].promise

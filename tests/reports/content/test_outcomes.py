@@ -122,7 +122,7 @@ def test_published_weights_are_named_and_their_records_left_out(make_run: MakeRu
     assert report["identity"]["pretrained"] == base
     said = {entry["title"]: entry["text"] for entry in report["outside_budget"]}["Pre-training"]
     assert "somebody/vit" in said
-    assert "not covered" in said
+    assert "does not cover" in said
     (run / "model.json").write_text(json.dumps({**model, "base": None}), "utf-8")
     report = data_of(run)
     assert report["identity"]["pretrained"] is None

@@ -262,7 +262,7 @@ def test_the_public_figures_leave_out_participation(make_run: MakeRun) -> None:
         "accuracy-against-epsilon",
         "accuracy-by-class",
     ]
-    assert b"towards the server" not in parts.draw(report_of(report), "epsilon-over-rounds")
+    assert b"against the server" not in parts.draw(report_of(report), "epsilon-over-rounds")
 
 
 def test_a_run_without_privacy_has_no_privacy_figures(make_run: MakeRun) -> None:
