@@ -118,8 +118,8 @@ def _blocks(report: Report) -> Iterator[Block]:
         yield _table(largest)
     elif report[Mechanism].noise_added_by == "server":
         yield paragraph(
-            "No loss of a single client is stated. Against a third party all have the same; against "
-            "the server, which adds the noise, none has a bound."
+            "No loss of a single client is stated. Against a third party all have the same; "
+            "against the server, which adds the noise, none has a bound."
         )
     elif report[Guarantee].private and not report.internal:
         yield paragraph(

@@ -1,4 +1,4 @@
-"""What came out of a run in addition to the model: accuracy, also by class, traffic, and computation.
+"""What a run found in addition to the model: accuracy, also by class, traffic, and computation.
 
 Used by the report and by comparisons. Everything is read from the public metrics; what would tell
 how many clients took part is dropped here for the public audience.

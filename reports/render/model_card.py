@@ -1,4 +1,4 @@
-"""Writes the card that lies beside an exported model: Markdown with the hub's YAML header.
+"""Writes the card that lies next to an exported model: Markdown with the hub's YAML header.
 
 Everybody reads a card, so it is made of the public report alone: the claim against a third party,
 never what says who took part.
@@ -60,8 +60,8 @@ _NO_NAME = re.compile(r"[^\w.+-]")
 _MARKUP = re.compile(r"[\\\[\]`|!]|^[#+=~*-]")
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _MEAN = """
-Class scores are taken from the mean over a text's tokens; left to itself, the loaded class looks at
-the first token, for which nothing was trained. With `batch` from the tokeniser:
+Class scores are taken from the mean over a text's tokens. By default the loaded class looks at the
+first token, for which nothing was trained. With `batch` from the tokeniser:
 
 ```python
 inner = model.get_base_model() if hasattr(model, "peft_config") else model
@@ -91,9 +91,9 @@ def write(
         form: "adapters", "whole" or "own".
         reads: "images", "text" or "records".
         base: source, revision and weights_sha256 of the published weights, or None.
-        with_backbone: Whether the folder ``base`` lies beside the card.
+        with_backbone: Whether the folder ``base`` lies next to the card.
         licence: As the hub writes it.
-        program: Whether model.pt2, a program of torch.export, lies beside the card.
+        program: Whether model.pt2, a program of torch.export, lies next to the card.
         inputs: How records are read for it, as model.json has it.
         tokens: Whether a record is tokens, whole numbers.
 

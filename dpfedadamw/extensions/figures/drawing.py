@@ -1,7 +1,7 @@
 """How figures look: panels side by side, the legend below, and who may see it above all.
 
-Colours, dashes and typefaces are the house's; the command line hands them over, because the engine
-does not know the reports. No drawing depends on another: there is no state that they share.
+Colours, dashes and typefaces are those of the reports. The command line passes them, because the
+engine does not import the reports. Drawings share no state.
 """
 
 from __future__ import annotations

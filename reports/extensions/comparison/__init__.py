@@ -51,7 +51,7 @@ class Group:
         """The group's loss in words, or that there is none."""
         if not self.terms.private:
             return NO_PRIVACY
-        return f"ε {self.losses} towards {self.terms.towards}"
+        return f"ε {self.losses} against {self.terms.towards}"
 
     @property
     def losses(self) -> str:
@@ -87,7 +87,7 @@ class Comparison:
 
     Attributes:
         audience: "internal" or "public".
-        towards: Whom ε had to agree towards at record level.
+        towards: Against whom ε had to agree at record level.
         tolerance: Relative tolerance of ε within a group.
         groups: The groups; private ones by rising ε, those without privacy last.
         refusals: For each group but the first, why it is not ranked with its nearest.
@@ -112,8 +112,8 @@ def compare(
 
     Args:
         run_dirs: Run directories, in any order.
-        audience: "internal", or "public": nothing tells who took part how often.
-        towards: Whom ε has to agree towards at record level.
+        audience: "internal", or "public": nothing shows who took part how often.
+        towards: Against whom ε has to agree at record level.
         tolerance: Largest relative difference of ε within a group, in [0, 1).
 
     Returns:
@@ -145,7 +145,7 @@ def arrange(
     Args:
         found: The runs, in the order of their identifiers.
         audience: For whom they were read.
-        towards: Whom ε has to agree towards at record level.
+        towards: Against whom ε has to agree at record level.
         tolerance: Largest relative difference of ε within a group.
         notes: What was noticed while reading.
     """
@@ -234,7 +234,7 @@ def _remarks(
     found += _majority(entries)
     for entry in entries:
         found += [
-            f"{run} repeats a run of {entry.label} and is not counted again."
+            f"{run} repeats a run of {entry.label} and is not counted twice."
             for run in entry.repeated
         ]
         found += tuning.remarks(entry.runs[0].source, entry.label)
@@ -247,8 +247,8 @@ def _remarks(
     known = [value for value in realised if value is not None]
     if known and max(known) > min(known) * (1 + tolerance):
         found.append(
-            f"As it happened, ε towards the server runs from {formatting.epsilon(min(known))} to "
-            f"{formatting.epsilon(max(known))}, by who was drawn how often."
+            f"As it happened, ε against the server runs from {formatting.epsilon(min(known))} to "
+            f"{formatting.epsilon(max(known))}, because clients were drawn more or less often."
         )
     if agreed.private and members[0].source.header.get("randomness") == "reproducible":
         found.append(f"Reproducible mode: {wording.SEED_CAVEAT}.")
@@ -269,12 +269,12 @@ def _majority(entries: Sequence[RankedSpec]) -> list[str]:
     )
     found = f"Majority rate: always giving the most frequent answer has an accuracy of {span}."
     if worse:
-        found += f" By accuracy no better: {', '.join(worse)}."
+        found += f" No better than that by accuracy: {', '.join(worse)}."
     return [found]
 
 
 def _refusal(before: Sequence[Group], group: Group, tolerance: float) -> Refusal:
-    """Hold a group against the earlier one that it has most in common with."""
+    """Compare a group with the earlier one that it has most in common with."""
     reasons = [(_because(group, other, tolerance), other.name) for other in before]
     because, name = min(reasons, key=lambda reason: len(reason[0]))
     return Refusal(group.name, name, tuple(because))
@@ -295,5 +295,5 @@ def _because(group: Group, other: Group, tolerance: float) -> list[str]:
         left, right = group.losses, other.losses
         if left == right and mine and theirs:
             left, right = (f"{span[0]:.10g}" for span in (mine, theirs))
-        found.insert(0, f"ε {left} against {right} towards {group.terms.towards}")
+        found.insert(0, f"ε {left} vs {right} against {group.terms.towards}")
     return found

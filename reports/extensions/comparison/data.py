@@ -66,7 +66,7 @@ class RunData(Part):
         privacy: Its claimed losses by view, or that there are none.
         audit: The report's verdict on it.
         signature: Whether its signatures held when the comparison was made.
-        bytes_up: Bytes from clients to server; null if not to be told.
+        bytes_up: Bytes from clients to server; null if not to be shown.
         bytes_down: Bytes from server to clients.
         created: When it began, ISO 8601 UTC.
         hashes: SHA-256 by file; in the public comparison of public files alone.
@@ -148,7 +148,7 @@ class GroupData(Part):
         name: A, B, …
         heading: What agrees in all of them.
         privacy: Their loss in words.
-        towards: Whom ε is towards; null without privacy.
+        towards: Against whom ε holds; null without privacy.
         epsilon: Smallest and largest ε.
         entries: Ranked specs, then runs without a rank.
         also_differ: Settings that ranked specs do not share.
@@ -182,12 +182,12 @@ class NotRanked(Part):
 class ComparisonData(Part):
     """Runs side by side, in groups whose privacy claims agree; no rank crosses groups.
 
-    The public comparison carries nothing that tells who took part, or how often.
+    The public comparison carries nothing that shows who took part, or how often.
 
     Attributes:
         format: Version of this format.
         audience: Who it is for.
-        towards: Whom ε had to agree towards at record level.
+        towards: Against whom ε had to agree at record level.
         tolerance: Relative tolerance of ε within a group.
         metric: What is ranked by.
         groups: The groups.

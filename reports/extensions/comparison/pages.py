@@ -39,24 +39,24 @@ ATTACHMENT = "comparison.json"
 _FIGURE = "accuracy-and-privacy"
 _CURVE_HEAD = ("what", "round", "accuracy_percent", "epsilon_spent_third_party")
 _STATEMENTS = {
-    "FAIL": "The audit contradicts the claim of at least one run. It has no rank: {labels}.",
-    "NOT VERIFIED": "Claims of some runs are unproven, and these have no rank: {labels}.",
+    "FAIL": "The audit contradicts the claim of at least one run. No rank: {labels}.",
+    "NOT VERIFIED": "Claims of some runs are not verified. These runs have no rank: {labels}.",
 }
 _CAUTIONS = (
     (
         "A rank is of accuracy",
-        "It orders runs whose claims agree. It does not say that one run is more private, nor that "
-        "the claims hold: each run’s own report does.",
+        "It orders runs whose claims agree. It does not say that one run is more private, or that "
+        "the claims hold. Each run’s own report says how far its claim was checked.",
     ),
     (
         "Groups are not comparable",
-        "An ε under another unit, adjacency, δ or towards another reader measures another thing. "
-        "No order between groups is meant.",
+        "An ε for another unit, adjacency, δ or reader measures something else. The order of the "
+        "groups means nothing.",
     ),
     (
         "Chosen by the same test records",
-        "Settings that were chosen by the accuracy shown here make it look better than it is, and "
-        "each trial on the same private records spent privacy of its own.",
+        "If settings were chosen by the accuracy shown here, it looks better than it is. Each "
+        "trial on the same private records also spent privacy of its own.",
     ),
     (
         "Seeds",
@@ -66,16 +66,16 @@ _CAUTIONS = (
     ),
 )
 _CHECKING = (
-    "Each row’s signatures and hashes were checked when this comparison was made; the column "
-    "“signed” tells the outcome.",
-    "Check each run by its own VERIFY.md, and compare its digests with those below.",
+    "Each row’s signatures and hashes were checked when this comparison was made. The column "
+    "“signed” has the outcome.",
+    "Check each run with its own VERIFY.md, and compare its digests with those below.",
 )
 _SIGNED = (
-    "This comparison is signed by {key}, in {envelope} beside it, which names each run by its "
-    "digests: dpfedadamw verify FOLDER checks it. The signature says who set these runs side by "
-    "side, and nothing of the runs."
+    "This comparison is signed by {key}, in {envelope} next to it, which names each run by its "
+    "digests. dpfedadamw verify FOLDER checks it. The signature says who made this comparison, and "
+    "nothing about the runs."
 )
-_UNSIGNED = "This comparison is signed by nobody."
+_UNSIGNED = "This comparison is not signed."
 
 
 def document(comparison: Comparison, signed_by: str | None = None) -> Document:
@@ -139,7 +139,7 @@ def _band(comparison: Comparison) -> Band | None:
 
 
 def _overview(comparison: Comparison) -> Block:
-    """Return all entries in one table: what each reached, and under which ε towards whom."""
+    """Return all entries in one table: what each reached, and its ε against whom."""
     rows: list[list[Text]] = []
     for group, entry in _entries(comparison):
         row = tables.rows_of(group)[group.entries.index(entry)]
@@ -155,7 +155,7 @@ def _overview(comparison: Comparison) -> Block:
                 [badge(entry.runs[0].verdict)],
             ]
         )
-    head = ("Group", "Rank", "What", "Accuracy, %", "ε", "Towards", "Audit")
+    head = ("Group", "Rank", "What", "Accuracy, %", "ε", "Against", "Audit")
     align = (LEFT, RIGHT, LEFT, RIGHT, RIGHT, LEFT, LEFT)
     return table("All runs side by side", head, rows, align, (0, 0, 1, 0, 0, 0.8, 0))
 

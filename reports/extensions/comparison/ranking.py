@@ -19,7 +19,7 @@ from reports.files import clean, mapping
 from reports.run_rows import ComparedRun
 
 _SHOWN_SETTINGS = 3
-# Not told in a label: what repetitions may differ in, and what follows from other settings.
+# Left out of a label: what repetitions may differ in, and what follows from other settings.
 _SILENT = (
     "version", "name", "description", "report", "randomness", "data", "privacy.target",
     "model.seed",
@@ -122,7 +122,7 @@ class RankedSpec:
         return [value for value in found if value is not None]
 
     def mean_bytes(self, way: str) -> float | None:
-        """Return the mean bytes of a repetition, "up" or "down"; None if not to be told."""
+        """Return the mean bytes of a repetition, "up" or "down"; None if not to be shown."""
         found = [run.bytes_up if way == "up" else run.bytes_down for run in self.runs]
         known = [value for value in found if value is not None]
         return statistics.fmean(known) if known else None

@@ -34,7 +34,7 @@ def write(
     Args:
         comparison: What `compare` found.
         folder: Made if missing; files of the same names are replaced. The public comparison's are
-            called comparison-public; an internal one is for its owner alone, because it tells who
+            called comparison-public; an internal one is for its owner alone, because it shows who
             took part how often.
         key: The auditor's key, which signs them; None leaves them unsigned, and takes away what
             was signed of an earlier comparison there.

@@ -148,7 +148,7 @@ def _loss(entry: RankedSpec, key: str) -> str:
 
 
 def _bytes(value: float | None) -> str:
-    return "not told" if value is None else formatting.size(value)
+    return "not shown" if value is None else formatting.size(value)
 
 
 def closing(comparison: Comparison) -> list[str]:
@@ -169,7 +169,7 @@ def closing(comparison: Comparison) -> list[str]:
         for run in entry.runs
     ):
         texts.append(
-            "Restricted: ε towards the server as it happened tells how often clients took part; "
+            "Restricted: ε against the server as it happened shows how often clients took part. "
             "--audience public leaves it out."
         )
     return texts

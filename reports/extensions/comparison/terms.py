@@ -1,9 +1,9 @@
 """What must agree before two runs may be ranked, and the words for where they do not.
 
-Second step of the package. Unit, adjacency, δ, towards whom, who adds the noise, data, partition,
+Second step of the package. Unit, adjacency, δ, against whom, who adds the noise, data, partition,
 test set and mode of randomness have to be equal; ε has to lie within a stated tolerance. Every
-value is fixed by the spec and the data, so which runs stand together tells nothing of who took
-part.
+value is fixed by the spec and the data, so which runs stand together says nothing about who
+took part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOLERANCE = 0.01
 
 
 class Towards(StrEnum):
-    """Towards whom ε has to agree at record level."""
+    """Against whom ε has to agree at record level."""
 
     server = "server"
     third_party = "third-party"
@@ -53,7 +53,7 @@ class Terms:
     Attributes:
         terms: In the order in which differences are said.
         heading: The terms as one line.
-        towards: Whom ε is towards, in words; empty without privacy.
+        towards: Against whom ε holds, in words; empty without privacy.
         view: Key of the view whose ε has to agree, empty without privacy.
     """
 
@@ -84,7 +84,7 @@ def terms_of(run: ComparedRun, towards: Towards) -> Terms:
 
     Args:
         run: The run.
-        towards: Whom ε is towards at record level; at client level it is the third party.
+        towards: Against whom ε holds at record level; at client level it is the third party.
     """
     source = run.source
     header, data = source.header, run.data
@@ -150,8 +150,8 @@ def _heading(run: ComparedRun, terms: Sequence[Term]) -> str:
 def differences(one: Terms, other: Terms) -> list[str]:
     """Return where `one` differs from `other`, a phrase each, ε not among them.
 
-    Where the units differ, adjacency, δ and noise are not held against each other; nor are the
-    settings of two kinds of partition.
+    Where the units differ, adjacency, δ and noise are not compared; nor are the settings of two
+    kinds of partition.
     """
     mine = {term.name: term for term in one.terms}
     theirs = {term.name: term for term in other.terms}
@@ -174,7 +174,7 @@ def differences(one: Terms, other: Terms) -> list[str]:
 
 
 _PARTITION, _KIND = "data.partition", "data.partition.kind"
-_SIZES = "the clients hold other numbers of records"
+_SIZES = "the clients hold different numbers of records"
 
 
 def _difference(name: str, a: Term | None, b: Term | None) -> str:
@@ -186,10 +186,10 @@ def _difference(name: str, a: Term | None, b: Term | None) -> str:
             guarantee.NO_PRIVACY if text == "none" else f"protection of {text}"
             for text in (left, right)
         )
-        return f"{left} against {right}"
+        return f"{left} vs {right}"
     if left == right:
-        return f"other records under the name {left}"
-    return f"{name} {left} against {right}"
+        return f"different records under the name {left}"
+    return f"{name} {left} vs {right}"
 
 
 def _value(term: Term | None) -> Any:

@@ -1,7 +1,7 @@
 """What a web page over a folder of runs says, as data: public values, and nothing else.
 
 `reading` looks at each run as its public report would, `spending` adds up what runs on the same
-data may have told, and here both become one `SiteData`, which `page` shows and `folder` writes.
+data may have revealed, and here both become one `SiteData`, which `page` shows and `folder` writes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class SiteRun(Part):
         dataset: Name of the data set.
         unit: What is protected: record, client, or none.
         adjacency: Which data sets are neighbours; empty without privacy.
-        epsilon: ε towards a third party; null without privacy, or where it is not finite.
+        epsilon: ε against a third party; null without privacy, or where it is not finite.
         delta: δ of it.
-        epsilon_server: ε towards the server, a client in every round; null where none holds.
+        epsilon_server: ε against the server, a client in every round; null where none holds.
         accuracy: Test accuracy of the final model.
         audit: The public report's verdict on it.
         level: How much stands behind a PASS, from 1 to 3, as `verify` computes it from findings and
@@ -44,8 +44,8 @@ class SiteRun(Part):
         signatures: Whether its signatures held when the page was written, and whether by keys that
             were known then.
         reservations: What limits the claim, a phrase each.
-        files: Its public files in the site, by the site's folder; empty where none may be handed
-            on.
+        files: Its public files in the site, relative to the site's folder; empty where none may be
+            copied.
     """
 
     run: str
@@ -70,7 +70,7 @@ class SiteRun(Part):
 
 
 class Spent(Part):
-    """What runs on the same data may have told together, by basic composition.
+    """What runs on the same data may have revealed together, by basic composition.
 
     Attributes:
         data: Letter of the data set.
@@ -78,8 +78,8 @@ class Spent(Part):
         unit: What is protected.
         adjacency: Which data sets are neighbours.
         runs: Finished runs that are added up.
-        epsilon: Sum of their ε towards a third party; null where one has no finite ε.
-        epsilon_server: Sum of their ε towards the server; null where one has none.
+        epsilon: Sum of their ε against a third party; null where one has no finite ε.
+        epsilon_server: Sum of their ε against the server; null where one has none.
         delta: Sum of their δ.
         without_pass: Runs among them that no audit passed: their ε is a claim, no more.
         without_privacy: Runs on the same data without privacy, which nothing bounds.
@@ -100,7 +100,7 @@ class Spent(Part):
 
 
 class SiteData(Part):
-    """Runs of one folder; nothing here tells who took part, or how often.
+    """Runs of one folder; nothing here shows who took part, or how often.
 
     Attributes:
         format: Version of this format.

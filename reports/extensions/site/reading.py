@@ -219,13 +219,13 @@ def _reservations(source: RunSource) -> Iterator[str]:
     if not source.private:
         return
     if source.header.get("randomness") == "reproducible":
-        yield "no protection from whoever knows the seed"
+        yield "no protection from anyone who knows the seed"
     if tuning.is_selected(source):
         yield "best of a random number of trials, which its ε covers"
     if tuning.selection(source) == "unaccounted":
         yield "settings chosen by looking at the private records, which no ε covers"
     if source.claim and not guarantee.views(source, PUBLIC):
-        yield "no ε towards a third party is claimed"
+        yield "no ε against a third party is claimed"
 
 
 def _public(path: Path) -> tuple[str, ...]:

@@ -131,10 +131,7 @@ def _compose(runs: Sequence[Measured[BiasShift]]) -> Drawing:
                 whole_x=True,
             )
         )
-    title = (
-        "The noise's variance Φ makes up this much of the second moment, before and after "
-        "debiasing."
-    )
+    title = "Share of the noise’s variance Φ in the second moment, before and after debiasing."
     return Drawing(chart=Chart(title=title, panels=tuple(panels)), table=table)
 
 

@@ -133,10 +133,10 @@ def _compose(runs: Sequence[Measured[Drift]]) -> Drawing:
             whole_x=True,
         )
     ]
-    title = "Clients move this far from the broadcast model in each round"
+    title = "Distance of clients from the broadcast model"
     # With one client a round there are no pairs.
     if any(np.isfinite(one.numbers.cosine).any() for one in runs):
-        title += ", and this much together"
+        title += ", and agreement between clients"
         panels.append(
             Panel(
                 title="Mean over pairs of clients",
@@ -146,7 +146,7 @@ def _compose(runs: Sequence[Measured[Drift]]) -> Drawing:
                 whole_x=True,
             )
         )
-    return Drawing(chart=Chart(title=f"{title}.", panels=tuple(panels)), table=table)
+    return Drawing(chart=Chart(title=f"{title}, per round.", panels=tuple(panels)), table=table)
 
 
 register(

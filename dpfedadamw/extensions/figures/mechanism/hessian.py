@@ -228,7 +228,7 @@ def _compose(runs: Sequence[Measured[Spectrum]]) -> Drawing:
     )
     counts = sorted({one.numbers.records for one in runs})
     title = (
-        "The loss curves like this at the final model, on "
+        "Curvature of the test loss at the final model, on "
         f"{' and '.join(f'{count:,}' for count in counts)} test records (probe vectors of seed "
         f"{runs[0].numbers.seed})."
     )

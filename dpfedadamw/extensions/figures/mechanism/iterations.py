@@ -65,7 +65,7 @@ def _compose(runs: Sequence[Measured[Iterations]]) -> Drawing:
     panel = Panel(
         x_label="round", y_label="local steps τ of the round", marks=tuple(lines), whole_x=True
     )
-    title = "The number of local steps τ adapts from round to round."
+    title = "Local steps τ of each round."
     return Drawing(chart=Chart(title=title, panels=(panel,)), table=table)
 
 

@@ -118,7 +118,7 @@ def _compose(runs: Sequence[Measured[Landscape]]) -> Drawing:
                 table.rows.append((one.label, found.seed, found.records, across, down, value))
     counts = sorted({one.numbers.records for one in runs})
     title = (
-        "The loss changes like this around the final model, on "
+        "Test loss around the final model, on "
         f"{' and '.join(f'{count:,}' for count in counts)} test records (filter-normalised random "
         f"plane, seed {runs[0].numbers.seed})."
     )

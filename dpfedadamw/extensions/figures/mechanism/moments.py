@@ -232,8 +232,8 @@ def _compose(runs: Sequence[Measured[Moments]]) -> Drawing:
     some = {(one.numbers.clients, one.numbers.of) for one in runs}
     clients = ", ".join(sorted({f"{kept} of {of}" for kept, of in some}))
     title = (
-        "The moments are distributed like this at the end of the last round, over all coordinates "
-        f"of its clients ({clients} shown)."
+        "Distribution of the moments at the end of the last round, over all coordinates of its "
+        f"clients ({clients} shown)."
     )
     return Drawing(chart=Chart(title=title, panels=tuple(panels)), table=table)
 

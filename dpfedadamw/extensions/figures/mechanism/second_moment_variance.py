@@ -104,7 +104,7 @@ def _compose(runs: Sequence[Measured[Variances]]) -> Drawing:
         log_y=True,
         whole_x=True,
     )
-    title = "The second moment v differs this much between clients at the end of each round."
+    title = "Variance of the second moment v between clients, after each round."
     return Drawing(chart=Chart(title=title, panels=(panel,)), table=table)
 
 

@@ -1,4 +1,4 @@
-"""How long local updates are, before and after clipping (DP-FedSAM, Fig. 3).
+"""Length of local updates, before and after clipping (DP-FedSAM, Fig. 3).
 
 Where whole clients are protected and no update is sparsified, the evidence has the norms before and
 after clipping. Else the rounds are run again: an update is taken as local training ends, and where
@@ -160,7 +160,7 @@ def _compose(runs: Sequence[Measured[UpdateNorms]]) -> Drawing:
         ),
     )
     clipped = any(one.numbers.after is not None for one in runs)
-    title = f"Local updates are this long{' before and after clipping' if clipped else ''}."
+    title = f"Length of local updates{' before and after clipping' if clipped else ''}."
     return Drawing(chart=Chart(title=title, panels=panels), table=table)
 
 

@@ -44,9 +44,7 @@ def test_private_and_plain_runs_are_shown_and_not_ranked_together(runs, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "A: ε " in shown
     assert "B: no differential privacy" in shown
-    assert (
-        "B is not ranked with A: no differential privacy against protection of one record." in shown
-    )
+    assert "B is not ranked with A: no differential privacy vs protection of one record." in shown
 
 
 def test_json_and_csv_give_what_the_run_said(runs, capsys):

@@ -125,7 +125,7 @@ def test_a_release_is_drawn_again_with_its_key_alone(tmp_path, capsys):
         "figures", str(training.run.path), "--out", str(tmp_path / "figures"), "--figure", "drift",
     )  # fmt: skip
     assert call(*arguments) == 2
-    assert "give --escrow FILE" in capsys.readouterr().err
+    assert "--escrow FILE" in capsys.readouterr().err
     assert call(*arguments, "--escrow", str(escrow)) == 0
     assert (tmp_path / "figures" / "private-drift.svg").is_file()
 

@@ -257,7 +257,7 @@ def test_a_seed_that_was_run_twice_counts_once():
     (entry,) = found.groups[0].entries
     assert len(entry.runs) == 2
     assert len(entry.repeated) == 1
-    assert any("not counted again" in text for text in found.groups[0].remarks)
+    assert any("not counted twice" in text for text in found.groups[0].remarks)
 
 
 def test_two_release_runs_with_the_same_model_are_one_run():
@@ -271,26 +271,26 @@ def test_two_release_runs_with_the_same_model_are_one_run():
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        ({"worst": 3.9}, "ε 7.00 against 3.90 towards the server (worst case)"),
+        ({"worst": 3.9}, "ε 7.00 vs 3.90 against the server (worst case)"),
         (
             {"unit": "client"},
-            "protection of one client with all its records against protection of one record",
+            "protection of one client with all its records vs protection of one record",
         ),
-        ({"unit": "none"}, "no differential privacy against protection of one record"),
+        ({"unit": "none"}, "no differential privacy vs protection of one record"),
         (
             {"header": {"adjacency": "replace-one"}},
-            "adjacency replace-one-record against add-or-remove-one-record",
+            "adjacency replace-one-record vs add-or-remove-one-record",
         ),
-        ({"data_settings": {"seed": 1}}, "data.seed 1 against 0"),
-        ({"data_settings": {"test_fraction": 0.3}}, "data.test_fraction 0.3 against 0.2"),
+        ({"data_settings": {"seed": 1}}, "data.seed 1 vs 0"),
+        ({"data_settings": {"test_fraction": 0.3}}, "data.test_fraction 0.3 vs 0.2"),
         (
             {"data_settings": {"partition": {"kind": "iid"}}},
-            "data.partition.kind iid against dirichlet",
+            "data.partition.kind iid vs dirichlet",
         ),
-        ({"data_settings": {"dataset": "arrays"}}, "data set arrays against digits"),
-        ({"header": {"data_sha256": "cd" * 32}}, "other records under the name digits"),
-        ({"header": {"records": [150, 150]}}, "the clients hold other numbers of records"),
-        ({"seed": 3}, "randomness reproducible against release"),
+        ({"data_settings": {"dataset": "arrays"}}, "data set arrays vs digits"),
+        ({"header": {"data_sha256": "cd" * 32}}, "different records under the name digits"),
+        ({"header": {"records": [150, 150]}}, "the clients hold different numbers of records"),
+        ({"seed": 3}, "randomness reproducible vs release"),
     ],
 )
 def test_what_differs_is_not_ranked_together_and_said(other: dict[str, Any], reason: str):
@@ -329,7 +329,7 @@ def test_the_view_that_must_agree_can_be_chosen():
     assert len(compared(*runs).groups) == 1
     found = compared(*runs, towards=Towards.third_party)
     assert len(found.groups) == 2
-    assert "towards a third party" in found.refusals[0].because[0]
+    assert "against a third party" in found.refusals[0].because[0]
 
 
 def test_losses_of_different_units_are_never_set_side_by_side():
@@ -505,7 +505,7 @@ def test_who_took_part_how_often_never_changes_what_the_public_sees():
 def test_insiders_see_the_realised_loss_and_are_told_that_it_is_restricted():
     found = compared(run_of(realised=4.0), run_of(realised=6.0, algorithm="b"))
     assert "ε server" in tables.columns_of(found.groups[0])
-    assert any("As it happened, ε towards the server runs" in t for t in found.groups[0].remarks)
+    assert any("As it happened, ε against the server runs" in t for t in found.groups[0].remarks)
     assert any("Restricted" in text for text in tables.closing(found))
 
 

@@ -96,7 +96,7 @@ def test_every_epsilon_stands_with_its_terms(runs: list[Path]) -> None:
     private = {title: text for title, text in said.items() if "ε" in title}
     assert len(private) == 2
     for title, text in private.items():
-        assert "towards" in title
+        assert "against" in title
         for part in ("δ = ", "add-or-remove-one-", "holds only if"):
             assert part in text
     without = next(text for title, text in said.items() if "ε" not in title)
