@@ -305,20 +305,20 @@ def _details(view: View, outcome: Outcome, delta: float) -> dict[str, Any]:
 
 CANARIES = Check(
     name="canaries",
-    title="Is ε refuted by canaries?",
+    title="Do canaries refute the claimed ε?",
     units=AT_RECORD_LEVEL,
     place=140,
-    meaning="If it fails, planted records show other noise or more of themselves than the ledger "
+    meaning="If it fails, planted records show different noise or a larger effect than the ledger "
     "says, or were recognised more often than the claim allows.",
-    claim="Whoever sees the releases cannot tell better whether a canary was in than the claimed "
-    "privacy profile allows.",
+    claim="Nobody who sees the releases can tell whether a canary was included better than the "
+    "claimed privacy profile allows.",
     tolerance=f"a claim is contradicted where the law of the ledger's steps gives the scores, or "
     f"its own profile the right guesses, a chance below {FALSE_ALARM:g}, over both, all views and "
     f"all numbers of guesses; lower bounds are printed at {CONFIDENCE:.0%} confidence each",
-    power="the noise that the scores would have shown is named, and the largest bound that so many "
-    "canaries can show by guesses stands beside each bound; the documentation has a table of "
-    "faults and numbers of canaries",
-    limits="A claim that is not contradicted is not proved. What is judged is an audit run of the "
+    power="the finding names the noise that the scores would have revealed and, next to each "
+    "bound, the largest bound that so many canaries can show by guesses; the documentation has a "
+    "table of faults and numbers of canaries",
+    limits="A claim that is not contradicted is not proved. The check judges an audit run of the "
     "same spec, not the released model. The bounds of these steps assume the ledger's sampling and "
     "Gaussian noise. Gradient canaries pass sampler, clipping, sum and noise but no backward pass. "
     "The evidence is what the engine wrote.",

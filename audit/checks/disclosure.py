@@ -277,25 +277,25 @@ def shown(name: str) -> str:
 
 DISCLOSURE = Check(
     name="disclosure",
-    title="Does nothing outside the evidence tell more than it may?",
+    title="Are the files outside the evidence free of private values?",
     units=(*AT_RECORD_LEVEL, *AT_CLIENT_LEVEL, LOOP),
     place=100,
-    meaning="If it fails, files that others read tell something of private records that no noise "
-    "hides.",
+    meaning="If it fails, files that others read reveal something about private records that no "
+    "noise hides.",
     claim="Training losses, gradient norms, realised batches and clean moments stay in evidence/. "
-    "Outside it each file holds known fields alone, and the model no tensor but trained "
-    "parameters and what was frozen.",
+    "Outside it each file holds only known fields, and the model only trained and frozen "
+    "parameters.",
     tolerance="none for names; 1e-9 relative for learning rates, written and read again in decimal",
     power="any further field of metrics, ledger or model.json; running statistics, or any further "
-    "tensor of a model that is trained in full; any further file; a time that is no whole number "
-    "of seconds; a private number copied with at "
-    f"least {leaks.DIGITS} digits, of the {leaks.MOST_NUMBERS:,} that are looked for",
-    limits="A training loss that is called test_loss is not seen, for the test records are not at "
-    "hand, nor is a mean of private numbers or a rounded one; that a metric of the user's own "
-    "(test_own) is computed of test records alone is believed. That tensors of a backbone that is "
-    "trained in part stayed as they were is for the check weights to say. Running times are "
-    "published, in whole seconds, where everybody knows who takes part; they may depend on the "
-    "records, and that a whole number is a time is believed. Of reports that are there the "
+    "tensor of a model that is trained in full; any further file; a time that is not a whole "
+    f"number of seconds; a private number copied with at least {leaks.DIGITS} digits, out of the "
+    f"{leaks.MOST_NUMBERS:,} that are searched for",
+    limits="A training loss published as test_loss is not detected, because the audit has no test "
+    "records; nor is a mean of private numbers, or a rounded one. It is taken on trust that a "
+    "user's own metric (test_own) is computed from test records only. The check weights judges "
+    "whether the frozen tensors of a partly trained backbone stayed the same. Running times are "
+    "published in whole seconds where everybody knows who takes part. They may depend on the "
+    "records, and it is taken on trust that a whole number is a time. Of existing reports, the "
     "data and the web page are read; a PDF is not opened.",
     rule=_judge,
 )

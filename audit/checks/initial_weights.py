@@ -229,22 +229,23 @@ def _judge(bundle: Bundle) -> Judgement:
 
 INITIAL_WEIGHTS = Check(
     name="initial-weights",
-    title="Did training begin with the weights that were committed to?",
+    title="Did training start from the committed weights?",
     place=55,
-    meaning="If it fails, training began with weights that may have been made from private "
+    meaning="If it fails, training started from weights that may have been made from private "
     "records, and no noise hides those.",
-    claim="The first round sends the weights whose digest the ledger's header names, and they come "
-    "from where it says: a public seed, a published file, code, or a module that was given.",
-    tolerance="none for digests; on another machine than the trainer's, a thousandth of the "
-    "weights' length tells FAIL from NOT VERIFIED. A test accuracy before the first round that "
-    "random weights have with a chance of 1e-5 at most, however the records lie, fails.",
-    power="with --replay, any other weights than those of the seed or the file, also in a part "
-    "that is not trained. Without: another first broadcast than the one committed to, and "
-    "of ten equal classes a test accuracy of 88 % or more before the first round",
-    limits="That a published file, or code, was made without the clients' records is not shown. "
-    "Without --replay the weights are not made again; weights that were trained beforehand then "
-    "pass unless their test accuracy gives them away, which it cannot where there are fewer than "
-    "nine classes or more than 300.",
+    claim="The first round sends the weights whose digest the ledger's header names, and they "
+    "come from where it says: a public seed, a published file, code, or a module passed from "
+    "Python.",
+    tolerance="none for digests; on a machine other than the trainer's, a thousandth of the "
+    "weights' length separates FAIL from NOT VERIFIED. A test accuracy before the first round "
+    "that random weights reach with a probability of at most 1e-5, for any records, fails.",
+    power="with --replay: any weights other than those of the seed or the file, also in a part "
+    "that is not trained. Without: a first broadcast that is not the committed one, and, with ten "
+    "equal classes, a test accuracy of 88 % or more before the first round",
+    limits="The check does not show that a published file, or code, was made without the clients' "
+    "records. Without --replay the weights are not rebuilt; weights trained beforehand then pass "
+    "unless their test accuracy gives them away, which it cannot do with fewer than nine classes "
+    "or more than 300.",
     rule=_judge,
 )
 register(INITIAL_WEIGHTS)

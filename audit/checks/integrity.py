@@ -430,15 +430,15 @@ INTEGRITY = Check(
     place=10,
     meaning="If it fails, files were changed or are missing, and no other finding can be relied "
     "on.",
-    claim="The ledger is an unbroken hash chain from header to claim, begun from this spec, and "
+    claim="The ledger is an unbroken hash chain from header to claim, started from this spec, and "
     "each finished round has its evidence.",
     tolerance="none: digests and counts are compared exactly",
     power="any single changed byte of ledger, spec or an array of the evidence; a process that "
-    "went on after a crash of which the ledger has no line, where its note in the evidence is left",
+    "continued after a crash without a line in the ledger, if its note in the evidence is left",
     limits="A ledger rewritten as a whole, digests included, is consistent with itself; only the "
-    "trainer's signature ties it to the moment of training. Weights, metrics and what of the "
-    "evidence has no redundancy are compared with the digests in training.attestation.json where "
-    "that exists; that the trainer signed them is for `verify` to say, not for an audit.",
+    "trainer's signature ties it to the moment of training. Weights, metrics and any evidence that "
+    "cannot be cross-checked are compared with the digests in training.attestation.json, if it "
+    "exists. Whether the trainer signed them is for `verify` to check, not for an audit.",
     rule=_judge_records,
     judges_no_claim=True,
 )
@@ -507,8 +507,9 @@ CLIENT_INTEGRITY = Check(
     place=10,
     meaning="If it fails, files were changed or are missing, and no other finding can be relied "
     "on.",
-    claim="The ledger is an unbroken hash chain from header to claim, begun from this spec; each "
-    "round, empty ones included, is charged once an attempt before it ends and has its evidence.",
+    claim="The ledger is an unbroken hash chain from header to claim, started from this spec; "
+    "each round, empty ones included, is charged once per attempt before it ends and has its "
+    "evidence.",
     tolerance=INTEGRITY.tolerance,
     power=INTEGRITY.power,
     limits=INTEGRITY.limits,

@@ -503,8 +503,8 @@ NOISE = Check(
     power="scales of 2/3 and 3/2 are rejected from a few dozen coordinates on; single coordinates "
     "without noise in a single query; docs/detection.md has the rest",
     limits="The noise is the one recorded as released minus clean; that these are the values that "
-    "left the client is the recorder's word. Sampled coordinates stand for all in the tests of "
-    "shape, independence and repeated values. Quality of the entropy source is not tested.",
+    "left the client rests on the recorder alone. Sampled coordinates stand for all in the tests "
+    "of shape, independence and repeated values. Quality of the entropy source is not tested.",
     rule=partial(_judge, _about_queries),
 )
 register(NOISE)
@@ -515,12 +515,12 @@ register(
         claim="Each round's sum of clipped updates carries fresh Gaussian noise of standard "
         "deviation sigma C in every coordinate that is released; where the clients add it, each "
         "upload carries a share of standard deviation sigma C over the root of m.",
-        limits="The noise is the one recorded as released minus clean; that these are the values "
-        "that were released is the recorder's word. Sampled coordinates stand for all in the tests "
-        "of shape, independence and repeated values; of single uploads scale, silence and largest "
-        "value alone are recorded. Of updates cut to public coordinates, positions among the kept "
-        "ones are sampled; where the last release chooses them, single coordinates are not judged. "
-        "Quality of the entropy source is not tested.",
+        limits="The noise is the one recorded as released minus clean; that these are the released "
+        "values rests on the recorder alone. Sampled coordinates stand for all in the tests of "
+        "shape, independence and repeated values; for single uploads only scale, silence and "
+        "largest value are recorded. For updates cut to public coordinates, positions among the "
+        "kept ones are sampled; if the last release chooses them, single coordinates are not "
+        "judged. Quality of the entropy source is not tested.",
         rule=partial(_judge, _about_rounds),
     )
 )

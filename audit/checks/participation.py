@@ -294,36 +294,38 @@ def _judge(bundle: Bundle) -> Judgement:
 
 PARTICIPATION = Check(
     name="participation",
-    title="Were the clients of each round drawn by chance?",
+    title="Were the clients of each round drawn at random?",
     units=AT_RECORD_LEVEL,
     place=85,
-    meaning="If it fails, clients were not drawn by the chance that the loss towards a third "
-    "party relies on.",
-    claim="The clients of a round are S of N, every such set equally likely, or each client by "
-    "itself with probability S/N, as the ledger says; and rounds do not depend on each other.",
+    meaning="If it fails, clients were not drawn with the randomness that the loss against a "
+    "third party relies on.",
+    claim="The clients of a round are S of N, every such set equally likely, or each client "
+    "independently with probability S/N, as the ledger says; and rounds do not depend on each "
+    "other.",
     tolerance="Exact laws: binomial for each client's count, hypergeometric for what neighbouring "
     "rounds share. All tests together raise a false alarm in at most 1 of 1000 correct runs "
     "(Bonferroni).",
     power="the same clients every round, if the run is long enough",
-    limits="Short runs tell little. Draws that depend on the data but look independent cannot be "
-    "told from chance, nor can a cohort drawn until it suited.",
+    limits="Short runs show little. Draws that depend on the data but look independent cannot be "
+    "distinguished from chance, nor can a cohort that was redrawn until it suited.",
     rule=_judge,
 )
 register(PARTICIPATION)
 register(
     replace(
         PARTICIPATION,
-        title="Do clients take part by independent chance?",
+        title="Do clients take part independently at random?",
         units=AT_CLIENT_LEVEL,
         place=45,
-        meaning="If it fails, clients were not drawn by the chance that the stated loss relies on.",
+        meaning="If it fails, clients were not drawn with the randomness that the stated loss "
+        "relies on.",
         claim="Each round every client takes part independently with probability l = S/N.",
         tolerance="Exact laws throughout: binomial for counts, their scatter by convolution. All "
         "tests together raise a false alarm in at most 1 of 1000 correct runs (Bonferroni).",
         power="a fixed number of clients or a fixed cohort, if the run is long enough",
-        limits="Short runs tell little. Draws that depend on the data but look independent cannot "
-        "be told from chance, nor can a cohort drawn until it suited; rounds repeated after a "
-        "crash are judged as they ended.",
+        limits="Short runs show little. Draws that depend on the data but look independent cannot "
+        "be distinguished from chance, nor can a cohort that was redrawn until it suited; rounds "
+        "repeated after a crash are judged as they ended.",
         rule=_independent,
     )
 )

@@ -339,24 +339,24 @@ PARTITION = Check(
     name="partition",
     title="Does each record belong to one client, once?",
     place=30,
-    meaning="If it fails, a record is used by more than one client, more than once, or by another "
-    "client than it is charged to: its losses add up, or are counted where they do not belong.",
+    meaning="If it fails, a record is used by more than one client, more than once, or by a "
+    "client that is not charged for it: its losses add up, or are counted for the wrong client.",
     claim="The partition gives each training record to exactly one client, as the spec's seed "
     "draws it, and the clients work on these records, none of them twice, in every round. Where "
     "the header commits to contents, those under each client's rows are what they were before "
     "training.",
     tolerance="none: rows, counts and digests are compared exactly",
-    power="any record in two clients, or twice in one; any client of another size than declared; "
-    "records that two clients have exchanged, once or in a single round; a division that the seed "
-    "does not give; other contents under a client's own rows, all of them in one round or one in "
-    "the batches of many",
-    limits="Records are told apart by their place in the data set. Two with the same content, or "
-    "two about the same person, count as two: a person with several is protected less, by more "
-    "than in proportion. How often the same content occurs is among the private findings; what "
-    "records are about is for the data's owner to know. Rows, labels and digests of contents are "
-    "those that the trainer recorded; only who has the data can compare them with the digests in "
-    "the ledger's header, as re-execution does. Of each batch the content of one record is "
-    "looked at, as it is stored.",
+    power="any record in two clients, or twice in one; any client whose size is not the declared "
+    "one; records that two clients have exchanged, once or in a single round; a division that the "
+    "seed does not produce; different contents under a client's own rows, all of them in one "
+    "round or one in the batches of many",
+    limits="Records are distinguished by their place in the data set. Two with the same content, "
+    "or two about the same person, count as two: a person with several is protected less, and "
+    "more than proportionally less. How often the same content occurs is among the private "
+    "findings; only the data's owner knows what records are about. Rows, labels and digests of "
+    "contents are those that the trainer recorded. Only someone with the data can compare them "
+    "with the digests in the ledger's header, as re-execution does. In each batch, the stored "
+    "content of one record is checked.",
     rule=_judge,
 )
 register(PARTITION)

@@ -271,23 +271,23 @@ def _judge(bundle: Bundle) -> Judgement:
 
 RANDOMNESS = Check(
     name="randomness",
-    title="Is it disclosed whether the noise can be drawn again?",
+    title="Is it disclosed whether the noise can be reproduced?",
     place=120,
-    meaning="If it fails, somebody may be able to draw the noise again and remove it.",
-    claim="In release mode noise and sampling come from a key that only its commitment witnesses; "
-    "in reproducible mode the seed is named and so is the consequence.",
+    meaning="If it fails, somebody may be able to reproduce the noise and remove it.",
+    claim="In release mode noise and sampling come from a key of which only a commitment is "
+    "published; in reproducible mode the seed and its consequence are stated.",
     tolerance="none: fields are compared exactly",
-    power="a stored seed in release mode, a missing commitment, modes that disagree, a key that is "
-    "one byte repeated or made of a seed below 4096 in one of six usual ways; noise drawn in "
+    power="a stored seed in release mode, a missing commitment, modes that disagree, a key that "
+    "is one byte repeated or made of a seed below 4096 in one of six usual ways; noise drawn in "
     f"release mode by torch on a CPU, NumPy or Python's random from one of {len(SEEDS)} usual "
     "seeds; in a run that an auditor challenged, an intent or a challenge that is not the "
-    "ledger's, of another spec, of other keys, with another nonce, or dated after what answers it",
+    "ledger's, of another spec, of other keys, with another nonce, or dated after its answer",
     limits="A fixed key that is not among these looks like any other in one run; the same "
-    "commitment in two runs would give it away. Noise of another generator, or of another seed, "
-    "likewise. That the key was drawn from the operating system's entropy and then destroyed "
-    "cannot be seen from a run directory. That the streams follow from the announced keys and the "
-    "nonce is seen where participations are opened and computed again; who signed intent and "
-    "challenge, by verify.",
+    "commitment in two runs would give it away. The same holds for noise of another generator or "
+    "another seed. A run directory cannot show that the key was drawn from the operating system's "
+    "entropy and then destroyed. That the streams follow from the announced keys and the nonce is "
+    "shown where participations are opened and recomputed. Who signed intent and challenge is "
+    "shown by verify.",
     rule=_judge,
 )
 register(RANDOMNESS)

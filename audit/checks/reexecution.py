@@ -243,27 +243,27 @@ def percent(chance: float) -> str:
 
 REEXECUTION = Check(
     name="reexecution",
-    title="Does computing it again from the data lead to the same?",
+    title="Does recomputing the training from the data give the same result?",
     place=66,
-    meaning="If it fails, the run is not what data and key make of it: somebody changed what was "
-    "computed, or what was written of it. Where nothing was computed again, all other findings "
-    "judge what the trainer's own process wrote of itself.",
+    meaning="If it fails, the run is not what its data and key produce: somebody changed the "
+    "computation, or the record of it. If nothing was recomputed, all other findings judge what "
+    "the trainer's own process recorded.",
     claim="Each participation's batches and noise are those that the committed key draws, its "
-    "clipped sums are those of the client's records, and its upload and what the server made of "
-    "it follow from them.",
+    "clipped sums are those of the client's records, and its upload and the server's step follow "
+    "from them.",
     tolerance="none for batches, charges, commitments, uploads and states, by the run's own "
-    "arithmetic on the same processor with the same versions; elsewhere what differs, and what "
-    "rounding could hide, is at most a tenth of C in each clipped sum together, by the trainer's "
-    "own record of its gradients. Clean values, L2: 8 times the square root of the batch's size "
-    "times what the run's precision moves a second order of evaluation, plus 2^-24 of each record "
-    "(Higham & Mary 2019). Gradients handed out: half a "
-    "spacing of the noise's grid and two roundings to float32, coordinate by coordinate.",
+    "arithmetic on the same processor with the same versions; on other machines, the difference "
+    "plus what rounding could hide is at most a tenth of C in each clipped sum, according to the "
+    "trainer's own record of its gradients. Clean values, L2: 8 times the square root of the "
+    "batch's size times what the run's precision moves a second order of evaluation, plus 2^-24 of "
+    "each record (Higham & Mary 2019). Gradients handed out: half a spacing of the noise's grid "
+    "and two roundings to float32, coordinate by coordinate.",
     power="a falsified participation, if it is drawn",
-    limits="Participations that were not drawn may be false. Whoever falsified few of them passes "
-    "with the probability that is stated. Where single participations are opened and not the whole "
-    "key, the server's step is computed in rounds of which every client is. The data are "
-    "those that the auditor was given: that they are the clients' own is not shown. Key, data and "
-    "engine are the auditor's to trust.",
+    limits="Participations that were not drawn may be false. A trainer who falsified only a few "
+    "passes with the stated probability. If single participations are opened and not the whole "
+    "key, the server's step is recomputed only in rounds whose clients were all opened. The data "
+    "are those given to the auditor; the check does not show that they are the clients' own. The "
+    "auditor must trust key, data and engine.",
     rule=_judge,
     concerns=lambda header: header is None or header.canaries is None,
 )

@@ -334,10 +334,10 @@ def _of_whole_clients(bundle: Bundle) -> Judgement:
 
 SECOND_MOMENT = Check(
     name="second-moment",
-    title="Is the noise's bias of the second moment exactly what is corrected?",
+    title="Is the noise's bias in the second moment corrected exactly?",
     units=AT_RECORD_LEVEL,
     place=110,
-    meaning="If it fails, the optimiser corrects for noise that is not there, or not enough.",
+    meaning="If it fails, the optimiser corrects for noise that is absent, or corrects too little.",
     claim="E[v] exceeds the noiseless second moment by (1-beta2^tau) Phi, v-hat divides by "
     "1-beta2^tau with tau all steps since the start, debiasing subtracts Phi = (sigma C/B)^2, and "
     "what is left, an estimate that may be negative, is held above a floor (DP-FedAdamW, Algorithm "
@@ -351,9 +351,9 @@ SECOND_MOMENT = Check(
     "have v-hat of Phi and the floor at least, so by Markov's inequality no more than mean(v-hat) "
     "over that are not raised; 1e-4 and one coordinate more are allowed.",
     power="noise at half or twice its scale (factors 1/4 and 4) lies far outside; no floor at all",
-    limits="Whether a floor is high enough for training to be stable is not judged. The noiseless "
+    limits="Whether a floor is high enough for stable training is not judged. The noiseless "
     "recursion is the recorder's; it runs along the noised trajectory. A second moment in which "
-    "all steps' weights have died out cannot tell counters apart, and then they do not matter.",
+    "all steps' weights have died out cannot distinguish counters, but then they do not matter.",
     rule=_judge,
 )
 register(SECOND_MOMENT)

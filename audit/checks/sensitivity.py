@@ -389,25 +389,26 @@ _FLOAT32 = (
 )
 SENSITIVITY = Check(
     name="sensitivity",
-    title="Does one record move the clipped sum by no more than the noise is made for?",
+    title="Does one record move the clipped sum by no more than the noise covers?",
     units=AT_RECORD_LEVEL,
     place=40,
-    meaning="If it fails, one record can weigh more than the noise was made to hide.",
+    meaning="If it fails, one record can have a larger effect than the noise hides.",
     claim="Each record's whole gradient is clipped to norm C and counts zero if not finite: "
     "a record added or removed moves the sum by at most C and a replaced one by at most 2C; and "
     "batches are drawn as the ledger says.",
-    tolerance=f"{_FLOAT32} Poisson batches: exact "
-    "binomial test of the mean size for every client, a test of the sizes' scatter, exact tests of "
-    "how many batches of all clients are empty and how many lie at either end of their law, and a "
-    "bound on how often records repeat between batches, together at most one false alarm in 1000 "
-    "correct runs (Bonferroni); fixed sizes and epochs exactly.",
+    tolerance=f"{_FLOAT32} Poisson batches: exact binomial test of the mean size for every client, "
+    "a test of the sizes' variance, exact tests of how many batches of all clients are empty and "
+    "how many are at either end of their distribution, and a bound on how often records repeat "
+    "between batches, together at most one false alarm in 1000 correct runs (Bonferroni); fixed "
+    "sizes and epochs exactly.",
     power="any record above C; clipping of a batch's mean or sum, or per tensor; non-finite or "
-    "huge records that slip through; a record that moves how others are read, whether by "
+    "huge records that slip through; a record that changes how others are read, whether by "
     "statistics of a batch, of a client or of all, by its length, by mixing, or by a divisor; a "
-    "step at other parameters than the model's; batches of fixed size that pose as Poisson samples",
-    limits="The probe uses synthetic records, not the worst possible ones, and begins where the "
-    "data set has been read: what a reader of files does to all records lies before it. How often "
-    "a record was used in a participation is recorded, not in which batches.",
+    "step at parameters that are not the model's; batches of fixed size that pose as Poisson "
+    "samples",
+    limits="The probe uses synthetic records, not the worst possible ones, and starts after the "
+    "data set has been read: it does not cover what a file reader does to all records. The "
+    "evidence records how often a record was used in a participation, but not in which batches.",
     rule=_of_records,
 )
 register(SENSITIVITY)
@@ -415,16 +416,16 @@ register(
     replace(
         SENSITIVITY,
         title="Does one client move the clipped sum by at most C?",
-        meaning="If it fails, one client can weigh more than the noise was made to hide.",
+        meaning="If it fails, one client can have a larger effect than the noise hides.",
         units=AT_CLIENT_LEVEL,
         claim="Each client's whole update is clipped to norm C as one vector, and an update that "
         "is not finite counts zero.",
         tolerance=_FLOAT32,
         power="any update above C; clipping tensor by tensor or of the mean; non-finite or huge "
-        "updates that slip through; a client that moves another one's local training, by what it "
-        "leaves behind or by statistics of all",
+        "updates that slip through; a client that affects another one's local training, by "
+        "leftover state or by statistics of all",
         limits="The probe uses synthetic updates, not the worst possible ones. That the recorded "
-        "norms are those of the updates really summed is the recorder's word.",
+        "norms are those of the updates really summed rests on the recorder alone.",
         rule=_of_updates,
     )
 )

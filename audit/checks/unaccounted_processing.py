@@ -209,24 +209,24 @@ def _judge(bundle: Bundle) -> Judgement:
 
 UNACCOUNTED_PROCESSING = Check(
     name="outside-budget",
-    title="Is nothing done to the records outside the budget but what is said?",
+    title="Is every use of the records outside the privacy budget disclosed?",
     place=130,
-    meaning="If it fails, private records were used, or may have been, in a way that nothing pays "
-    "for.",
+    meaning="If it fails, private records were used, or may have been, in a way that no privacy "
+    "budget covers.",
     claim="Records are scaled by constants that do not come from them, and the claim says which "
     "choices on private data it does not account for.",
     tolerance="5e-6 for a mean of 0 and a deviation of 1: records of float32 that were scaled by "
     "their own statistics are off by 2^-24 of their mean over their deviation, at most 2.4e-6 "
-    "where that is below 40. Constants from elsewhere come as near by chance with a probability of "
-    "the order of the tolerance squared.",
+    "where that is below 40. Constants from elsewhere come this close by chance with a probability "
+    "of the order of the tolerance squared.",
     power="records scaled to mean 0 and deviation 1 by statistics of all of them, of each client, "
     "or of each channel or column; continuous records scaled to the range from 0 or -1 to 1 by "
-    "their least and greatest numbers; test records that were trained on; a claim that is silent "
-    "about tuning, or about where sampling rates come from",
-    limits="Records that are all the same show no scaling, and grey levels no least and greatest "
-    "number of their own. Scaling to other values than these, constants rounded to a few digits, "
-    "and vocabularies or words chosen from the records are not seen. Whether settings were really "
-    "tuned as the spec says, or by nobody, cannot be seen from a run.",
+    "their minimum and maximum; test records used for training; a claim that does not mention "
+    "tuning, or where sampling rates come from",
+    limits="Identical records show no scaling, and grey levels have no minimum and maximum of "
+    "their own. Scaling to other values, constants rounded to a few digits, and vocabularies or "
+    "words chosen from the records are not detected. A run cannot show whether settings were "
+    "really tuned as the spec says, or not at all.",
     rule=_judge,
 )
 register(UNACCOUNTED_PROCESSING)

@@ -104,17 +104,17 @@ def _judge_publication(bundle: Bundle) -> Judgement:
 
 PUBLICATION = Check(
     name="publication",
-    title="Do the public files keep who took part to themselves?",
+    title="Do the public files keep secret who took part?",
     place=90,
-    meaning="If it fails, public numbers tell how many took part, which the stated loss keeps "
-    "secret.",
-    claim="Nothing in the public metrics tells how many clients took part in a round.",
+    meaning="If it fails, public numbers reveal how many took part, but the stated loss relies on "
+    "that being secret.",
+    claim="Nothing in the public metrics reveals how many clients took part in a round.",
     tolerance="1e-9 of the largest value, for numbers written and read again in decimal",
     power="traffic or any other number of metrics.jsonl that is a multiple of the participants",
-    limits="Running times grow with the participants, if not exactly; publish them rounded or not "
-    "at all. An accuracy or a learning rate is judged where rounds had four different numbers of "
-    "participants or more: below that it may be a multiple of them by chance. What else is "
-    "published beside the run is not seen.",
+    limits="Running times grow roughly with the participants; publish them rounded or not at all. "
+    "An accuracy or a learning rate is judged only if rounds had at least four different numbers "
+    "of participants: with fewer it may be a multiple of them by chance. Anything published "
+    "outside the run is not checked.",
     rule=_judge_publication,
 )
 register(PUBLICATION)
@@ -126,8 +126,8 @@ _HEX = r"[0-9a-f]{64}"
 _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _ANOTHER_LIST = "model.json: its list of tensors is not the one that the ledger's header names"
 NOT_NOTED = (
-    "names and digest of the published weights were not written down by the version that made "
-    "this run: that they are the last round's was judged as far as the check uploads says"
+    "the version that made this run did not record names and digest of the published weights: "
+    "whether they are the last round's was judged only as far as the check uploads says"
 )
 
 
@@ -315,21 +315,20 @@ def _judged_without_a_list(bundle: Bundle, found: Mapping[str, Stored]) -> Judge
 
 WEIGHTS = Check(
     name="weights",
-    title="Is the published model the one that the last round left?",
+    title="Is the published model the one after the last round?",
     units=(*AT_RECORD_LEVEL, *AT_CLIENT_LEVEL, LOOP),
     place=65,
-    meaning="If it fails, the published model is not the one that was trained, and nothing here "
-    "is said of it.",
-    claim="model.safetensors holds the tensors that were written down before training, and no "
-    "others: the trained ones are the parameters after the last round, all others what they were, "
-    "after every round.",
+    meaning="If it fails, the published model is not the trained one, and nothing here applies to "
+    "it.",
+    claim="model.safetensors holds only the tensors recorded before training: the trained ones "
+    "are the parameters after the last round, and all others are unchanged after every round.",
     tolerance="none: names, shapes, types and digests are compared exactly",
     power="any renamed, missing or further tensor; any changed bit of any number, in a model of "
     "any size and for any unit of protection; a frozen tensor or a buffer that moved in between",
     limits="The digests of the parameters, and after each round of what is not trained, are noted "
-    "in the ledger by the process that trains, of the model in its own memory; that the trained "
-    "ones follow from noised values is what the check uploads judges. The model that the first "
-    "round began with is the matter of the check initial-weights.",
+    "in the ledger by the process that trains, of the model in its own memory; the check uploads "
+    "judges whether the trained ones follow from noised values. The check initial-weights judges "
+    "the model that the first round began with.",
     rule=_judge_weights,
     judges_no_claim=True,
 )

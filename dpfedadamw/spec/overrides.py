@@ -156,7 +156,7 @@ def _replace(document: Document, path: KeyPath, value: Any, place: Place) -> Non
                 message = f"the list has no item {part}; replace it whole: {dotted(here)}=[…]"
                 raise SpecError([place.problem(here, message)])
         else:
-            message = f"{dotted(here)} is a single value without keys; set it directly"
+            message = f"this is a single value without keys; set {dotted(here)} itself"
             raise SpecError([place.problem(here, message)])
         if last:
             parent[key] = value

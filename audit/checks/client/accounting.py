@@ -211,14 +211,14 @@ CLIENT_ACCOUNTING = Check(
     units=AT_CLIENT_LEVEL,
     place=70,
     meaning="If it fails, the stated loss is not what the ledger's rounds cost.",
-    claim="Towards a third party epsilon follows from all charged rounds as Poisson-subsampled "
-    "Gaussians over clients; towards the server, where clients add the noise, from each client's "
+    claim="Against a third party epsilon follows from all charged rounds as Poisson-subsampled "
+    "Gaussians over clients; against the server, where clients add the noise, from each client's "
     "uploads as plain Gaussians of multiplier sigma over the root of m.",
     tolerance=ACCOUNTING.tolerance,
-    power="a noise multiplier, participation or number of rounds wrong by about 0.02 %; an epsilon "
-    "rounded down in its fourth digit; any amplification by sampling towards the server",
+    power="a noise multiplier, participation or number of rounds wrong by about 0.02 %; an "
+    "epsilon rounded down in its fourth digit; any amplification by sampling against the server",
     limits="The mechanism charged is taken from the ledger; other checks tie it to what ran. The "
-    "server is taken to see every upload and who took part, but no other client's noise.",
+    "server is assumed to see every upload and who took part, but no other client's noise.",
     rule=_judge,
 )
 register(CLIENT_ACCOUNTING)

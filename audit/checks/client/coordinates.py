@@ -72,14 +72,14 @@ COORDINATES = Check(
     title="Are the released coordinates a public choice?",
     units=AT_CLIENT_LEVEL,
     place=48,
-    meaning="If it fails, which coordinates a round left out may itself tell of a client.",
+    meaning="If it fails, the choice of coordinates may itself reveal something about a client.",
     claim="Where noise lies on kept coordinates only, these are the same for every client and "
     "follow from the spec's seed, the round and earlier releases alone.",
-    tolerance="none: coordinates are compared by SHA-256, what is released elsewhere with 0",
+    tolerance="none: coordinates are compared by SHA-256, and values released elsewhere with 0",
     power="any coordinate kept by choice of a client, or different between clients; anything "
     "released off the public coordinates",
-    limits="Which coordinates a client really used is known from the recorder's digests. Of the "
-    "top k the recorded release of the round before is taken as what was released.",
+    limits="Which coordinates a client really used is known only from the recorder's digests. For "
+    "the top k, the recorded release of the previous round is taken to be what was released.",
     rule=_judge,
 )
 register(COORDINATES)

@@ -144,13 +144,14 @@ CLIENT_SPEC_CONFORMANCE = Check(
     title=SPEC_CONFORMANCE.title,
     units=AT_CLIENT_LEVEL,
     place=20,
-    meaning="If it fails, the run was not the one that was described, whatever its numbers say.",
+    meaning="If it fails, the run was not the one that was described, even if its numbers look "
+    "right.",
     claim="The ledger records the spec's mechanism for every round, delta is below 1/N, and every "
     "noisy sum of updates is divided by the public expected number of clients.",
     tolerance=SPEC_CONFORMANCE.tolerance,
     power=SPEC_CONFORMANCE.power,
-    limits="That a client is one person or institution, and that none of them is two clients, is "
-    "outside the run.",
+    limits="A run cannot show that each client is one person or institution, or that none of "
+    "these is two clients.",
     rule=_judge,
 )
 register(CLIENT_SPEC_CONFORMANCE)

@@ -277,24 +277,23 @@ def _judge(bundle: Bundle) -> Judgement:
 
 CLIENT_UPLOADS = Check(
     name=UPLOADS.name,
-    title="Does nothing leave a round but its noised mean update?",
+    title="Does only the noised mean update leave each round?",
     units=AT_CLIENT_LEVEL,
     place=60,
     meaning="If it fails, more left a round than its noised mean: the guarantee does not hold.",
-    claim="Uploads hold one clipped update and nothing else, clients keep nothing, broadcasts hold "
-    "the parameters and nothing else, and each model is the last one plus the noised mean times "
-    "the server's rate.",
+    claim="Uploads hold only one clipped update, clients keep nothing, broadcasts hold only the "
+    "parameters, and each model is the previous one plus the noised mean times the server's rate.",
     tolerance="Coordinate by coordinate, four float32 roundings (2^-22) of the sum; names exactly; "
     "the released mean against recorded noise to 2^-18 of its parts; the grid of released means "
     "and of the published weights exactly, by the significant bits that the ledger states.",
     power="any further tensor; any term added to a model by more than rounding; a value off the "
     "grid",
     limits="The evidence is written by the process that trains; digests in the ledger bind it to "
-    "what was broadcast. How a participant comes to its update is not judged: it may be any "
+    "what was broadcast. How a participant computes its update is not judged: it may be any "
     "function of its own records, which is why it is clipped and noised. Only rounds that were "
-    "kept are compared; which are is drawn after their release. What the choice among points of "
-    "the grid within rounding could tell is not seen. Algorithms that the auditor does not know "
-    "are not judged.",
+    "kept are compared; these are drawn after their release. What a choice among grid points "
+    "within rounding could reveal is not detected. Algorithms that the auditor does not know are "
+    "not judged.",
     rule=_judge,
 )
 register(CLIENT_UPLOADS)

@@ -136,20 +136,20 @@ CLIENT_VIEWS = Check(
     title=VIEWS.title,
     units=AT_CLIENT_LEVEL,
     place=80,
-    meaning="If it fails, a loss is stated towards the wrong reader.",
-    claim="The headline holds towards a third party who sees models only. Towards the server an "
-    "epsilon is claimed only where the clients add the noise, and then without amplification. Of "
-    "the best of a random number of trials the headline is that of the selection (Papernot & "
+    meaning="If it fails, a loss is stated against the wrong reader.",
+    claim="The headline holds against a third party who sees models only. Against the server an "
+    "epsilon is claimed only where the clients add the noise, and then without amplification. For "
+    "the best of a random number of trials, the headline is that of the selection (Papernot & "
     "Steinke 2022, Theorem 2). The headline is not below the number that dp-accounting gave for it "
     "when the run ended, where one was recorded.",
-    tolerance="what is claimed towards whom is compared exactly, participation to 1e-9; of a "
-    "selection 1e-4 of it below, 5 % and 0.01 above. The headline may lie below "
-    "dp-accounting's number by 0.1 % and 0.0001, and that number be off by 0.5 % and 0.001",
-    power="a view exchanged for another; any epsilon towards a server that adds the noise",
-    limits="That the third party really learns nothing of who took part depends on what the server "
-    "publishes. The server knows who took part, so towards it the epsilon hides what a client's "
-    "records say, not that it was there. Clients that work together with the server, or leave out "
-    "their noise, reduce what protects the others.",
+    tolerance="views are compared exactly, participation to 1e-9; a selection's epsilon may be "
+    "1e-4 of it too low, or 5 % and 0.01 too high. The headline may be 0.1 % and 0.0001 below "
+    "dp-accounting's number, and that number may be off by 0.5 % and 0.001",
+    power="a view exchanged for another; any epsilon against a server that adds the noise",
+    limits="Whether the third party really learns nothing about who took part depends on what the "
+    "server publishes. The server knows who took part, so against it the epsilon hides what a "
+    "client's records say, not that the client took part. Clients that work together with the "
+    "server, or leave out their noise, reduce what protects the others.",
     rule=_judge,
 )
 register(CLIENT_VIEWS)

@@ -96,8 +96,8 @@ INTEGRITY = Check(
     power="any single changed byte of ledger, spec or an array of the evidence; a step that was "
     "charged and never recorded",
     limits="A ledger rewritten as a whole, digests included, is consistent with itself; only the "
-    "trainer's signature ties it to the moment of training. A step that the loop made behind the "
-    "recorder's back has no line here; the check steps sees that the parameters moved.",
+    "trainer's signature ties it to the moment of training. A step that the loop made without the "
+    "recorder has no line here; the check steps detects that the parameters moved.",
     rule=_judge_integrity,
 )
 register(INTEGRITY)
@@ -115,13 +115,13 @@ def _divisors(bundle: Bundle, reasons: list[str], unreadable: list[str]) -> None
             return
         measured = evidence.measured_divisor
         if np.any(measured == 0.0):
-            unreadable.append(f"file {index}: what the noised sum was divided by does not show")
+            unreadable.append(f"file {index}: the divisor of the noised sum cannot be determined")
         due = charge.expected_batch_size
         known = measured != 0.0
         if np.any(np.abs(measured[known] / due - 1.0) > _MEASURED):
             reasons.append(
-                f"file {index}: a noised sum was divided by something else than the public batch "
-                "size, which makes the sensitivity depend on the data"
+                f"file {index}: a noised sum was not divided by the public batch size, which makes "
+                "the sensitivity depend on the data"
             )
 
 
@@ -154,7 +154,7 @@ def _judge_promise(bundle: Bundle) -> Judgement:
     clips = {spend.clipping_norm for spend in ledger.spends}
     changed = any(differs(header.clipping_norm, clip) for clip in clips)
     return conclude(
-        ("whole clients are protected, so that a record is a client and a step a round; " * clients)
+        ("whole clients are protected, so a record is a client and a step is a round; " * clients)
         + "header and every charge agree on records, sampling, delta and adjacency"
         + (", C changes during the loop" if changed else " and C")
         + "; each noised sum was divided by the public batch size",
@@ -169,7 +169,8 @@ PROMISE = Check(
     title="Did the loop do what it declares, and no more?",
     units=(LOOP,),
     place=20,
-    meaning="If it fails, the run was not the one that was described, whatever its numbers say.",
+    meaning="If it fails, the run was not the one that was described, even if its numbers look "
+    "right.",
     claim="Every step is charged for the declared records and sampler, delta is below 1/n, and "
     "every noisy sum is divided by the public batch size.",
     tolerance="1e-9 relative for numbers of the ledger; 1e-3 for the divisor, which is measured on "
@@ -185,7 +186,7 @@ register(PROMISE)
 _MOST_POINTS = 40
 # What Opacus calls its accountants, and by which of the auditor's their numbers are known.
 _KNOWN = {"prv": "pld", "pld": "pld", "rdp": "rdp"}
-NOTHING_STATED = "the loop states no epsilon: hand it to the recorder's close"
+NOTHING_STATED = "the loop states no epsilon: pass it to the recorder's close"
 
 
 def _history(ledger: Ledger) -> list[Steps]:
@@ -209,9 +210,9 @@ def _counted(claim: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> No
         return
     made, counted = sum(paid.values()), sum(claimed.values())
     if made != counted:
-        reasons.append(f"the loop's accountant counted {counted} steps, and {made} were made")
+        reasons.append(f"the loop's accountant counted {counted} steps, but {made} were made")
     else:
-        reasons.append("the loop's accountant counted another noise or rate than was used")
+        reasons.append("the loop's accountant counted a noise or rate that was not used")
 
 
 def _rounded(noise: float, rate: float) -> tuple[float, float]:
@@ -231,7 +232,7 @@ def _stated(claim: Mapping[str, Any], spent: Budget, comparison: Comparison) -> 
         )
     if understates(epsilon, spent.at):
         comparison.reasons.append(
-            f"epsilon by {name} is stated as {epsilon:.4g} and the steps cost {spent.headline:.4g}"
+            f"epsilon by {name} is stated as {epsilon:.4g}, but the steps cost {spent.headline:.4g}"
         )
     return name, epsilon
 
@@ -281,8 +282,8 @@ def _judge_accounting(bundle: Bundle) -> Judgement:
     return judgement_on(
         comparison,
         f"{len(ledger.spends)} charged steps cost epsilon = {spent.headline:.4g} at delta = "
-        f"{delta:g}, composed again by {methods()}; the loop states {epsilon:.4g} by {name}, "
-        "which is not less"
+        f"{delta:g}, recomposed by {methods()}; the loop states {epsilon:.4g} by {name}, which is "
+        "not less"
         + (", and its accountant counted these steps" * ("accountant_history" in ledger.claim)),
         details,
     )
@@ -296,21 +297,21 @@ ACCOUNTING = Check(
     meaning="If it fails, the stated loss is not what the ledger's queries cost.",
     claim="The stated epsilon covers every step that was recorded, and the loop's own accountant "
     "counted these steps, at their noise and rate.",
-    tolerance="A stated number may lie below the auditor's tight one by 1e-4 of it. One that "
-    "is more than 5 % and 0.01 too high, by an accountant that the auditor has too, is told and "
-    "does not fail. What the loop's accountant counted is compared exactly.",
-    power="steps that were not counted, or counted twice; another noise, rate or formula, where "
+    tolerance="A stated number may lie below the auditor's tight one by 1e-4 of it. One that is "
+    "more than 5 % and 0.01 too high, by an accountant that the auditor has too, is reported but "
+    "does not fail. The counts of the loop's accountant are compared exactly.",
+    power="steps that were not counted, or counted twice; a different noise, rate or formula, if "
     "it changes epsilon by about 1 %",
-    limits="What is composed are the charges as the recorder wrote them; other checks tie them to "
-    "what ran. Training that the recorder was not attached to is not in the ledger, nor is tuning.",
+    limits="The check composes the charges as the recorder wrote them; other checks tie them to "
+    "what ran. Training without an attached recorder is not in the ledger, nor is tuning.",
     rule=_judge_accounting,
 )
 register(ACCOUNTING)
 
 
 NOT_COMPUTED_AGAIN = (
-    "rests on the recorder's word: nothing was computed again from the data, so that evidence "
-    "which was forged consistently would pass"
+    "nobody has recomputed any of this from the data: a recorder that forged all the evidence "
+    "consistently would pass"
 )
 NOT_SECURE = (
     "noise and batches come from a generator that is not cryptographic: whoever learns its state, "
@@ -346,28 +347,28 @@ def _judge_randomness(bundle: Bundle) -> Judgement:
 
 RANDOMNESS = Check(
     name="randomness",
-    title="Could anyone draw the noise again?",
+    title="Could anyone reproduce the noise?",
     units=(LOOP,),
     place=110,
-    meaning="If it fails, somebody may be able to draw the noise again and remove it.",
+    meaning="If it fails, somebody may be able to reproduce the noise and remove it.",
     claim="Noise comes from a cryptographic generator whose state nobody knows.",
     tolerance="2e-5 of the standard deviation, on six values in a row of one of the usual "
     "generators: by chance in fewer than one loop in 10^12",
-    power="NumPy's, Python's and torch's CPU generators seeded with one of about 50 numbers "
-    "that anybody would try first",
-    limits="Other seeds, and what else was drawn from the generator, are not tried.",
+    power="NumPy's, Python's and torch's CPU generators seeded with one of about 50 numbers that "
+    "anyone would try first",
+    limits="Other seeds, and other draws from the generator, are not tried.",
     rule=_judge_randomness,
 )
 register(RANDOMNESS)
 REEXECUTION = Check(
     name="reexecution",
-    title="Does computing it again from the data lead to the same?",
+    title="Does recomputing the training from the data give the same result?",
     units=(LOOP,),
     place=66,
-    meaning="If it fails, the run is not what data and key make of it: somebody changed what was "
-    "computed, or what was written of it. Where nothing was computed again, all other findings "
-    "judge what the trainer's own process wrote of itself.",
-    claim="Batches, sums and noise are those that the data and the generator give.",
+    meaning="If it fails, the run is not what its data and key produce: somebody changed the "
+    "computation, or the record of it. If nothing was recomputed, all other findings judge what "
+    "the trainer's own process recorded.",
+    claim="Batches, sums and noise are those that the data and the generator produce.",
     tolerance="none: nothing was computed",
     power="none",
     limits="The auditor cannot run somebody else's program again.",
@@ -376,15 +377,16 @@ REEXECUTION = Check(
 register(REEXECUTION)
 OUTSIDE_BUDGET = Check(
     name="outside-budget",
-    title="Is nothing done to the records outside the budget but what is said?",
+    title="Is every use of the records outside the privacy budget disclosed?",
     units=(LOOP,),
     place=130,
-    meaning="If it fails, private records were used, or may have been, in a way that nothing pays "
-    "for.",
-    claim="What happens to the records beside the recorded steps is for the loop's author to say.",
+    meaning="If it fails, private records were used, or may have been, in a way that no privacy "
+    "budget covers.",
+    claim="What happens to the records outside the recorded steps is for the loop's author to "
+    "state.",
     tolerance="none: nothing was measured",
     power="none",
-    limits="The recorder sees the steps of the training loop alone.",
+    limits="The recorder sees only the steps of the training loop.",
     rule=lambda _: _unjudged(NOT_LOOKED_AT),
 )
 register(OUTSIDE_BUDGET)

@@ -161,20 +161,19 @@ def _judge_sampling(bundle: Bundle) -> Judgement:
 
 SAMPLING = Check(
     name="sampling",
-    title="Were the batches drawn as the accounting takes for granted?",
+    title="Were the batches drawn as the accounting assumes?",
     units=(LOOP,),
     place=35,
-    meaning="If it fails, batches were not drawn, or not used, as the stated loss takes for "
-    "granted.",
-    claim="Each step's batch is a fresh Poisson draw of the records at the rate that is accounted, "
-    "and each batch that is drawn becomes one noised step.",
+    meaning="If it fails, batches were not drawn, or not used, as the stated loss assumes.",
+    claim="Each step's batch is a fresh Poisson draw of the records at the accounted rate, and "
+    "each drawn batch becomes one noised step.",
     tolerance="Exact binomial test of the mean size, a test of the sizes' scatter, and a bound on "
     "how often records repeat between batches, together at most one false alarm in 1000 correct "
     "loops (Bonferroni); equal batches where chance makes any in fewer than one loop in a million",
     power="shuffled epochs that pose as Poisson draws",
-    limits="Batches are seen where the data loader draws them and counted where gradients are "
-    "clipped. Records that the program looked up by another way than the loader are not seen; nor "
-    "are batches that worker processes had drawn ahead when the loop ended.",
+    limits="Batches are observed where the data loader draws them and counted where gradients are "
+    "clipped. Records that the program reads without the loader are not observed; nor are batches "
+    "that worker processes had drawn ahead when the loop ended.",
     rule=_judge_sampling,
 )
 register(SAMPLING)
@@ -293,23 +292,23 @@ def _judge_sensitivity(bundle: Bundle) -> Judgement:
 
 SENSITIVITY = Check(
     name="sensitivity",
-    title="Does one record move the clipped sum by no more than the noise is made for?",
+    title="Does one record move the clipped sum by no more than the noise covers?",
     units=(LOOP,),
     place=40,
-    meaning="If it fails, one record can weigh more than the noise was made to hide.",
+    meaning="If it fails, one record can have a larger effect than the noise hides.",
     claim="Each record's whole gradient is clipped to norm C over all trained parameters, on "
     "itself alone, and the sum is that of the step's records.",
     tolerance="2e-3 of C and of the sum, for sums of float32 in another order and the 1e-6 that "
-    "Opacus adds to each norm; 1e-4 of C for the probe. Not a statistical test: no false alarms "
-    "but by rounding.",
+    "Opacus adds to each norm; 1e-4 of C for the probe. Not a statistical test: only rounding "
+    "could cause a false alarm.",
     power="clipping of a batch's mean or sum, or of a part of the parameters; sums of earlier "
-    "steps that were not cleared; a record that moves how others are read (batch statistics)",
-    limits="Under ghost clipping no record's gradient is ever there, so that the recorder takes "
-    "clipped gradients from the second backward pass: whether they are clipped rightly is then for "
-    "the probe alone to say. The probe asks with one tensor of numbers, or of tokens, and one "
-    "label a record; a model that reads anything else is NOT VERIFIED. Where whole clients are "
-    "protected, a record is a client, its gradient the client's update, and the probe asks with "
-    "made-up updates. Sums are compared at sampled coordinates.",
+    "steps that were not cleared; a record that changes how others are read (batch statistics)",
+    limits="Under ghost clipping no record's gradient ever exists, so the recorder takes clipped "
+    "gradients from the second backward pass; only the probe can then show that clipping is "
+    "correct. The probe uses one tensor of numbers or tokens and one label per record; a model "
+    "that reads anything else is NOT VERIFIED. Where whole clients are protected, a record is a "
+    "client, its gradient the client's update, and the probe uses made-up updates. Sums are "
+    "compared at sampled coordinates.",
     rule=_judge_sensitivity,
 )
 register(SENSITIVITY)
@@ -443,20 +442,19 @@ def _judge_steps(bundle: Bundle) -> Judgement:
 
 STEPS = Check(
     name="steps",
-    title="Do the parameters move by the noised gradients alone?",
+    title="Do only the noised gradients move the parameters?",
     units=(LOOP,),
     place=60,
-    meaning="If it fails, something moved the model that was never noised: the guarantee does not "
-    "hold.",
+    meaning="If it fails, something without noise moved the model: the guarantee does not hold.",
     claim="Each update of the model follows from the noised gradient of its step, and nothing "
     "else moves its parameters.",
     tolerance="2e-4 of the largest update and 2^-21 of the parameter, for float32; checksums "
     "exactly. Not a statistical test.",
     power="any update between two noised steps; an update by other gradients than the noised ones "
     "at any sampled coordinate; an optimiser whose parameters are not the model's",
-    limits="A checksum is a sum of bits, which an accident does not leave as it was and a forger "
-    "can. Between two attachments parameters may be replaced, as a server's average replaces "
-    "them: that it does so by released values is not seen.",
+    limits="A checksum is a sum of bits: an accident changes it, but a forger can preserve it. "
+    "Between two attachments parameters may be replaced, as by a server's average; whether the "
+    "new values were released ones is not checked.",
     rule=_judge_steps,
 )
 register(STEPS)

@@ -238,11 +238,11 @@ ACCOUNTING = Check(
     place=70,
     meaning="If it fails, the stated loss is not what the ledger's queries cost.",
     claim="Every client's epsilon follows from its charges, and the headline is the largest.",
-    tolerance="A claim may lie below the recomputed value by 1e-4 of it; where a claim is close, "
-    "the grid is made finer until the auditor's own error, which is upwards, is a tenth of "
-    "that. It may lie above by 2 % and 0.01, and by more "
-    "than 5 % fails. Rényi values may be those over whole orders alone. The "
-    "profile may lie below the recomputed curve by 0.5 % and 0.001 in epsilon and 1 % in delta.",
+    tolerance="A claim may be 1e-4 of the recomputed value too low. If a claim is close, the grid "
+    "is refined until the auditor's own error, which is upwards, is a tenth of that. A claim may "
+    "be 2 % and 0.01 too high; more than 5 % fails. Rényi values may be those over whole orders "
+    "alone. The profile may be below the recomputed curve by 0.5 % and 0.001 in epsilon and 1 % in "
+    "delta.",
     power="a noise multiplier, rate or step count wrong by about 0.02 %; an epsilon rounded down "
     "in its fourth digit",
     limits="The mechanism charged is taken from the ledger; other checks tie it to what ran. "

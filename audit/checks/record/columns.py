@@ -267,23 +267,22 @@ def _judge(bundle: Bundle) -> Judgement:
 
 COLUMNS = Check(
     name="columns",
-    title="Were the bounds of columns learnt from noised counts alone?",
+    title="Were the bounds of columns learnt only from noised counts?",
     units=AT_RECORD_LEVEL,
     place=56,
-    meaning="If it fails, bounds that anybody can read in the model may tell of single records.",
+    meaning="If it fails, bounds that anyone can read in the model may reveal single records.",
     claim="Before the first round each client counted each of its records once in the histogram of "
     "each column whose bounds are learnt, and added Gaussian noise of the charged standard "
     "deviation to each count. The bounds follow from the noised counts alone.",
     tolerance="chi-square intervals on the variance of all noise and of each column's, a "
     "Kolmogorov-Smirnov test of its law, and correlations between clients, together at 0.1 %; "
     "counts, edges and digests exactly",
-    power="noise whose standard deviation is off by more than the finding states: with few "
-    "counts, half of it may not be seen; bounds that follow from counts without noise; a record "
-    "that is counted twice or not at all; noise that two clients share",
-    limits="The counts are those that the trainer recorded; whether they are the counts of the "
-    "records that the header commits to, only someone who has the data can say, as re-execution "
-    "does. That a client sent nothing else of its records before the first round is not in a run's "
-    "files.",
+    power="noise whose standard deviation is off by more than the finding states (with few counts, "
+    "half of it may go undetected); bounds that follow from counts without noise; a record that is "
+    "counted twice or not at all; noise that two clients share",
+    limits="The counts are those that the trainer recorded; only someone with the data can check "
+    "that they are the counts of the committed records, as re-execution does. A run's files "
+    "cannot show that a client sent nothing else about its records before the first round.",
     rule=_judge,
     concerns=lambda header: header is not None and header.column_queries is not None,
 )

@@ -258,20 +258,19 @@ SPEC_CONFORMANCE = Check(
     title="Did the run do what its spec promised, and no more?",
     units=AT_RECORD_LEVEL,
     place=20,
-    meaning="If it fails, the run was not the one that was described, whatever its numbers say.",
+    meaning="If it fails, the run was not the one that was described, even if its numbers look "
+    "right.",
     claim="The ledger records the spec's mechanism for every client and round, delta is below 1/n "
     "for each client, sampler and adjacency have an accounting together, and every noisy sum is "
     "divided by the public batch size.",
     tolerance="1e-9 relative, for numbers written and read again in decimal; counts exactly",
-    power="any different parameter in spec, header or a single charge; of rules that adapt, a "
-    "round with other steps or noise than the rule gives it; a limit on epsilon that was exceeded, "
+    power="any different parameter in spec, header or a single charge; for adaptive rules, a "
+    "round whose steps or noise are not those of the rule; a limit on epsilon that was exceeded, "
     "or that ended the run a round too early",
     limits="Client sizes, and with them B/n where the spec states no sampling rate, are taken as "
-    "public metadata. That no trials were run but those "
-    "of a private selection, and that the best of them was published, is not in one run's files. "
-    "The released values "
-    "that adaptive rules go by are read from the ledger. What other runs spent of a budget is not "
-    "in this run's files.",
+    "public metadata. One run's files cannot show that the only trials were those of a private "
+    "selection, and that the best of them was published. The released values that adaptive rules "
+    "use are read from the ledger. What other runs spent of a budget is not in this run's files.",
     rule=_judge,
     judges_no_claim=True,
 )

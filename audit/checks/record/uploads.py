@@ -431,13 +431,12 @@ def share_of_servers(tally: Tally) -> str:
 
 UPLOADS = Check(
     name="uploads",
-    title="Is all that leaves a client a function of noised values?",
+    title="Does everything that leaves a client depend only on noised values?",
     units=AT_RECORD_LEVEL,
     place=60,
-    meaning="If it fails, something that was never noised left a client: the guarantee does not "
-    "hold.",
-    claim="Every tensor of an upload, and all that a client keeps, follows from broadcasts, its "
-    "own memory and the noised gradients alone, by the algorithm that the spec names.",
+    meaning="If it fails, something without noise left a client: the guarantee does not hold.",
+    claim="Every tensor of an upload, and everything that a client keeps, follows only from "
+    "broadcasts, its own memory and the noised gradients, by the algorithm that the spec names.",
     tolerance="Coordinate by coordinate, the bound of a running error analysis of the same steps "
     "in float32: four roundings (2^-22) an operation, carried through all K steps. Norms and means "
     "of d coordinates: 2^-22 sqrt(d) of themselves; transforms: 2^-19 log2(d) of the root mean "
@@ -446,14 +445,13 @@ UPLOADS = Check(
     power="an added term far shorter than a clean gradient, in any tensor; a value off the grid",
     limits="The evidence is written by the process that trains. Digests in the ledger bind it to "
     "the messages that were combined, and it must agree with the noise and norms that the other "
-    "checks judge; a process that lies in all of them alike is not caught. Only participations "
-    "that were kept are judged; which are is drawn after each upload, with a key that the training "
-    "process holds; a fault in one round or participation alone is seen with the chance that the "
-    "finding names. The server is judged in the rounds that were kept, and where only pieces of "
-    "their vectors were, at these. Where a value "
-    "lies within rounding of the middle between two points of the grid, either passes: the finding "
-    "tells how many bits that leaves. Algorithms that the "
-    "auditor does not know are not judged.",
+    "checks judge; a process that forges all of them consistently is not caught. Only "
+    "participations that were kept are judged. They are drawn after each upload, with a key that "
+    "the training process holds; a fault in a single round or participation is detected with the "
+    "probability that the finding names. The server is judged in the rounds that were kept, or at "
+    "the kept pieces of their vectors. A value within rounding of the middle between two grid "
+    "points may pass as either: the finding says how many bits that leaves free. Algorithms that "
+    "the auditor does not know are not judged.",
     rule=_judge,
 )
 register(UPLOADS)

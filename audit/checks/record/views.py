@@ -320,27 +320,27 @@ def _judge(bundle: Bundle) -> Judgement:
 
 VIEWS = Check(
     name="views",
-    title="What does the run cost towards the server and towards a third party?",
+    title="What does the run cost against the server and against a third party?",
     units=AT_RECORD_LEVEL,
     place=80,
-    meaning="If it fails, a loss is stated towards the wrong reader.",
+    meaning="If it fails, a loss is stated against the wrong reader.",
     claim="The server's view is composed directly; a third party who does not know who took part "
     "is bounded by delta(eps) <= E[delta_nK(eps)], n ~ Binomial(T, l), for the client whose "
-    "participations cost most, whether S of N clients are drawn or each by itself; the "
-    "closed forms are printed beside, never as the claim. Of the best of a random number of trials "
-    "the third party's number is that of the selection (Papernot & Steinke 2022, Theorem 2). The "
-    "headline is not below the number that dp-accounting gave for it when the run ended, where one "
-    "was recorded; of batches of fixed size that is a bound from below. Where the spec says whom "
-    "records are about, the epsilon of the person with most of them is that of the mixture over "
-    "how many are drawn (Charles et al. 2024).",
-    tolerance="1e-4 below, 5 % and 0.01 above for composed numbers; 1e-6 for closed "
-    "forms. The headline may lie below dp-accounting's number by 0.1 % and 0.0001, and that number "
-    "be off by 0.5 % and 0.001. All binomial counts are evaluated exactly, none is lumped.",
+    "participations cost most, whether S of N clients are drawn or each independently. The closed "
+    "forms are printed for comparison, never as the claim. For the best of a random number of "
+    "trials, the third party's number is that of the selection (Papernot & Steinke 2022, Theorem "
+    "2). The headline is not below the number that dp-accounting gave for it when the run ended, "
+    "where one was recorded; for batches of fixed size that is a lower bound. If the spec names "
+    "the person of each record, the epsilon of the person with most records is that of the mixture "
+    "over how many are drawn (Charles et al. 2024).",
+    tolerance="1e-4 below, 5 % and 0.01 above for composed numbers; 1e-6 for closed forms. The "
+    "headline may be 0.1 % and 0.0001 below dp-accounting's number, and that number may be off by "
+    "0.5 % and 0.001. All binomial counts are evaluated exactly.",
     power="a view, rate or participation exchanged for another",
     limits="The closed forms carry an unknown constant, set to 1 here, so a reading compares the "
-    "formula as printed and is no proof about the theorem. The forms of Noble et al. 2022 average "
-    "noise over clients, which local AdamW steps do not allow. Restarted rounds count towards the "
-    "server, who saw them.",
+    "formula as printed and proves nothing about the theorem. The forms of Noble et al. 2022 "
+    "average noise over clients, which local AdamW steps do not allow. Restarted rounds count in "
+    "the server's view, because it saw them.",
     rule=_judge,
 )
 register(VIEWS)

@@ -162,7 +162,7 @@ def test_an_epsilon_up_to_a_million_is_no_reason_to_refuse(epsilon: float) -> No
     [(1_000_000.1, "an epsilon of 1e+06"), (float("inf"), "no finite epsilon"), (float("nan"), "")],
 )
 def test_an_epsilon_that_protects_nobody_is_refused(epsilon: float, said: str) -> None:
-    with pytest.raises(PrivacyError, match=r"towards the server, where 1,000,000 is the most") as e:
+    with pytest.raises(PrivacyError, match=r"against the server, where 1,000,000 is the most") as e:
         registry.check_epsilon(epsilon, "the server")
     assert f"this run could spend {said}" in str(e.value)
 

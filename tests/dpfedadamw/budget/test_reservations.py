@@ -295,7 +295,7 @@ def test_a_run_that_goes_on_is_refused_where_others_have_taken_what_it_left(tmp_
 def test_a_run_that_goes_on_needs_the_budget_that_it_began_with(tmp_path):
     budget = tmp_path / "budget.sqlite"
     folder = dead(budget, tmp_path)
-    with pytest.raises(BudgetError, match="is not there"):
+    with pytest.raises(BudgetError, match="is missing, and the run has spent from it"):
         resume(tmp_path / "other.sqlite", folder, never)
     assert not (tmp_path / "other.sqlite").exists()
     dead(tmp_path / "other.sqlite", tmp_path)
@@ -309,8 +309,8 @@ def test_a_run_that_goes_on_needs_the_budget_that_it_began_with(tmp_path):
         ({"unit": "client"}, "privacy.unit: is client"),
         ({"adjacency": "replace-one"}, "replacing a record is not the same as adding"),
         ({"partition_sha256": "b" * 64}, "data.partition: divides the records differently"),
-        ({"epsilon": 8.0}, "budget.epsilon: is 8, and the budget"),
-        ({"delta": 1e-6}, "budget.delta: is 1e-06, and the budget"),
+        ({"epsilon": 8.0}, "budget.epsilon: is 8, but the budget"),
+        ({"delta": 1e-6}, "budget.delta: is 1e-06, but the budget"),
     ],
 )
 def test_what_does_not_compose_is_refused_with_the_reason(change, words, tmp_path):

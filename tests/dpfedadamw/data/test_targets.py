@@ -150,7 +150,7 @@ def test_arrays_of_a_file_are_targets_and_read_back_from_the_cache(tmp_path):
             "token_classification",
             r"real numbers \[n\]; .* needs whole numbers \[n, length\]",
         ),
-        (PRICES, "classification", r"real numbers \[n\]; set task.kind to regression"),
+        (PRICES, "classification", r"real numbers \[n\], not classes; set task.kind to regression"),
         (np.zeros((8, 2, 2)), "regression", r"shapes \(8, 3\) and \(8, 2, 2\)"),
     ],
 )

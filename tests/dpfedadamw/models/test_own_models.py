@@ -288,7 +288,7 @@ def test_a_module_is_handed_over_as_a_copy_and_only_while_it_is():
         (functional.cross_entropy, r"gives \(\) for 3 records.*reduction"),
         (lambda outputs, labels: outputs[:, 9], r"fails on outputs of shape \(3, 3\).*IndexError"),
         (lambda outputs, labels: labels.float(), "has no gradient"),
-        (lambda outputs, labels: (outputs - outputs.mean(0)).sum(1), "who shares the batch"),
+        (lambda outputs, labels: (outputs - outputs.mean(0)).sum(1), "other records of the batch"),
     ],
 )
 def test_a_loss_that_is_not_of_single_records_is_refused(loss, message):

@@ -302,7 +302,8 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         (
             "{name: dp-fedadamw}",
             "{name: dp-fedadamw, second_moment: {floor: {relative: 1, absolute: 1e-8}}}",
-            "5:69: algorithm.second_moment.floor.absolute: given beside relative; give exactly "
+            "5:69: algorithm.second_moment.floor.absolute: given together with relative; give "
+            "exactly "
             "one of relative and absolute",
         ),
         (
@@ -681,7 +682,7 @@ def test_a_resolved_mapping_is_checked_like_a_file():
         spec.resolve({"data": {"dataset": "digits", "seed": float("nan")}, "model": object()})
     lines = [str(problem) for problem in caught.value.problems]
     assert "<mapping>: data.seed: nan is not a finite number; give a finite one" in lines
-    assert "<mapping>: model: a value of type object cannot stand in a spec" in lines
+    assert "<mapping>: model: a spec cannot hold a value of type object" in lines
 
 
 @pytest.mark.parametrize(

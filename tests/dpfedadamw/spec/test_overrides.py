@@ -108,7 +108,8 @@ def test_a_target_epsilon_clears_the_noise_multiplier_and_the_other_way_round():
         ("name=[1", "name: this is not YAML: expected ',' or ']', but got '<stream end>'"),
         (
             "algorithm.second_moment.floor.absolute=1e-8",
-            "algorithm.second_moment.floor.absolute: given beside relative; give exactly one of "
+            "algorithm.second_moment.floor.absolute: given together with relative; give exactly "
+            "one of "
             "relative and absolute",
         ),
         (

@@ -170,7 +170,7 @@ def test_a_server_that_asks_for_more_than_its_ledger_says_is_found_out(tmp_path)
         one.close()
     verdict, checks = audited(judged(project, tmp_path / "out").run)
     assert verdict == "FAIL"
-    told = "client 1: it was charged for round 0, attempt 2, and the run's ledger does not say so"
+    told = "client 1: it was charged for round 0, attempt 2, but the run's ledger does not say so"
     assert told in checks["integrity"]["measurement"]
 
 

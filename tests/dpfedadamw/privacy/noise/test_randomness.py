@@ -274,7 +274,7 @@ def test_keys_are_added_behind_those_that_a_run_used_before(tmp_path: Path) -> N
     link = tmp_path / "link"
     link.symlink_to(path)
     second.add_to_escrow(link, [first.commitment])
-    with pytest.raises(PrivacyError, match="holds 2 keys, of a run that was cut off"):
+    with pytest.raises(PrivacyError, match="holds 2 keys, from a run that was interrupted"):
         ReleaseRandomness.from_escrow(path)
     # One known key among several is enough.
     third.add_to_escrow(path, {second.commitment})
@@ -284,7 +284,7 @@ def test_keys_are_added_behind_those_that_a_run_used_before(tmp_path: Path) -> N
     found = ReleaseRandomness.all_from_escrow(str(path), COIN)
     assert [(one._key, one.coin) for one in found] == [(key, COIN) for key in KEYS]
     assert [one.coin for one in ReleaseRandomness.all_from_escrow(path)] == [PublicCoin()] * 3
-    with pytest.raises(PrivacyError, match="holds 3 keys, of a run that was cut off"):
+    with pytest.raises(PrivacyError, match="holds 3 keys, from a run that was interrupted"):
         ReleaseRandomness.from_escrow(path)
 
 
