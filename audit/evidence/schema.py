@@ -2,7 +2,7 @@
 
     python -m audit.evidence
 
-writes them into this folder; docs/evidence.md explains the fields.
+writes them into this folder; docs/evidence-format.md explains the fields.
 """
 
 from __future__ import annotations

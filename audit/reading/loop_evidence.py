@@ -1,6 +1,6 @@
 """Evidence of a training loop that is not the engine's, as a recorder wrote it.
 
-`units` reads the archives of such runs through this module. docs/evidence.md is the format.
+`units` reads the archives of such runs through this module. docs/evidence-format.md is the format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arrays of a file of steps, as docs/evidence.md lists them."""
+"""The arrays of a file of steps, as docs/evidence-format.md lists them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fingerprint(values: Sequence[NDArray[np.float32]]) -> int:
 
 
 def arrays_of(file: File, groups: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """The arrays of one file, as docs/evidence.md lists them: K steps of one client."""
+    """The arrays of one file, as docs/evidence-format.md lists them: K steps of one client."""
     steps, clip = file.steps, file.charge.clipping_norm
     known = [one.rows for one in steps if one.rows is not None]
     rows: dict[str, NDArray[Any]] = {}
