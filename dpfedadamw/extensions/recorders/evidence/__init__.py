@@ -1,6 +1,6 @@
 """Writes ledger and evidence of a training loop that is not this package's own: NumPy alone.
 
-`docs/evidence.md` is the format. Any program that trains by noised sums of clipped gradients can
+`docs/evidence-format.md` is the format. Any program that trains by noised sums of clipped gradients can
 use the writer: it calls `charge` before each noised sum is drawn, `step` after the parameters have
 moved, and `close` once it is over. Nothing here imports torch.
 
