@@ -218,4 +218,4 @@ def find(root: Path, names: Sequence[str]) -> Path:
         if os.path.lexists(root / name):
             return root / name
     wanted = " or ".join(dict.fromkeys(name.removesuffix(".gz") for name in names))
-    raise DataError(f"{where(root)}: holds no {wanted}; see docs/data.md for the layout")
+    raise DataError(f"{where(root)}: holds no {wanted}; see docs/datasets.md for the layout")
