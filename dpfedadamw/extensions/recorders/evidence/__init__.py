@@ -1,8 +1,8 @@
 """Writes ledger and evidence of a training loop that is not this package's own: NumPy alone.
 
-`docs/evidence-format.md` is the format. Any program that trains by noised sums of clipped gradients can
-use the writer: it calls `charge` before each noised sum is drawn, `step` after the parameters have
-moved, and `close` once it is over. Nothing here imports torch.
+`docs/evidence-format.md` is the format. Any program that trains by noised sums of clipped gradients
+can use the writer: it calls `charge` before each noised sum is drawn, `step` after the parameters
+have moved, and `close` once it is over. Nothing here imports torch.
 
 Everything that `step` is given is private. It goes into ``evidence/`` (mode 0700, files 0600) and
 nowhere else.
