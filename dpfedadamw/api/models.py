@@ -93,7 +93,7 @@ def load_model(
         folder: A run's folder, or what ``export`` wrote of one (``model.safetensors`` and
             ``model.json``). Adapters and whole transformers are loaded by peft and transformers.
         model: Where the run was given a module, one of the same architecture: its tensors have the
-            run's names and shapes. Where its class stands and which weights it has is no matter,
+            run's names and shapes. Where its class stands and which weights it has does not matter,
             and that its forward computes the same is yours to see to. It is not changed.
         allow_code: Modules whose code the folder may name; as of `run`.
 

@@ -87,9 +87,9 @@ def figures(
 ) -> None:
     """Draw what happened inside finished runs: moments, drift, norms, curvature.
 
-    Several runs share a figure. What a run does not keep is had by running its rounds again, from
+    Several runs share a figure. Values that a run does not store are recomputed from
     its data and its seed or `--escrow FILE`, to the last bit. What is made from private evidence
-    says so, is called private-…, and is readable by you alone. Beside each figure lie its numbers
+    says so, is called private-…, and is readable by you alone. Next to each figure are its numbers
     (CSV). A run that lacks what a figure needs is named with the reason; exit code 2 if nothing can
     be drawn.
     """
