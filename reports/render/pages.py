@@ -255,13 +255,12 @@ def _open_points(report: Report, sections: Sequence[Section]) -> Iterator[Block]
             yield paragraph(f"And {len(reasons) - most} more, in {where}.")
     if verdict.notes:
         yield bullets(verdict.notes)
-    told = []
-    if not verdict.failed and not verdict.not_verified:
-        told.append(("What was not verified", "Every check that applies was made."))
     skipped = sum(check.verdict == "NOT APPLICABLE" for check in report[Audit].checks)
-    if skipped:
-        noun = "check does" if skipped == 1 else "checks do"
-        told.append(("Not applicable", f"{skipped} {noun} not apply to this run."))
+    noun = "check does" if skipped == 1 else "checks do"
+    apart = f"{skipped} {noun} not apply to this run." if skipped else ""
+    told = [("Not applicable", apart)] if apart else []
+    if not verdict.failed and not verdict.not_verified:
+        told = [("What was not verified", f"Every check that applies was made. {apart}".rstrip())]
     outside = ", ".join(entry.title.lower() for entry in report[OutsideBudget].root)
     where = _where(sections, "outside")
     told.append(("Outside the guarantee, whatever the verdict", f"{sentence(outside)} ({where})."))

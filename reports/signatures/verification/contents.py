@@ -390,6 +390,10 @@ def _check_independence(files: Snapshot, name: str, data: bytes, found: Found) -
         }
     except (SourceError, KeyFileError):
         return  # Named already.
+    signer = clean(trust.get("signer"), 200)
+    if signer not in ("", keys["auditor"]):
+        # A key that was replaced since is in order; what the page names is then not what signed.
+        found.say(f"{name} names the auditor's key {signer}, and {keys['auditor']} signed it.")
     if trust.get("auditor") != "another key":
         return
     stated = [clean(key, 200) for key in sequence(trust.get("keys"))]

@@ -92,6 +92,17 @@ def test_the_page_never_scrolls_sideways(browser: Browser, page: Path, width: in
     assert browser.run("document.body.getBoundingClientRect().right") <= width
 
 
+def test_nothing_on_a_telephone_is_cut_or_scrolls_sideways(browser: Browser, page: Path) -> None:
+    """Not even a table or a drawing by itself. A caption that only screen readers see is cut."""
+    browser.open(page, 390)
+    wider = browser.run(
+        "[...document.querySelectorAll('body *')].filter(e => e.checkVisibility() "
+        "&& !e.closest('.hidden, .skip, svg') && e.scrollWidth > e.clientWidth + 1 "
+        "&& getComputedStyle(e).overflowX !== 'visible').map(e => e.outerHTML.slice(0, 200))"
+    )
+    assert wider == []
+
+
 def test_everything_that_can_be_used_is_reached_by_tab_and_shows_it(
     browser: Browser, page: Path
 ) -> None:

@@ -502,6 +502,18 @@ def test_an_audit_called_independent_is_signed_by_the_key_that_is_named(signed: 
     ]
 
 
+def test_a_report_that_names_another_key_than_signed_it_is_told_apart(signed: Signed) -> None:
+    """Its first pages tell readers to compare that key; a key that was replaced since may sign."""
+    named = fresh("auditor")
+    for stated, said in ((signed.auditor.fingerprint, 0), (named.fingerprint, 1)):
+        build_report(signed.run, auditing=Auditing(stated, None, one_hand=False))
+        signing.sign(signed.run, signed.trainer, signed.auditor)
+        found = verify(signed.run)
+        assert not found.problems
+        words = f"names the auditor's key {named.fingerprint}, and {signed.auditor.fingerprint}"
+        assert sum(words in text for text in found.statements) == said
+
+
 def test_an_audit_called_independent_is_not_signed_by_the_trainers_key(signed: Signed) -> None:
     private = signed.trainer.private
     both = SigningKey("auditor", private, (self_signed(private, "auditor"),))
