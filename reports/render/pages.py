@@ -250,7 +250,7 @@ def _open_points(report: Report, sections: Sequence[Section]) -> Iterator[Block]
         most = _SHOWN_REASONS if report.internal else len(reasons)
         if reasons:
             yield subheading(title)
-            yield bullets([_reason(entry, where, report.internal) for entry in reasons[:most]])
+            yield bullets([_reason(entry, where, report) for entry in reasons[:most]])
         if len(reasons) > most:
             yield paragraph(f"And {len(reasons) - most} more, in {where}.")
     if verdict.notes:
@@ -267,9 +267,12 @@ def _open_points(report: Report, sections: Sequence[Section]) -> Iterator[Block]
     yield titled(told)
 
 
-def _reason(reason: Reason, where: str, may_be_cut: bool) -> Text:
+def _reason(reason: Reason, where: str, report: Report) -> Text:
+    if report[Identity].language != "en":
+        # The auditor's words are English, as the numbered sections are.
+        return [strong(ended(reason.title)), f" ({where})"]
     why = sentence(reason.why)
-    if may_be_cut and len(why) > _SHOWN_LETTERS:
+    if report.internal and len(why) > _SHOWN_LETTERS:
         why = _cut(why, _SHOWN_LETTERS, where)
     return [strong(ended(reason.title)), f" {why}"]
 

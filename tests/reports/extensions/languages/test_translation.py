@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from reports.formatting import LANGUAGES, Language
 from reports.render import html
 from reports.render.pages import document
 from tests.reports import drawings
+from tests.reports.changed_runs import rewrite_header
 
 MakeRun = Any  # the builder that conftest gives
 undrawn = drawings.undrawn
@@ -35,6 +37,27 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {"private": False},
     "server": {},
     "clients": {},
+    "person": {},
+    "loop": {},
+    "challenged": {},
+}
+LOOP = {
+    "name": "opacus",
+    "version": "1.6.0",
+    "mode": "per-sample",
+    "optimizer": "sgd",
+    "generator": "a generator",
+}
+HEADERS: dict[str, dict[str, Any]] = {
+    "person": {"unit": "person", "clients_per_person": 3},
+    "loop": {"producer": LOOP, "sampling_rate": 0.1},
+    "challenged": {
+        "public_coin": {
+            "nonce": "00" * 32,
+            "intents": {"for_data": 3, "of_trainer": 5, "dropped": 1, "dropped_of_trainer": 2},
+        },
+        "budget": {"epsilon": 12.0, "delta": 1e-5},
+    },
 }
 # Texts of a run's own: names, digests, settings, and what this builder invents for the audit.
 OWN = re.compile(
@@ -52,7 +75,18 @@ def run(
     folder = tmp_path_factory.mktemp("languages") / "run"
     if request.param in ("server", "clients"):
         return Path(client_run_builder(folder, noise_added_by=request.param))
-    return Path(run_builder(folder, **KINDS[request.param]))
+    made = Path(run_builder(folder, **KINDS[request.param]))
+    if request.param in HEADERS:
+        rewrite_header(made, **HEADERS[request.param])
+        if request.param == "loop":
+            # A recording has no profile.
+            *others, claim = (made / "ledger.jsonl").read_text("utf-8").splitlines()
+            kept = {key: value for key, value in json.loads(claim).items() if key != "profile"}
+            (made / "ledger.jsonl").write_text("\n".join([*others, json.dumps(kept)]) + "\n")
+        audit = json.loads((made / "audit.json").read_text("utf-8"))
+        audit["inputs"].pop("ledger.jsonl")
+        (made / "audit.json").write_text(json.dumps(audit), "utf-8")
+    return made
 
 
 def spans(text: Any) -> Iterator[str]:
@@ -150,6 +184,20 @@ def test_numbers_are_written_as_the_language_writes_them(
 ) -> None:
     assert (number(printed, "de"), number(printed, "fr")) == (german, french)
     assert number(printed, "en") == printed
+
+
+@pytest.mark.parametrize("language", OTHERS)
+@pytest.mark.parametrize("verdict", ["FAIL", "NOT VERIFIED"])
+def test_no_english_of_the_auditor_stands_on_the_first_pages(
+    make_run: MakeRun, verdict: str, language: Language
+) -> None:
+    """Findings are named by their titles, and by the section that has the auditor's words."""
+    made = make_run(verdict=verdict, spec_extra={"report": {"language": language}})
+    shown = document(build(made))
+    told = json.dumps([section.blocks for section in shown.front], ensure_ascii=False)
+    assert "accepted interval" not in told
+    assert "evidence of some rounds" not in told
+    assert {"de": "(Abschnitt 11)", "fr": "(section 11)"}[language] in told
 
 
 @pytest.mark.parametrize("text", ["0.6.0", "SP 800-226", "sha256:12", "2026-01-31", "1,2,3"])
