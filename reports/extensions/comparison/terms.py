@@ -151,16 +151,19 @@ def differences(one: Terms, other: Terms) -> list[str]:
     """Return where `one` differs from `other`, a phrase each, ε not among them.
 
     Where the units differ, adjacency, δ and noise are not compared; nor are the settings of two
-    kinds of partition.
+    kinds of partition, nor settings of the data that one of two data sets does not have.
     """
     mine = {term.name: term for term in one.terms}
     theirs = {term.name: term for term in other.terms}
     units_differ = mine["unit"].value != theirs["unit"].value
     kinds_differ = _value(mine.get(_KIND)) != _value(theirs.get(_KIND))
+    data_differ = mine["data set"].shown != theirs["data set"].shown
     found: list[str] = []
     for name in dict.fromkeys([*mine, *theirs]):
         a, b = mine.get(name), theirs.get(name)
         if (a or b) is None or (a and b and a.value == b.value):
+            continue
+        if data_differ and name.startswith("data.") and not (_is_set(a) and _is_set(b)):
             continue
         if units_differ and any(term.of_the_claim for term in (a, b) if term):
             continue
@@ -190,6 +193,10 @@ def _difference(name: str, a: Term | None, b: Term | None) -> str:
     if left == right:
         return f"different records under the name {left}"
     return f"{name} {left} vs {right}"
+
+
+def _is_set(term: Term | None) -> bool:
+    return _value(term) not in (None, [])
 
 
 def _value(term: Term | None) -> Any:

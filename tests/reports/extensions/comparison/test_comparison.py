@@ -305,6 +305,13 @@ def test_what_differs_is_not_ranked_together_and_said(other: dict[str, Any], rea
     assert {row.rank for group in found.groups for row in tables.rows_of(group)} == {"only"}
 
 
+def test_settings_that_one_data_set_does_not_have_are_no_difference():
+    table = {"dataset": "table", "label": "y", "columns": [{"name": "age"}], "augmentation": []}
+    found = compared(run_of(data_settings=table), run_of(data_settings={"augmentation": None}))
+    (refusal,) = found.refusals
+    assert refusal.because in {("data set table vs digits",), ("data set digits vs table",)}
+
+
 def test_another_delta_is_another_group():
     other = run_of(0.9)
     other.source.claim["delta"] = 1e-6
