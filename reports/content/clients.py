@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -115,7 +115,7 @@ def _blocks(report: Report) -> Iterator[Block]:
                 f"The table shows the {len(largest)} clients with the largest loss of "
                 f"{len(rows)}; the embedded data has all."
             )
-        yield _table(largest)
+        yield _table(largest, _OF_PEOPLE if report[Guarantee].unit == "person" else {})
     elif report[Mechanism].noise_added_by == "server":
         yield paragraph(
             "No loss of a single client is stated. Against a third party all have the same; "
@@ -144,6 +144,8 @@ _COLUMNS = (
     _Column("Steps", lambda row: row.steps, formatting.count),
 )
 _LAST = _Column("δ·records", lambda row: row.delta_records, formatting.power)
+# Where people are protected, the ledger counts each client's people, and not their records.
+_OF_PEOPLE = {"Records": "People", "δ·records": "δ·people"}
 
 
 def _loss_column(name: str) -> _Column:
@@ -151,13 +153,13 @@ def _loss_column(name: str) -> _Column:
     return _Column(label, lambda row: row.epsilon.get(name), formatting.epsilon)
 
 
-def _table(rows: tuple[ClientLoss, ...]) -> Block:
+def _table(rows: tuple[ClientLoss, ...], heads: Mapping[str, str]) -> Block:
     names = in_order(name for row in rows for name in row.epsilon)
     columns = (*_COLUMNS, *map(_loss_column, names), _LAST)
     used = [one for one in columns if any(one.value(row) is not None for row in rows)]
     return table(
         "Privacy loss of each client against the server",
-        [one.head for one in used],
+        [heads.get(one.head, one.head) for one in used],
         [[one.show(one.value(row)) for one in used] for row in rows],
         [LEFT, *[RIGHT] * (len(used) - 1)],
         [0, *[1] * (len(used) - 1)],
@@ -205,7 +207,16 @@ _BY_ROUNDS = _Chart(
     size=lambda row: row.participations,
     bounded=False,
 )
-_CHARTS = {"client": _BY_ROUNDS}
+_BY_PEOPLE = _Chart(
+    title="Privacy loss and size of each client",
+    caption="All clients have the same expected batch, so clients with few people sample each of "
+    "them more often and spend more. The headline covers all clients that may hold one person.",
+    counted="people",
+    axis="people of the client",
+    size=lambda row: row.records,
+    bounded=True,
+)
+_CHARTS = {"client": _BY_ROUNDS, "person": _BY_PEOPLE}
 
 
 def _points(report: Report) -> tuple[_Chart, list[float], list[float]]:

@@ -12,11 +12,11 @@ import pytest
 
 import reports
 from reports import ReportError, formatting
-from reports.content import wording
+from reports.content import clients, wording
 from reports.content.build import build, serialise
 from reports.content.findings import for_audience
 from reports.content.parts import AUDIENCES
-from tests.reports.data import data_of, hold_against_schema
+from tests.reports.data import data_of, hold_against_schema, report_of
 
 MakeRun = Any  # the builder that conftest gives
 
@@ -70,6 +70,20 @@ def test_every_audience_gets_a_report_that_fits_the_schema(make_run: MakeRun) ->
     run = make_run()
     for audience in AUDIENCES:
         hold_against_schema(data_of(run, audience))
+
+
+def test_where_people_are_protected_each_clients_people_are_called_people(
+    make_run: MakeRun,
+) -> None:
+    report = data_of(make_run())
+    for unit, counted, other in (("record", "Records", "People"), ("person", "People", "Records")):
+        report["guarantee"]["unit"] = unit
+        blocks = list(clients._blocks(report_of(report)))
+        (table,) = (block for block in blocks if block["kind"] == "table")
+        assert counted in table["head"]
+        assert other not in table["head"]
+        chart, *_ = clients._points(report_of(report))
+        assert counted.lower() in chart.axis
 
 
 def test_the_schema_refuses_an_unknown_field_and_a_loss_without_privacy(make_run: MakeRun) -> None:
