@@ -348,7 +348,7 @@ def _closed_forms(source: RunSource, audience: str) -> list[ClosedForm]:
     for row in read:
         name = clean(row.get("name"), 120)
         towards = clean(row.get("towards") or wording.FORM_TOWARDS.get(name), 120)
-        # A reading against the server's realised ε would tell on which side of a public number it
+        # A reading against the server's realised ε would show on which side of a public number it
         # lies.
         open_reading = audience == INTERNAL or (
             "third" in towards.lower() and "printed" not in towards.lower()

@@ -1,6 +1,6 @@
 """What a run found in addition to the model: accuracy, also by class, traffic, and computation.
 
-Used by the report and by comparisons. Everything is read from the public metrics; what would tell
+Used by the report and by comparisons. Everything is read from the public metrics; what would show
 how many clients took part is dropped here for the public audience.
 """
 
@@ -344,7 +344,7 @@ def validation(source: RunSource) -> list[tuple[str, str]]:
 def communication(source: RunSource, audience: str) -> Communication:
     """Return bytes up and down and what was computed.
 
-    Bytes and seconds are None where they would tell how many took part: where clients are drawn by
+    Bytes and seconds are None where they would show how many took part: where clients are drawn by
     chance, traffic is a multiple of how many did.
     """
     by_chance = source.protects_clients or source.header.get("client_sampling") == "poisson"

@@ -87,11 +87,10 @@ def figures(
 ) -> None:
     """Draw what happened inside finished runs: moments, drift, norms, curvature.
 
-    Several runs share a figure. Values that a run does not store are recomputed from
-    its data and its seed or `--escrow FILE`, to the last bit. What is made from private evidence
-    says so, is called private-…, and is readable by you alone. Next to each figure are its numbers
-    (CSV). A run that lacks what a figure needs is named with the reason; exit code 2 if nothing can
-    be drawn.
+    Several runs share a figure. Values that a run does not store are recomputed bit for bit from
+    its data and its seed (or `--escrow FILE`). A figure from private evidence says so, is called
+    private-…, and is readable by you alone. Next to each figure are its numbers (CSV). A run that
+    lacks what a figure needs is named with the reason; exit code 2 if nothing can be drawn.
     """
     from dpfedadamw.extensions.figures.gallery import collect
     from dpfedadamw.extensions.figures.publication import check_folder, open_folder

@@ -60,9 +60,9 @@ _CAUTIONS = (
     ),
     (
         "Seeds",
-        "Each spec is tested against the first of its group by a paired t-test over common seeds, "
-        "or by Welch’s where seeds do not pair, at 5 % for all of a group together (Holm). Where "
-        "the seeds do not tell specs apart, another seed may reverse their order.",
+        "Each spec is tested against the first of its group: by a paired t-test over common seeds, "
+        "or by Welch’s where seeds do not pair. The level is 5 % for all of a group together "
+        "(Holm). Where the seeds do not tell specs apart, another seed may reverse their order.",
     ),
 )
 _CHECKING = (

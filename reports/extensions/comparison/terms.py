@@ -150,8 +150,8 @@ def _heading(run: ComparedRun, terms: Sequence[Term]) -> str:
 def differences(one: Terms, other: Terms) -> list[str]:
     """Return where `one` differs from `other`, a phrase each, ε not among them.
 
-    Where the units differ, adjacency, δ and noise are not compared; nor are the settings of two
-    kinds of partition, nor settings of the data that one of two data sets does not have.
+    Where the units differ, adjacency, δ and noise are not compared. Settings of two kinds of
+    partition are not compared either, nor settings that one of two data sets does not have.
     """
     mine = {term.name: term for term in one.terms}
     theirs = {term.name: term for term in other.terms}

@@ -37,9 +37,8 @@ class SiteRun(Part):
         level: How much stands behind a PASS, from 1 to 3, as `verify` computes it from findings and
             signatures; null without a PASS under signatures that hold. Level 4 is its reader's to
             find out.
-        recomputed: How many participations were computed again from the data and agree, as far as
-            the public may know it; null where none was, where all were, or where the number would
-            say how many took part.
+        recomputed: How many participations were computed again from the data and agree. Null
+            where none was, where all were, or where the number would say how many took part.
         auditor: Whose key signed the findings, as its signed report says.
         signatures: Whether its signatures held when the page was written, and whether by keys that
             were known then.

@@ -23,7 +23,7 @@ _WIDE, _NARROW = 720, 340
 _HEIGHT = 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 14, 46
 _RADIUS = 5.0
-# Of a name beside a point: the width of a character, and the most that are shown.
+# Of a name next to a point: the width of a character, and the most that are shown.
 _CHARACTER, _LONGEST = 6.6, 32
 # Pixels down from a point's own height at which its name may stand, the nearest first.
 _OFFSETS = (0, -13, 13, -26, 26, -39, 39)
@@ -176,7 +176,7 @@ def _axes(ticks_x: list[float], across: Place, ticks_y: list[float], up: Place, 
 def _names(
     points: Sequence[tuple[int, SiteRun]], across: Place, up: Place, width: int
 ) -> dict[int, str]:
-    """Place each run's name beside its point, where it covers no other name and no point."""
+    """Place each run's name next to its point, where it covers no other name and no point."""
     often = Counter(run.name for _, run in points)
     at = {index: (across(run.epsilon or 0.0), up(run.accuracy or 0.0)) for index, run in points}
     taken = [(x - _RADIUS, y - _RADIUS, x + _RADIUS, y + _RADIUS) for x, y in at.values()]

@@ -1,6 +1,6 @@
 """Writes the site: the page, its data, and the public files of runs, in a folder that is whole.
 
-Whoever gets the folder gets every byte of it, so each file comes from one of two places: from
+Anyone who gets the folder gets every byte of it. So each file comes from one of two places: from
 `SiteData`, or from a run's public attestation, whose digests are compared again as it is copied.
 """
 
@@ -44,7 +44,7 @@ def write(
         target: The folder to write: new, empty, or an earlier site, which is replaced as a whole.
         title: The page's title.
         keys: Public keys that signatures may be by, besides those of the caller's key folder.
-        models: Whether models are handed on too, so that each run's folder verifies by itself.
+        models: Whether models are copied too, so that each run's folder verifies by itself.
 
     Returns:
         What the page shows.

@@ -39,7 +39,7 @@ _SIGNATURES = {
 _AUDITORS = {
     "nobody": "",
     "trainer": "self-audited",
-    "another key": "independent, as far as keys tell",
+    "another key": "independent, as far as keys show",
 }
 _KINDS = (
     ("report-public.html", "Report"),

@@ -1,8 +1,8 @@
 """Each run of a folder as a page for everybody may show it.
 
 Everything comes from what public reports are made of, so that nothing depends on who took part how
-often. Left out is what was never published: trials of a private selection, whose ε counts on nobody
-seeing them, and audit runs with planted canaries. A run's own files are handed on only where its
+often. What was never published is left out: trials of a private selection, whose ε holds only if
+nobody sees them, and audit runs with planted canaries. A run's own files are copied only where its
 signatures hold by keys that are known here: a stranger's report could hold anything.
 """
 
@@ -61,7 +61,7 @@ class SeenRun:
         finished: Whether it claims something; without, it is counted and not shown.
         same_data: What runs on the same data have in common. Not public: it would confirm a guess
             at the data.
-        public: Names of the files that may be handed on.
+        public: Names of the files that may be copied.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""What several runs on the same data may have told together: sums, which hold whatever the runs.
+"""What several runs on the same data may have revealed together: sums, which hold for any runs.
 
 Basic composition (Dwork & Roth 2014, Theorem 3.16): mechanisms that are (ε_i, δ_i)-private are
 together (Σ ε_i, Σ δ_i)-private for the same unit and adjacency, also where each was chosen by what

@@ -1,6 +1,6 @@
 """Histograms of m and √v at the end of the last round (DP-FedAdamW, Fig. 4).
 
-With the moments as the rule holds them come those that the same clipped gradients, taken at the
+Beside the moments as the rule holds them stand those that the same clipped gradients, taken at the
 same points, would have left without noise. Where moments go on from round to round, so do these:
 their mean over clients, shared as the rule shares its own, is what the next round starts from.
 """
@@ -80,7 +80,7 @@ class _Round:
 
 
 class MomentsObserver(Measuring[Moments]):
-    """Follows the moments without noise, next to the rule's own.
+    """Follows the moments without noise next to the rule's own.
 
     Args:
         rule: The local rule.
