@@ -13,7 +13,7 @@ from html import escape
 
 from reports import formatting
 from reports.extensions.site import SiteRun
-from reports.figures import LOOKS
+from reports.figures import LOOKS, MANY
 
 Place = Callable[[float], float]
 Box = tuple[float, float, float, float]
@@ -181,7 +181,8 @@ def _names(
     at = {index: (across(run.epsilon or 0.0), up(run.accuracy or 0.0)) for index, run in points}
     taken = [(x - _RADIUS, y - _RADIUS, x + _RADIUS, y + _RADIUS) for x, y in at.values()]
     found = {}
-    for index, run in points:
+    # Of many runs the newest are named; more names would have no room.
+    for index, run in points[:MANY]:
         # Runs of one name are told apart by the end of their identifiers.
         name = run.name if often[run.name] == 1 else f"{run.name} {run.run.rsplit('-', 1)[-1][:4]}"
         name = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
