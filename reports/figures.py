@@ -186,7 +186,7 @@ def whole_ticks(first: float, last: float, most: int = 8) -> list[float]:
     )
     ticks = [float(tick) for tick in range(int(-(-first // step) * step), int(last) + 1, step)]
     # Two names closer than this would run into each other.
-    room = 0.07 * (last - first)
+    room = 0.08 * (last - first)
     inner = [tick for tick in ticks if tick - first >= room and last - tick >= room]
     starts = not ticks or ticks[0] == first or ticks[0] in inner
     return list(dict.fromkeys([*([first] if starts else ticks[:1]), *inner, last]))

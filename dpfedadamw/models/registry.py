@@ -191,6 +191,11 @@ def loss_of(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     return cross_entropy if task.is_cross_entropy else task.loss
 
 
+def is_in_nats(model: nn.Module) -> bool:
+    """Whether the loss that a model is trained by is a plain cross-entropy."""
+    return getattr(model, "own_record_loss", None) is None and task_of(model).is_cross_entropy
+
+
 def task_of(model: nn.Module) -> Task:
     """What a model is trained for; one class a record where nothing says otherwise."""
     found: Task = getattr(model, "record_task", CLASSES)

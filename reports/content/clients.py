@@ -229,8 +229,8 @@ def _points(report: Report) -> tuple[_Chart, list[float], list[float]]:
 
 def _describe(report: Report) -> FigureText | None:
     chart, sizes, losses = _points(report)
-    # A single point is what its row in the table says.
-    if len(sizes) < 2:
+    # What shows as a single point is what each row of the table says.
+    if len(set(zip(sizes, losses, strict=True))) < 2:
         return None
     return FigureText(
         identifier="epsilon-per-client",

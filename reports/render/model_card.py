@@ -25,6 +25,7 @@ from reports.content.meaning import Meaning, guess_in_words
 from reports.content.mechanism import Mechanism, Randomness
 from reports.content.outcomes import MEASURES, Utility
 from reports.content.parts import PUBLIC, Report, Setting
+from reports.document import ended, sentence
 from reports.errors import ReportError
 from reports.files import clean, mapping, number, sequence
 
@@ -184,7 +185,7 @@ def _privacy(report: Report) -> str:
         ("against", guarantee.towards),
         ("audit", f"{verdict.value}{audited}. {verdict.statement}"),
     ]
-    notes = [f"**{_shown(text)}**" for text in report[Qualifications].root]
+    notes = [f"**{_shown(ended(sentence(text)))}**" for text in report[Qualifications].root]
     return "\n\n".join(
         [
             _in_words(report),
@@ -193,7 +194,7 @@ def _privacy(report: Report) -> str:
             "The same as a formal statement:",
             _shown(guarantee.statement),
             "It holds under these assumptions:",
-            _bullets(guarantee.assumptions),
+            _bullets([sentence(text) for text in guarantee.assumptions]),
         ]
     )
 

@@ -27,7 +27,7 @@ from dpfedadamw.extensions.figures.publication import Exposure
 _WIDTH, _NARROW, _LEFT, _GAP, _RIGHT, _MARGIN = 7.2, 4.6, 0.75, 0.8, 0.12, 0.1
 _HEIGHT, _AXIS, _TITLE_LINE, _LEGEND_LINE, _PANEL_TITLE = 2.1, 0.48, 0.18, 0.18, 0.2
 _COLUMNS = 2
-_BAR = 0.75
+_BAR = 1.0
 # Of a line an inch wide.
 _TITLE_CHARACTERS, _LEGEND_CHARACTERS = 17.0, 14.0
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -215,6 +215,15 @@ def test_a_figure_of_one_bar_is_a_sentence(make_run: MakeRun) -> None:
     assert "less noise than was charged" in low
 
 
+def test_clients_that_are_all_alike_are_not_drawn_as_one_point(make_run: MakeRun) -> None:
+    report = data_of(make_run())
+    rows = report["clients"]["rows"]
+    for row in rows:
+        row |= {"records": 100, "epsilon": rows[0]["epsilon"]}
+    names = [text.identifier for text in figure_texts(report_of(report))]
+    assert "epsilon-per-client" not in names
+
+
 def test_an_axis_of_rounds_ends_at_the_last_round_and_names_it() -> None:
     assert whole_ticks(0, 20) == [0, 5, 10, 15, 20]
     assert whole_ticks(0, 21) == [0, 5, 10, 15, 21]

@@ -23,7 +23,7 @@ from dpfedadamw.extensions.figures.errors import FigureError
 from dpfedadamw.extensions.figures.publication import TESTED
 from dpfedadamw.extensions.figures.reading import FinishedRun
 from dpfedadamw.extensions.figures.registry import Measured, MechanismFigure, Settings, register
-from dpfedadamw.models.registry import loss_of
+from dpfedadamw.models.registry import is_in_nats, loss_of
 from dpfedadamw.vectors.flat import layout_of
 
 # Vectors of Lanczos' method are all kept, in float64: 130 MB at the most.
@@ -50,6 +50,7 @@ class Spectrum:
         width: Standard deviation to which each eigenvalue is widened.
         records: Test records.
         seed: Of the probe vectors.
+        nats: Whether the loss is a cross-entropy, in nats; else it has the unit of its own.
     """
 
     eigenvalues: Floats
@@ -59,6 +60,7 @@ class Spectrum:
     width: float
     records: int
     seed: int
+    nats: bool = True
 
 
 def lanczos(
@@ -179,14 +181,16 @@ def _measure(run: FinishedRun, settings: Settings) -> Spectrum:
     records = run.test_records(settings.records)
     product = hessian_product(model.double(), records, run.device)
     found = spectrum(product, size, run.device, settings)
-    return Spectrum(*found, records=len(records), seed=settings.seed)
+    nats = is_in_nats(model)
+    return Spectrum(*found, records=len(records), seed=settings.seed, nats=nats)
 
 
 def _compose(runs: Sequence[Measured[Spectrum]]) -> Drawing:
+    unit = "nats" if all(one.numbers.nats for one in runs) else "loss"
     head = (
         "run", "test_records", "probe_seed", "quantity", "place",
-        "curvature_nats_per_weight_squared", "error_nats_per_weight_squared",
-        "density_share_per_curvature", "width_nats_per_weight_squared",
+        f"curvature_{unit}_per_weight_squared", f"error_{unit}_per_weight_squared",
+        "density_share_per_curvature", f"width_{unit}_per_weight_squared",
     )  # fmt: skip
     table = Table(head=head)
     largest, densities = [], []
@@ -214,13 +218,13 @@ def _compose(runs: Sequence[Measured[Spectrum]]) -> Drawing:
         Panel(
             title="Largest eigenvalues, as far as they converged",
             x_label="place, largest first",
-            y_label="curvature, nats/weight²",
+            y_label=f"curvature, {unit}/weight²",
             marks=tuple(largest),
             whole_x=True,
         ),
         Panel(
             title=f"Spectral density, {PROBES} probe vectors",
-            x_label="curvature, nats/weight²",
+            x_label=f"curvature, {unit}/weight²",
             y_label="share of eigenvalues per unit",
             marks=tuple(densities),
             log_y=True,

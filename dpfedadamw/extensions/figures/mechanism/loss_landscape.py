@@ -19,6 +19,7 @@ from dpfedadamw.extensions.figures.charts import Chart, Drawing, Floats, Panel, 
 from dpfedadamw.extensions.figures.publication import TESTED
 from dpfedadamw.extensions.figures.reading import FinishedRun
 from dpfedadamw.extensions.figures.registry import Measured, MechanismFigure, Settings, register
+from dpfedadamw.models.registry import is_in_nats
 from dpfedadamw.run.evaluation import measure
 from dpfedadamw.vectors.flat import FlatParameters, Layout
 
@@ -31,15 +32,17 @@ class Landscape:
 
     Attributes:
         offsets: Along either direction, [n].
-        losses: Mean cross-entropy, nats; by the second direction and the first, [n, n].
+        losses: Mean loss, by the second direction and the first, [n, n].
         seed: Of the directions.
         records: Test records.
+        nats: Whether the loss is a cross-entropy, in nats; else it has the unit of its own.
     """
 
     offsets: Floats
     losses: Floats
     seed: int
     records: int
+    nats: bool = True
 
 
 def filter_normalised(parameters: Tensor, layout: Layout, generator: torch.Generator) -> Tensor:
@@ -76,13 +79,14 @@ def _measure(run: FinishedRun, settings: Settings) -> Landscape:
         for column, across in enumerate(offsets.tolist()):
             flat.assign(centre + across * first + down * second)
             losses[row, column] = measure(model, records, run.device)[1]
-    return Landscape(offsets, losses, settings.seed, len(records))
+    return Landscape(offsets, losses, settings.seed, len(records), is_in_nats(model))
 
 
 def _compose(runs: Sequence[Measured[Landscape]]) -> Drawing:
+    nats = all(one.numbers.nats for one in runs)
     head = (
         "run", "direction_seed", "test_records", "offset_first_filter_norms",
-        "offset_second_filter_norms", "test_loss_nats",
+        "offset_second_filter_norms", "test_loss_nats" if nats else "test_loss",
     )  # fmt: skip
     table = Table(head=head)
     panels = []
@@ -106,7 +110,7 @@ def _compose(runs: Sequence[Measured[Landscape]]) -> Drawing:
                         values=found.losses,
                         low=low,
                         high=high,
-                        label="test loss, nats",
+                        label="test loss, nats" if nats else "test loss",
                     ),
                 ),
             )

@@ -12,7 +12,7 @@ from safetensors.numpy import load, load_file
 from dpfedadamw.evidence.round_files import round_file
 from dpfedadamw.extensions.figures.errors import FigureError
 from dpfedadamw.extensions.figures.mechanism import hessian, loss_landscape
-from dpfedadamw.extensions.figures.registry import FIGURES, Settings
+from dpfedadamw.extensions.figures.registry import FIGURES, Measured, Settings
 from tests.dpfedadamw.extensions.figures.opened import CPU, measured, opened
 
 
@@ -168,6 +168,15 @@ def test_the_first_test_records_alone_are_used_where_that_is_asked_for(noised):
     expected = loss_of(weights, bias, inputs[:20], labels[:20])
     assert found.losses[middle, middle] == pytest.approx(expected, rel=1e-5)
     assert found.records == 20
+
+
+@pytest.mark.parametrize(("nats", "unit"), [(True, "test loss, nats"), (False, "test loss")])
+def test_only_a_cross_entropy_is_said_to_be_in_nats(nats, unit):
+    offsets = np.linspace(-1.0, 1.0, 3)
+    found = loss_landscape.Landscape(offsets, np.ones((3, 3)), seed=0, records=5, nats=nats)
+    drawn = loss_landscape._compose([Measured(label="run", numbers=found)])
+    assert drawn.chart.panels[0].marks[0].label == unit
+    assert ("test_loss_nats" in drawn.table.head) == nats
 
 
 class Few:
