@@ -284,12 +284,10 @@ _MAY_FAIL: Final = " This limit may fail with a probability of at most {chance}.
 _WILL_FAIL: Final = " This limit is more likely than not to fail."
 _SO_WIDE: Final = " So wide a limit excludes almost nothing."
 _OF_PERSON: Final = (
-    " The person with the most records has {count} of them; for all of these together, ε is "
-    "{epsilon}."
+    " No person has more than {count} records; for so many together, ε is {epsilon}."
 )
 _NOTHING_OF_PERSON: Final = (
-    " The person with the most records has {count} of them; for all of these together, no ε is "
-    "known."
+    " No person has more than {count} records; for so many together, no ε is known."
 )
 _SEED: Final = " It does not hold against anyone who knows the run’s seed."
 _ONLY_CLAIMED: Final = {

@@ -98,7 +98,7 @@ def test_no_identifier_is_in_any_file_of_the_run(run):
     for file in run.path.rglob("*"):
         assert file.is_dir() or b"Zoe-7f3a" not in file.read_bytes()
     report = json.loads((run.path / "report.json").read_text())
-    assert "The person with the most records has" in report["meaning"]["promise"]
+    assert "No person has more than" in report["meaning"]["promise"]
     assert report["guarantee"]["person"]["epsilon"] > report["guarantee"]["epsilon"]
 
 
