@@ -2,7 +2,7 @@
 
 `mkdocs.yml` names this file as a hook. README.md becomes the first page, the other pages of the
 root get a place of their own, and links between them and `docs/` are turned accordingly. A file
-that a page links to and that is no page (a schema, a program) is put beside the pages; a link to a
+that a page links to and that is no page (a schema, a program) is put next to the pages; a link to a
 folder becomes its text. The reference of `dpfedadamw.api` is made of its docstrings.
 """
 
@@ -91,3 +91,11 @@ def _place(target: str) -> str:
     if target in FROM_ROOT:
         return FROM_ROOT[target]
     return target.removeprefix("docs/") if target.startswith("docs/") else f"source/{target}"
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let what may scroll sideways be reached by keyboard: code and wide tables."""
+    html = re.sub(r"(<pre>(?:<span></span>)?)<code>", r'\1<code tabindex="0">', html)
+    return html.replace("<table>", '<div tabindex="0" class="wide"><table>').replace(
+        "</table>", "</table></div>"
+    )

@@ -1,4 +1,4 @@
-"""``bundle``, ``sign-off`` and ``erase``: the parts of a run that are shared, signed and destroyed."""
+"""``bundle``, ``sign-off`` and ``erase``: parts of a run that are shared, signed and destroyed."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def _told_apart(levels: Sequence[float]) -> list[str]:
 
 
 def _stroke(mark: Line | Stairs, style: Style) -> dict[str, Any]:
-    """Colour by run, dash by which quantity of the run it is; of a single curve a run, both by run."""
+    """Colour by run, dash by quantity; of a single curve a run, both by run."""
     colour, dash, _ = style.looks[mark.series % len(style.looks)]
     if mark.variant:
         dash = style.looks[(mark.series + 2 * mark.variant) % len(style.looks)][1]

@@ -32,7 +32,7 @@ _EXIT_CODES = {
     "continues it",
     "3": "`verify` only: no file was changed, but the signer's key is known from the run alone",
     "70": "a bug in dpfedadamw; please report it",
-    "129, 130, 143": "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; files are in a consistent state",
+    "129, 130, 143": "stopped by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; files are consistent",
 }
 _OUTPUT = """\
 Closing the pipe early (`| head`) has no effect on a run. If standard output cannot be written, the
