@@ -150,6 +150,13 @@ def _at(epsilon: str, delta: float | None) -> str:
     return f"ε = {epsilon} at δ = {formatting.power(delta)}"
 
 
+def _released(report: Report) -> str:
+    """Return what releases a model, in the plural; a recorded loop knows no rounds."""
+    if report[Sampling].clients is None and report[Clients].count is None:
+        return "recorded steps"
+    return "recorded rounds" if report[Clients].records_total is None else "rounds"
+
+
 def _spending(report: Report, sections: Sequence[Section]) -> Iterator[tuple[str, Text]]:
     guarantee, budget, mechanism = report[Guarantee], report[Budget], report[Mechanism]
     spent = "No limit: the run has no differential privacy"
@@ -158,9 +165,7 @@ def _spending(report: Report, sections: Sequence[Section]) -> Iterator[tuple[str
     if guarantee.epsilon is not None:
         spent = _at(formatting.epsilon(guarantee.epsilon), guarantee.delta)
     yield "This run", spent
-    rounds = formatting.count(mechanism.rounds_completed)
-    recorded = report[Clients].count is None
-    noun = "recorded steps" if recorded else "rounds"
+    rounds, noun = formatting.count(mechanism.rounds_completed), _released(report)
     yield "Releases", f"the model after each of {rounds} {noun}"
     if budget.epsilon is None:
         yield "Budget", "No budget set"
@@ -179,7 +184,7 @@ def _spending(report: Report, sections: Sequence[Section]) -> Iterator[tuple[str
         yield "Budget left", left
     yield "Planned runs, other releases", _stated(report, "governance.other_releases", sections)
     yield "Kept until", _stated(report, "governance.retention", sections)
-    if guarantee.private and not recorded:
+    if guarantee.private and noun == "rounds":
         yield "Noise", _randomness(report[Randomness])
     digest = report[Identity].digest("model.safetensors")
     yield "Model file", [code(digest)] if digest else "missing"
@@ -277,9 +282,12 @@ def _reason(reason: Reason, where: str, report: Report) -> Text:
     return [strong(ended(reason.title)), f" {why}"]
 
 
+_UNNAMED = "of the loop"
+
+
 def _facts(report: Report) -> list[tuple[str, str]]:
     identity, mechanism, sampling = report[Identity], report[Mechanism], report[Sampling]
-    model = next((row.value for row in identity.model if row.name == "name"), "unknown")
+    model = next((row.value for row in identity.model if row.name == "name"), "a model")
     average = " on average" if sampling.participation is not None else ""
     total = formatting.count(report[Clients].records_total)
     data = (
@@ -292,11 +300,13 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         f"{formatting.count(sampling.clients_per_round)} clients a round{average}, "
         f"{mechanism.local_steps_in_words} local steps"
     )
-    if sampling.clients is None and report[Clients].count is None:
-        # A recorded loop, which knows no rounds.
-        data = f"{identity.dataset}, {total} training records"
+    noun = _released(report)
+    if noun == "recorded steps":
+        # A recording states no name of its data, unless its owner gives one.
+        named = "" if identity.dataset == _UNNAMED else f"{identity.dataset}, "
+        data = f"{named}{total} training records"
         training = f"{formatting.count(mechanism.rounds_completed)} recorded steps"
-    elif report[Clients].records_total is None:
+    elif noun == "recorded rounds":
         data = f"{identity.dataset}, {formatting.count(sampling.clients)} clients"
         training = (
             f"{formatting.count(mechanism.rounds_completed)} recorded rounds, "
