@@ -242,6 +242,8 @@ _PREFIX = {
 }
 
 
+# These words, and those of the units that stand in them, are signed with every run: `verify` makes
+# them again and compares, so another word would end the verification of every earlier run.
 def _statement(
     source: RunSource, view: View | None, verdict: str, product: float | None = None
 ) -> str:
@@ -254,7 +256,7 @@ def _statement(
         return "The ledger ends without a claim, so this run makes no statement on privacy."
     prefix = _PREFIX.get(verdict, "Claimed: ")
     if view.epsilon is None:
-        return f"{prefix}the run has no finite ε against {view.towards}."
+        return f"{prefix}the run has no finite ε towards {view.towards}."
     unit = unit_of(source)
     words, covered, secret = unit.words, "", ""
     if product is not None:
@@ -264,16 +266,34 @@ def _statement(
         )
     if source.header.get("randomness") == "reproducible":
         secret = (
-            "; because the run is reproducible from a seed, this does not hold against anyone who "
-            "knows the seed"
+            "; because the run is reproducible from a seed, this holds towards nobody who knows "
+            "the seed"
         )
     return (
-        f"{prefix}Against {view.towards}, training is (ε = {formatting.epsilon(view.epsilon)}, δ = "
+        f"{prefix}Towards {view.towards}, training is (ε = {formatting.epsilon(view.epsilon)}, δ = "
         f"{formatting.power(view.delta)})-differentially private at the level of "
         f"{unit.protected_in_sentence(source)}, for {adjacency(source)} neighbours{covered}, by "
         f"{_composition(source)}, assuming that {words.public} and that sampling and "
         f"noise were drawn as described from randomness the adversary does not know{secret}."
-        f"{unit.after_sentence(source)}{tuning.choice_in_words(source)}"
+        f"{unit.after_sentence(source)}{_choice_as_signed(source)}"
+    )
+
+
+def _choice_as_signed(source: RunSource) -> str:
+    """Return how hyper-parameters were chosen, with a space before it, in signed words."""
+    if tuning.selection(source) == "unaccounted" and source.private:
+        return (
+            " The run’s hyper-parameters were chosen by looking at the private records: no ε "
+            "covers that choice, and this one is that of settings which were chosen without "
+            "looking."
+        )
+    if not tuning.is_selected(source):
+        return ""
+    trusted = clean(source.header.get("noise_added_by"), 40) == "server"
+    server = "" if trusted else "; towards the server, which saw them all, it is larger"
+    return (
+        " The run is the best of a random number of trials, and the loss is that of publishing it "
+        f"and nothing of the others{server}."
     )
 
 

@@ -93,7 +93,7 @@ def claim(report: Report) -> Claim:
         return Claim(headline, meaning.promise, ())
     claimed = "" if report[Verdict].value == "PASS" else "claimed, "
     alike = len(limits(report)) == 1
-    against = "against every reader protected below" if alike else _AGAINST[guarantee.view]
+    against = "against every protected reader" if alike else _AGAINST[guarantee.view]
     numbers = (
         (f"ε (privacy loss), {claimed}{against}", formatting.epsilon(guarantee.epsilon)),
         ("50 % sure becomes at most", guess_in_words(0.5, meaning.epsilon)),

@@ -118,7 +118,7 @@ class RecordLevel(Unit):
         seen = "the published model" if tuning.is_selected(source) else "models"
         return (
             f"nobody who sees only {seen} and does not learn who took part can {{limit}} Against "
-            f"the server, only the limit in the table below holds. {NOTHING}"
+            f"the server, only the limit under “Protected from whom” holds. {NOTHING}"
         )
 
     def readers(self, source: RunSource, internal: bool) -> list[Reader]:

@@ -14,11 +14,12 @@ from reports.content import meaning
 from reports.content.assurance import Trust
 from reports.content.build import build
 from reports.content.coverage import Readers
-from reports.content.guarantee import Guarantee
+from reports.content.guarantee import Guarantee, attested_claims
 from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC, Report
 from reports.render import pages
 from reports.render.pages import document
+from reports.source import load
 from tests.reports.data import data_of, hold_against_schema
 
 MakeRun = Any  # the builder that conftest gives
@@ -148,7 +149,7 @@ def test_who_sees_less_than_the_server_is_held_to_the_servers_limit(make_run: Ma
     assert "Here the first is smaller" not in (usual[Guarantee].explanation or "")
     # One number is left, and it stands once.
     numbers = dict(pages.claim(report).numbers)
-    assert numbers["ε (privacy loss), against every reader protected below"] == "3.05"
+    assert numbers["ε (privacy loss), against every protected reader"] == "3.05"
 
 
 def test_a_public_reader_is_not_told_what_tells_who_took_part(make_client_run: MakeRun) -> None:
@@ -309,3 +310,52 @@ def test_a_choice_that_no_number_covers_is_told_with_the_promise(make_run: MakeR
     promise = build(make_run(spec_extra={"tune": tune}))[Meaning].promise
     assert "chosen by looking at the private records. No ε covers that choice" in promise
     assert "no ε covers" not in build(make_run("without"))[Meaning].promise
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {},
+            "Claimed: Towards a third party who sees only broadcast or final models and does not "
+            "learn who took part, training is (ε = 5.34, δ = 10⁻⁵)-differentially private at the "
+            "level of one record, for add-or-remove-one-record neighbours, by composition of "
+            "every Poisson-subsampled Gaussian query in the ledger with a privacy loss distribution (dp-accounting 0.6.0), assuming that client "
+            "sizes are public and that sampling and noise were drawn as described from randomness "
+            "the adversary does not know.",
+        ),
+        (
+            {"tune": {"selection": "unaccounted", "score": "test_accuracy"}},
+            " The run’s hyper-parameters were chosen by looking at the private records: no ε "
+            "covers that choice, and this one is that of settings which were chosen without "
+            "looking.",
+        ),
+    ],
+)
+def test_the_words_that_earlier_runs_signed_are_made_again(
+    make_run: MakeRun, changes: dict[str, Any], said: str
+) -> None:
+    """`verify` compares them with what is signed: another word, and earlier runs do not hold."""
+    statement = attested_claims(load(make_run(spec_extra=changes)))["statement"]
+    assert statement.endswith(said)
+    assert changes or statement == said
+
+
+def test_so_are_those_on_the_server_of_clients_and_on_a_seed(
+    make_run: MakeRun, make_client_run: MakeRun
+) -> None:
+    seeded = attested_claims(load(make_run("seeded", randomness="reproducible")))["statement"]
+    assert seeded.endswith(
+        "; because the run is reproducible from a seed, this holds towards nobody who knows the "
+        "seed."
+    )
+    said = {
+        "server": " There is no guarantee towards the server: it adds the noise and sees the "
+        "clipped updates, so it must be trusted.",
+        "clients": " Towards the server, which sees every noised upload and who made it, the loss "
+        "is larger and stated apart, in the internal report; there a client's records are hidden, "
+        "that it took part is not.",
+    }
+    for noise, words in said.items():
+        run = make_client_run(noise, noise_added_by=noise)
+        assert attested_claims(load(run))["statement"].endswith(words)
