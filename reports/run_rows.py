@@ -458,7 +458,7 @@ def _read(name: str, text: str) -> Value:
     try:
         return int(text) if name in _COUNTS else float(text)
     except ValueError:
-        raise ValueError(f"{name}: found {clean(text, 60)}; a number is due") from None
+        raise ValueError(f"{name}: found {clean(text, 60)}; give a number") from None
 
 
 def _written(value: Value) -> str:

@@ -143,7 +143,7 @@ def test_published_weights_that_have_changed_are_refused(published, tmp_path):
     torch.manual_seed(6)
     config = transformers.ViTConfig(**SIZES, num_labels=3)
     transformers.ViTForImageClassification(config).save_pretrained(folder)
-    with pytest.raises(DpfedadamwError, match="not those that the run began with"):
+    with pytest.raises(DpfedadamwError, match="not those that the run started with"):
         export(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
