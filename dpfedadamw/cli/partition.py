@@ -164,6 +164,9 @@ def _save(division: Division, name: str, output: Path) -> None:
         axes.set_title(f"{name}: records by label ({PRIVATE})", loc="left", fontsize=8)
         figure.colorbar(image, ax=axes, label="training records")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(sizes) <= _MOST_COLUMNS:
+        # A locator puts fractions between few clients, and below the first.
+        axes.set_xticks(range(len(sizes)))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     try:
         figure.savefig(output, dpi=160)
