@@ -29,9 +29,26 @@ _CODE = re.compile(r"```.*?```|^    [^\n]*$|`[^`\n]*`|\]\([^)\n]*\)|<!--.*?-->",
 # Pages and folders of code that are held to it. A page or folder is added when it is clean, and
 # none is taken out.
 PAGES = (
-    "README.md", "docs/style.md", "docs/glossary.md", "docs/decide.md",
+    "CONTRIBUTING.md", "ERRATA.md", "README.md", "SECURITY.md", "docs/analyst.md",
+    "docs/attestations.md", "docs/challenge.md", "docs/claims.md", "docs/commands.md",
+    "docs/compare.md", "docs/comparison.md", "docs/data.md", "docs/datasets.md",
+    "docs/decide.md", "docs/deploy.md", "docs/detection.md", "docs/evidence-format.md",
+    "docs/evidence.md", "docs/field.md", "docs/figures.md", "docs/flower.md", "docs/format.md",
+    "docs/glossary.md", "docs/gradients.md", "docs/keys.md", "docs/ledger.md", "docs/loops.md",
+    "docs/method.md", "docs/models.md", "docs/opacus.md", "docs/papers.md", "docs/people.md",
+    "docs/performance.md", "docs/programs.md", "docs/published.md", "docs/python.md",
+    "docs/recompute.md", "docs/report-fields.md", "docs/report.md", "docs/results.md",
+    "docs/scale.md", "docs/search.md", "docs/serving.md", "docs/sign-off.md",
+    "docs/signatures.md", "docs/site.md", "docs/spec.md", "docs/sweeps.md", "docs/tasks.md",
+    "docs/testing.md", "docs/trust.md", "docs/trusted-core.md", "docs/tutorial.md",
 )  # fmt: skip
-CODE = ()
+CODE = (
+    "dpfedadamw/algorithms", "dpfedadamw/budget", "dpfedadamw/canaries", "dpfedadamw/cli",
+    "dpfedadamw/clipping", "dpfedadamw/data", "dpfedadamw/evidence", "dpfedadamw/federation",
+    "dpfedadamw/filing", "dpfedadamw/integrations", "dpfedadamw/models", "dpfedadamw/privacy",
+    "dpfedadamw/reexecution", "dpfedadamw/run", "dpfedadamw/spec", "dpfedadamw/storage",
+    "dpfedadamw/units", "dpfedadamw/vectors", "reports/schema", "reports/verifier",
+)  # fmt: skip
 
 
 def prose_of_page(text: str) -> str:
@@ -48,6 +65,8 @@ def strings_of_code(text: str) -> Iterator[tuple[int, str]]:
 
 def complaints(name: str, text: str) -> list[str]:
     """What a file says in words that we do not use, a line each."""
+    if not _BANNED.search(text):
+        return []
     if name.endswith(".py"):
         lines = [
             (first + place, line)

@@ -320,9 +320,10 @@ def test_a_choice_that_no_number_covers_is_told_with_the_promise(make_run: MakeR
             "Claimed: Towards a third party who sees only broadcast or final models and does not "
             "learn who took part, training is (ε = 5.34, δ = 10⁻⁵)-differentially private at the "
             "level of one record, for add-or-remove-one-record neighbours, by composition of "
-            "every Poisson-subsampled Gaussian query in the ledger with a privacy loss distribution "
-            "(dp-accounting 0.6.0), assuming that client sizes are public and that sampling and noise were drawn as described from randomness "
-            "the adversary does not know.",
+            "every Poisson-subsampled Gaussian query in the ledger with a privacy loss "
+            "distribution (dp-accounting 0.6.0), assuming that client sizes are public and that "
+            "sampling and noise were drawn as described from randomness the adversary does not "
+            "know.",
         ),
         (
             {"tune": {"selection": "unaccounted", "score": "test_accuracy"}},
