@@ -71,4 +71,6 @@ def test_nothing_is_fetched_by_a_reader() -> None:
     assert settings["theme"]["font"] is False
     assert "analytics" not in settings["extra"]
     assert "repo_url" not in settings
-    assert not {"extra_css", "extra_javascript"} & set(settings)
+    for name in settings.get("extra_css", []) + settings.get("extra_javascript", []):
+        text = (ROOT / "docs" / name).read_text("utf-8")
+        assert not re.search(r"//\w|url\(|@import|fetch\(", text), name
