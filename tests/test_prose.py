@@ -34,6 +34,7 @@ LONGEST_SENTENCE = 30
 # reports and specs (words). A pattern is added when its files are clean, and none is taken out.
 HELD = (
     "README.md",
+    "docs/privacy.md",
     "docs/style.md",
 )
 
