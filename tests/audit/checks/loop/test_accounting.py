@@ -66,7 +66,7 @@ def test_a_number_by_whatever_accountant_is_not_below_the_leading_one(name: str)
     assert stated(name, at) == ([], [])
     below = float(np.nextafter(at, 0.0))
     assert stated(name, below) == (
-        [f"epsilon by {name} is stated as {below:.4g} and the steps cost 2"], []
+        [f"epsilon by {name} is stated as {below:.4g}, but the steps cost 2"], []
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_the_first_number_that_is_stated_is_the_loop_s() -> None:
 
 
 TWO = a_ledger(charge(), charge(), charge(noise=2.0, rate=0.5, steps=3))
-OTHER = ["the loop's accountant counted another noise or rate than was used"]
+OTHER = ["the loop's accountant counted a noise or rate that was not used"]
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ OTHER = ["the loop's accountant counted another noise or rate than was used"]
         ([[1.1, 0.2 * (1 + 6e-9), 2], [2.0, 0.5, 3]], OTHER),
         ([[0.2, 1.1, 2], [0.5, 2.0, 3]], OTHER),
         ([[1.1, 0.2, 3], [2.0, 0.5, 2]], OTHER),
-        ([[1.1, 0.2, 2]], ["the loop's accountant counted 2 steps, and 5 were made"]),
+        ([[1.1, 0.2, 2]], ["the loop's accountant counted 2 steps, but 5 were made"]),
         (
             [[1.1, 0.2, 2], [2.0, 0.5, 3], [0.0, 0.0, 1]],
-            ["the loop's accountant counted 6 steps, and 5 were made"],
+            ["the loop's accountant counted 6 steps, but 5 were made"],
         ),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_damaged_claim_is_a_reason_and_one_without_a_number_is_not_verified() 
         judged(claim={"server": {}})
     # That another number of steps was counted is told all the same.
     both, _, _ = judged(claim={"server": {}, "accountant_history": []})
-    assert both.measurement == "the loop's accountant counted 0 steps, and 3 were made"
+    assert both.measurement == "the loop's accountant counted 0 steps, but 3 were made"
     assert (both.details["stated"], both.details["accountant"]) == (0.0, "")
 
 

@@ -143,7 +143,7 @@ def test_declarations_that_no_accounting_covers_break_the_promise(loop: Bundle) 
     assert says(changed(loop, header={"delta": None}), "promise")[0] == "NOT VERIFIED"
 
 
-DIVIDED = "a noised sum was divided by something else than the public batch size"
+DIVIDED = "a noised sum was not divided by the public batch size"
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -173,7 +173,7 @@ def test_a_norm_that_changes_and_clients_in_the_place_of_records_are_told(loop: 
     assert ", C changes during the loop; each" in told[1]
     assert " and C;" in says(with_spends(loop, 3, clipping_norm=CLIP * (1 + 1e-12)), "promise")[1]
     clients = says(changed(loop, header={"of_clients": True}), "promise")
-    assert clients[1].startswith("whole clients are protected, so that a record is a client and a")
+    assert clients[1].startswith("whole clients are protected, so a record is a client and a")
 
 
 # integrity
@@ -323,8 +323,8 @@ def test_what_the_loop_states_covers_what_its_steps_cost(
     assert found.severity is (Severity.THEORETICAL if high else found.severity)
 
 
-MADE = f"and {STEPS} were made"
-OTHER = "the loop's accountant counted another noise or rate than was used"
+MADE = f"but {STEPS} were made"
+OTHER = "the loop's accountant counted a noise or rate that was not used"
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def divided(*files: list[float], charges: tuple[Spend, ...]) -> tuple[list[str],
     return [one.split(" by ")[0] for one in reasons], unreadable
 
 
-OTHER = "file {}: a noised sum was divided"
-UNSEEN = "file {}: what the noised sum was divided by does not show"
+OTHER = "file {}: a noised sum was not divided"
+UNSEEN = "file {}: the divisor of the noised sum cannot be determined"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_promise_that_was_kept_is_told_in_full() -> None:
     )
     assert found.details == {"delta_records": 8e-3, "charges": 2}
     clients = judged(charge(), of_clients=True).measurement
-    assert clients.startswith("whole clients are protected, so that a record is a client and a ")
+    assert clients.startswith("whole clients are protected, so a record is a client and a ")
     for clips, told in (((0.5, 0.5), " and C;"), ((0.5, 0.6), ", C changes during the loop;")):
         both = [charge(index, clipping_norm=clip) for index, clip in enumerate(clips)]
         assert told in judged(*both).measurement
