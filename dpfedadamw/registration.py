@@ -151,8 +151,8 @@ class Registry(Mapping[str, _Entry]):
             return
         if not isinstance(entry, self.entry):
             raise RegistrationError(
-                f"{self.kind}: {type(entry).__name__} is not a {self.entry.__name__}; give one, as "
-                f"{self.package}.registry describes it"
+                f"{self.kind}: {type(entry).__name__} is not an {self.entry.__name__}; give one, "
+                f"as {self.package}.registry describes it"
             )
         self._load()
         known = entry.name in self._entries

@@ -335,7 +335,7 @@ def _refuse_existing(*paths: Path) -> None:
 
 
 app = typer.Typer(
-    help="Let trainer and auditor fix a run's noise, and what is opened of it, so that neither can "
+    help="Let trainer and auditor fix a run's noise, and the part to open, so that neither can "
     "choose it.\n\nIn this order: intent (trainer), new (auditor), dpfedadamw run SPEC --challenge "
     "FILE --escrow FILE (trainer), draw (auditor), open (trainer).",
     no_args_is_help=True,

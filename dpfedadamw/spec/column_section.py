@@ -314,10 +314,15 @@ def contradictions(get: Values) -> Contradictions:
         elif kind == "category":
             yield from _categories(get, path)
         elif kind == "boolean":
-            true, false = get(*path, "true_words") or (), get(*path, "false_words") or ()
+            true, false = (_texts(get(*path, key)) for key in ("true_words", "false_words"))
             both = {word.casefold() for word in true} & {word.casefold() for word in false}
             if both:
                 yield (*path, "false_words"), f"holds {min(both)}, which means true; give it once"
+
+
+def _texts(words: Any) -> list[str]:
+    """The texts of a list; what is wrong with its other items was said already."""
+    return [word for word in words or () if isinstance(word, str)]
 
 
 def learns(column: ColumnSpec) -> bool:
@@ -343,6 +348,8 @@ def _learnt(get: Values) -> Contradictions:
         yield noise, "missing with learn_quantiles; give σ of the noise on each count, such as 20"
     for path in found:
         shares = get(*path)
+        if any(bad[: len(path)] == path for bad in get.bad):
+            continue
         if len(shares) != 2 or not shares[0] < shares[1]:
             yield path, f"found {list(shares)}; give two shares, the smaller first: [0.01, 0.99]"
         if get(*path[:-1], "scale") == "bins":
@@ -408,6 +415,8 @@ def _categories(get: Values, path: tuple[str | int, ...]) -> Contradictions:
     if {listed, buckets} & get.bad:
         return
     found = get(*listed) or ()
+    if len(_texts(found)) != len(found):
+        return
     if bool(found) == (get(*buckets) is not None):
         given = "both are given" if found else "neither is given"
         yield (
@@ -427,6 +436,6 @@ def _categories(get: Values, path: tuple[str | int, ...]) -> Contradictions:
             (*path, "missing"),
             f"found {missing}, which is not in categories; use one of them, or null",
         )
-    empty = set(get("data", "missing_values") or ()) & set(found)
+    empty = set(_texts(get("data", "missing_values"))) & set(found)
     if empty:
         yield listed, f"holds {min(empty)}, which data.missing_values lists as an empty cell"

@@ -215,18 +215,10 @@ class Values:
         self._given, self._resolved, self.bad = given, resolved, bad
 
     def __call__(self, *path: str | int) -> Any:
-        """The value at a path; None where there is none, or it is bad.
-
-        Of a list the good items; all of them of a list of sections, which are asked by number.
-        """
+        """The value at a path; None where there is none, or it is bad."""
         if any(path[:length] in self.bad for length in range(len(path) + 1)):
             return None
-        value = _at(self._resolved, path)
-        if isinstance(value, list):
-            good = [one for place, one in enumerate(value) if (*path, place) not in self.bad]
-            if not any(isinstance(one, dict) for one in good):
-                return good
-        return value
+        return _at(self._resolved, path)
 
     def shown(self, *path: str) -> str:
         """Path and value in words, for another key's message."""

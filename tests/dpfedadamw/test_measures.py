@@ -182,7 +182,7 @@ def test_a_model_that_is_no_better_than_one_answer_is_said_to_be_so(tmp_path, mo
     assert "Its AUC is 0.79, and" in outcomes.against_majority(rate, rate, 0.792)
     compared = tables_of([run.path, run.path])
     assert "Majority rate: always giving the most frequent answer" in compared
-    assert "By accuracy no better: dp-fedavg." in compared
+    assert "No better than that by accuracy: small, dp-fedavg." in compared
 
 
 def tables_of(paths) -> str:

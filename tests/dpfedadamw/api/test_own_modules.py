@@ -193,8 +193,8 @@ def test_a_run_of_a_module_is_taken_up_with_the_same_module_alone(tmp_path):
     cut = cut_off(tmp_path, model=network(), changes=changes)
     for other, message in (
         (None, r"pass it again: api\.resume"),
-        (network(seed=2), "does not have the weights that the run began with"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "are not those that the run began with"),
+        (network(seed=2), "does not have the weights that the run started with"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "are not those that the run started with"),
     ):
         with pytest.raises(api.DpfedadamwError, match=message):
             api.resume(cut.path, model=other)

@@ -48,7 +48,7 @@ def test_a_callback_that_raises_leaves_a_run_that_is_resumed(tmp_path):
     assert f"--resume {path}" in "".join(caught.value.__notes__)
     cut = api.Run(path)
     assert cut.verdict == "NOT VERIFIED"
-    with pytest.raises(api.DpfedadamwError, match=r"training is not over.*api\.resume"):
+    with pytest.raises(api.DpfedadamwError, match=r"training has not finished.*api\.resume"):
         _ = cut.epsilon
     with pytest.raises(api.DpfedadamwError, match="is not finished"):
         cut.report()
@@ -79,8 +79,8 @@ def test_participations_are_computed_again_while_the_key_is_in_memory(tmp_path, 
 @pytest.mark.parametrize(
     ("spec", "count", "message"),
     [
-        (SMALL, -1, "replay -1: must be a whole number from 0"),
-        (SMALL, 2.0, "replay 2.0: must be a whole number from 0"),
+        (SMALL, -1, "replay -1: must be a whole number, 0 or more"),
+        (SMALL, 2.0, "replay 2.0: must be a whole number, 0 or more"),
         (small_spec("fedavg", rounds=1), 2, "replay 2: this spec claims no privacy"),
     ],
 )

@@ -133,7 +133,7 @@ def test_crafted_records_share_the_call_of_the_engine_with_their_batch():
 
 
 def test_a_retired_kind_names_what_replaces_it():
-    with pytest.raises(PrivacyError, match="did not see a run without noise; use input"):
+    with pytest.raises(PrivacyError, match="did not detect a run without noise; use input"):
         drawn(kind="label")
 
 

@@ -194,7 +194,7 @@ def test_an_announced_run_starts_once_with_its_key_by_its_trainer(case, capsys):
     other = case.folder / "other.escrow"
     other.write_text("5a" * 32 + "\n")
     assert case.train("--escrow", str(other)) == 2
-    assert "holds another key than the intent" in told(capsys)
+    assert "holds a different key from the one that the intent" in told(capsys)
     arguments = ("run", case.file("small.yaml"), "--challenge", case.file("challenge.json"))
     assert case.trainer(*arguments) == 2
     assert "--escrow FILE" in told(capsys)
@@ -205,7 +205,7 @@ def test_an_announced_run_starts_once_with_its_key_by_its_trainer(case, capsys):
     assert case.trainer("keys", "new", "--role", "trainer") == 0
     capsys.readouterr()
     assert case.trainer(*arguments) == 2
-    assert "the same key must sign the run" in told(capsys)
+    assert "give --trainer-key with the key that signed the intent" in told(capsys)
     assert not (case.folder / "runs").exists()
 
 

@@ -135,7 +135,7 @@ def test_a_run_that_was_renamed_verifies_and_where_none_is_found_by_its_name_tha
     assert "runs in it were renamed, so the newest cannot be found by the time in its name" in told
     assert told.endswith(f"give a run's folder, such as {tmp_path / 'renamed'}\n")
     assert call("audit", str(tmp_path / "latest")) == 2
-    assert f"latest: names {run_dir.name}, which was renamed, moved" in capsys.readouterr().err
+    assert f"latest: points to {run_dir.name}, which was renamed, moved" in capsys.readouterr().err
 
 
 def test_in_a_pipe_no_path_is_broken(run_dir, tmp_path, capsys, monkeypatch):
@@ -481,7 +481,7 @@ def test_a_report_whose_signing_fails_is_finished_by_resume(changed, monkeypatch
     assert call("verify", str(changed)) == 0
     assert (changed / "report-public.pdf").is_file()
     assert call("run", "--resume", str(changed)) == 0
-    assert "this run is finished" in capsys.readouterr().err
+    assert "this run is already finished" in capsys.readouterr().err
 
 
 def test_resume_signs_nothing_that_was_changed_since_training(changed, capsys):

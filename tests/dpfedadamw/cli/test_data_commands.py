@@ -92,7 +92,7 @@ def test_a_damaged_data_set_is_one_line_exit_2_and_no_run_directory(spec, tmp_pa
         ("data.validation.public=false", "data.validation.public: validation records are eval"),
         ("data.sha256=abc", "must be 64 hexadecimal digits"),
         ("data.partition={kind: column, column: who}", "mnist has no columns; give file"),
-        ("data.partition={kind: column}", "give a column of the table or a file"),
+        ("data.partition={kind: column}", "give either a column of the table or a file"),
         ("data.dataset=minst", "did you mean mnist?"),
         ("data.split=letters", "data.split"),
     ],

@@ -204,7 +204,7 @@ def test_a_run_that_does_not_hold_keeps_its_evidence(run, capsys):
     (run / "report.html").write_text("All is well.")
     assert call("erase", str(run), "--yes") == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "its evidence is kept, because the run does not hold (report.html: " in told
+    assert "its evidence is kept, because the run does not verify (report.html: " in told
     assert (run / "evidence").is_dir()
     assert not (run / "erasure.json").exists()
 
@@ -229,7 +229,7 @@ def test_a_run_that_holds_can_be_signed_off_and_no_other(run, capsys):
     annex.unlink()
     (run / "report.pdf").write_bytes((run / "report.pdf").read_bytes() + b" ")
     assert call("sign-off", str(run)) == 2
-    assert "does not hold" in capsys.readouterr().err
+    assert "does not verify" in capsys.readouterr().err
     assert not annex.exists()
 
 

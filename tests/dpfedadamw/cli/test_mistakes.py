@@ -76,7 +76,7 @@ def test_init_reads_a_raw_table_and_its_spec_runs(stays, tmp_path, capsys):
     code, printed = command(capsys, "init", "s.yaml", *table, "--epsilon", "3")
     assert code == 0
     assert "patient_id   identifier" in printed
-    assert "look at: patient_id stands in several rows" in " ".join(printed.split())
+    assert "look at: values of patient_id occur in several rows" in " ".join(printed.split())
     assert command(capsys, "spec", "validate", "s.yaml")[0] == 0
     given = ("--dictionary", "dictionary.csv", "--bounds", "crp=0:500", "--categories", "sex=f,m,d")
     code, printed = command(capsys, "init", "d.yaml", *table, "--epsilon", "3", *given, "--json")

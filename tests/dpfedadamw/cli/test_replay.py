@@ -117,7 +117,7 @@ def test_another_key_than_the_one_committed_to_is_refused(announced: Parties, ca
         (("--draw", "draw.json"), "give --openings FILE"),
         (("--replay", "2"), "give --escrow FILE"),
         (("--replay", "2", "--escrow", "missing"), "not a readable key escrow"),
-        (("--canaries", "9", "--replay", "2"), "no --replay"),
+        (("--canaries", "9", "--replay", "2"), "leave out --replay"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(

@@ -152,4 +152,4 @@ def test_where_nothing_can_be_computed_again_the_run_ends_as_ever_and_says_why(
     path = tmp_path / "spec.yaml"
     path.write_text(specs.dump(small_spec(rounds=1)))
     assert call("run", str(path), "--out", str(tmp_path)) == 0
-    assert "nothing was computed again: the data are gone" in capsys.readouterr().err
+    assert "nothing was recomputed: the data are gone" in capsys.readouterr().err

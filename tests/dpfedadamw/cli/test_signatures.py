@@ -177,7 +177,7 @@ def test_the_signature_of_somebody_else_is_not_replaced_unasked(
     call("keys", "new", "--role", "auditor")
     capsys.readouterr()
     assert call("sign", run) == 2
-    assert "which is no key of yours" in one_error(capsys)
+    assert "which is not a key of yours" in one_error(capsys)
     assert content(run) == before
     assert call("sign", run, "--role", "auditor") == 0
     assert call("verify", run) == 3
@@ -494,7 +494,7 @@ def test_a_key_can_be_brought_along(case, tmp_path, capsys):
     ("arguments", "message"),
     [
         (REVOKE[:-1], "give --yes to confirm"),
-        ((*REVOKE, "--since", "soon"), "no date"),
+        ((*REVOKE, "--since", "soon"), "is not a date"),
         ((*REVOKE, "--since", "2999-01-01"), "lies in the future"),
         (("keys", "new", "--role", "auditor", "--days", "0", "--directory", "empty"), "days: 0"),
         (("keys", "rotate", "--role", "auditor", "--directory", "empty"), "no auditor key"),

@@ -100,5 +100,5 @@ def test_a_run_that_names_no_digest_is_computed_again_with_that_of_its_version()
 
 
 def test_a_digest_that_this_version_does_not_know_is_named() -> None:
-    with pytest.raises(PrivacyError, match="'md5', which this version does not know"):
+    with pytest.raises(PrivacyError, match="'md5', which this version does not support"):
         Commitment(SALT, "md5")

@@ -91,7 +91,7 @@ def test_the_spend_is_on_disk_before_the_round(tmp_path, monkeypatch):
 
 
 def test_a_delta_that_permits_publishing_a_client_is_refused():
-    with pytest.raises(PrivacyError, match="one client in the clear"):
+    with pytest.raises(PrivacyError, match="one client outright would satisfy this"):
         prepare(client_spec("privacy.delta=0.05"), torch.device("cpu"))
 
 

@@ -62,7 +62,7 @@ def test_so_is_one_in_a_folder_of_others_or_that_belongs_to_somebody_else(keys, 
 
 def test_what_is_no_text_is_refused(keys):
     write(keys, b"\xff\xfe")
-    with pytest.raises(FilingError, match="is no text"):
+    with pytest.raises(FilingError, match="is not text"):
         listed()
 
 

@@ -55,7 +55,7 @@ def test_a_report_with_a_private_number_is_taken_back_before_it_is_signed(
 
     monkeypatch.setattr(filing.reports, "build_report", build_and_tell)
     key = filing.load_signers(None, None).auditor
-    with pytest.raises(FilingError, match=r"report\.html would show .* .raw_norms of") as raised:
+    with pytest.raises(FilingError, match=r"report\.html would reveal .* .raw_norms of") as raised:
         filing.file_report(run, filing.audit(run), key)
     assert repr(norm)[:9] not in str(raised.value)
     assert not list(run.path.glob("report*"))

@@ -130,7 +130,7 @@ def test_data_of_another_digest_are_refused(finished: RunDirectory, tmp_path: Pa
     header = {**json.loads(lines[0]), "data_sha256": "0" * 64}
     copy.ledger.write_text("\n".join([json.dumps(header), *lines[1:]]))
     copy.spec.write_bytes(finished.spec.read_bytes())
-    with pytest.raises(ReexecutionError, match="not the one that the ledger names"):
+    with pytest.raises(ReexecutionError, match="not the one whose digest is in the ledger"):
         again(copy)
 
 

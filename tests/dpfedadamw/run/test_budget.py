@@ -262,7 +262,8 @@ class Plan:
 
 def experiment_of(file="b.sqlite", noises_updates=False, rounds=4):
     """What of an experiment its budget looks at; its plan costs a number for each round."""
-    plan = Plan(rounds, SimpleNamespace(name="record", noises_updates=noises_updates))
+    unit = SimpleNamespace(name="record", noises_updates=noises_updates, of_people=False)
+    plan = Plan(rounds, unit)
     return SimpleNamespace(
         spec=SimpleNamespace(
             budget=SimpleNamespace(file=file, epsilon=4, delta=1e-5),

@@ -88,7 +88,7 @@ def test_what_cannot_be_shown_is_one_line(name, vary, reason):
 
 
 def test_a_target_that_nothing_keeps_to_is_refused_with_the_first_reason():
-    with pytest.raises(PrivacyError, match="no combination keeps to"):
+    with pytest.raises(PrivacyError, match="no combination meets"):
         frontier(small_spec(), 3.0, vary={BATCH: [500, 600]})
 
 

@@ -360,7 +360,10 @@ def test_a_first_round_whose_state_is_lost_is_run_again_from_the_beginning(tmp_p
     journal = Journal(run)
     journal.complete({"round": 1}, state(2))
     (run.checkpoint / "state-00002.safetensors").unlink()
-    with pytest.raises(RunDirectoryError, match="the state after round 2 is not there"):
+    with pytest.raises(
+        RunDirectoryError,
+        match="the states after round 2 and the round before do not match the ledger",
+    ):
         Journal(run).recover()
 
 

@@ -143,7 +143,6 @@ def test_people_at_more_clients_than_the_claim_counts_are_refused_with_their_num
         (("federation.clients_per_person=4",), "found 4, but data.clients is 3"),
         (("federation.clients_per_person=2", "federation.max_epsilon=3"), "a limit on epsilon is"),
         (("compute.precision=bfloat16",), "computed in float32 only"),
-        (("budget={file: b.db, epsilon: 1, delta: 1.0e-4}",), "only records or clients"),
         (("privacy.adjacency=replace-one",), "use adjacency add-remove"),
     ],
 )
@@ -209,11 +208,11 @@ def test_the_report_says_it_in_the_words_of_people(run):
         filing.file_report(run.run, filing.audit(run.run), key)
     report = json.loads((run.run.path / "report.json").read_text())
     guarantee, promise = report["guarantee"], report["meaning"]["promise"]
-    assert "For each person, with all of their records, at up to 3 clients," in promise
+    assert "for a person with all of their records, at up to 3 clients" in promise
     assert "of one person, with all of their records, at up to 3 clients" in guarantee["statement"]
     assert guarantee["adjacency"] == "add-or-remove-one-person"
     assert report["clients"]["records_total"] == sum(Journal(run.run).header["rows"])
-    assert "stands there with all of their records, or 3 of them" in str(report["sampling"])
+    assert "A drawn person contributes at most 3 of their records" in str(report["sampling"])
     assert b"Zoe-7f3a" not in b"".join(
         file.read_bytes() for file in run.run.path.rglob("*") if file.is_file()
     )

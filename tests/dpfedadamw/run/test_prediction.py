@@ -392,7 +392,7 @@ def test_what_cannot_be_predicted_is_one_line_and_exit_code_2(
         (
             (str(of_images.run.path), "--input", str(of_images.rows), "--output",
              str(of_images.run.path / "out.csv")),
-            "lies in a run's folder",
+            "is inside a signed run's folder",
         ),
     ):  # fmt: skip
         code, out, err = called(capsys, *words)
@@ -400,7 +400,7 @@ def test_what_cannot_be_predicted_is_one_line_and_exit_code_2(
         assert said in " ".join(err.split())
         assert len(err.strip().splitlines()) == 1
     np.savez(tmp_path / "other.npz", x=np.zeros((2, 1, 9, 9), np.float32))
-    with pytest.raises(DpfedadamwError, match=r"have shape \(1, 9, 9\), and the model reads"):
+    with pytest.raises(DpfedadamwError, match=r"have shape \(1, 9, 9\), but the model reads"):
         api.predict(of_images.run.path, tmp_path / "other.npz")
 
 

@@ -305,7 +305,7 @@ def test_a_batch_larger_than_the_smallest_client_is_refused(tmp_path):
 
 def test_a_delta_that_permits_publishing_a_record_is_refused():
     spec = small_spec(overrides=("privacy.delta=0.01",))
-    with pytest.raises(PrivacyError, match="in the clear"):
+    with pytest.raises(PrivacyError, match="publishes one record outright would satisfy this"):
         prepare(spec, torch.device("cpu"))
 
 
@@ -465,7 +465,7 @@ def rewritten(run, **fields):
         ({"canaries": {"count": 1}}, "an audit run cannot be resumed; start a new one"),
         (
             {"sites": {}},
-            r"clients hold their records themselves; .*flower superlink SERVER",
+            r"clients hold their own records; .*flower superlink SERVER",
         ),
         ({"data_sha256": "0" * 64}, "the data set has changed since the run began; start a new"),
     ],
@@ -534,7 +534,7 @@ def test_a_published_seed_is_the_one_of_the_spec(mode, seed):
 def test_only_a_release_has_a_key_to_keep():
     release = ReleaseRandomness()
     assert engine_setup._with_a_key(release) is release
-    with pytest.raises(RunError, match="--escrow: only randomness: release has a key to keep"):
+    with pytest.raises(RunError, match="--escrow: only randomness: release has a key to save"):
         engine_setup._with_a_key(ReproducibleRandomness(1))
 
 

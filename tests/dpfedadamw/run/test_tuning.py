@@ -127,7 +127,7 @@ def test_of_whole_clients_claim_audit_and_report_are_those_of_the_selection(of_c
     # A server that adds the noise has no guarantee, so that nothing is larger.
     trusted = {**source.header, "noise_added_by": "server"}
     assert tuning.choice_in_words(dataclasses.replace(source, header=trusted)).endswith(
-        "nothing of the others."
+        "the loss is that of publishing this run alone."
     )
 
 
@@ -173,7 +173,7 @@ def test_a_search_under_other_seeds_is_said_by_the_report_and_the_results(search
     for audience in (INTERNAL, PUBLIC):
         text = outside_budget(load(run.path), audience).root[0].text
         assert "by the test accuracy of several runs on the private records" in text
-        assert text.endswith("had seeds of their own (100, 101), and this run is none of them.")
+        assert text.endswith("used seeds of their own (100, 101); this run is not one of them.")
     assert run_rows.row_of(run.path)["tune_seeds"] == "100, 101"
 
 
@@ -182,7 +182,7 @@ def test_a_comparison_names_what_was_picked_by_test_accuracy(selected, searched)
     groups = compare([selected[0].path, searched[0].path]).groups
     remarks = [remark for group in groups for remark in group.remarks]
     picked = [remark for remark in remarks if "best was picked by test accuracy" in remark]
-    assert any("towards a third party is that of the selection" in remark for remark in remarks)
+    assert any("against a third party is that of the selection" in remark for remark in remarks)
     assert len(picked) == 1
     assert any("chosen by looking at the private records" in remark for remark in remarks)
     assert outcomes.utility(load(searched[0].path), PUBLIC).final_accuracy is not None
@@ -197,7 +197,7 @@ def test_a_trial_by_itself_is_refused(tmp_path):
 def test_a_trial_of_a_number_that_was_not_drawn_is_refused(tmp_path):
     trial = a_trial(SPEC)
     wrong = dataclasses.replace(trial, trials=trial.trials + 1)
-    with pytest.raises(RunError, match="is not drawn by the law"):
+    with pytest.raises(RunError, match="was not drawn from the distribution"):
         engine_setup.start(
             prepare(SPEC, torch.device("cpu")), tmp_path, options=StartOptions(trial=wrong)
         )
@@ -262,5 +262,7 @@ def test_a_trial_and_a_spec_go_together_or_not(tmp_path):
     with pytest.raises(RunError, match="of this spec is not private"):
         check_trial(experiment(None), read_trial(trial_of(tmp_path)))
     for wrong in ({"trial": 0}, {"trial": 6}, {"trials": 4}, {"trials": 6}, {"secret": "cd" * 32}):
-        with pytest.raises(RunError, match="is not drawn by the law that the spec states"):
+        with pytest.raises(
+            RunError, match="was not drawn from the distribution that the spec states"
+        ):
             check_trial(experiment(law), read_trial(trial_of(tmp_path, **wrong)))

@@ -275,7 +275,7 @@ def test_a_process_that_ends_is_told_by_number_how_and_while_doing_what(pipe, ex
 
 def test_a_process_is_waited_for_until_it_is_ready_and_says_why_it_is_not():
     process_over(Pipe("ready")).wait_until_ready()
-    with pytest.raises(WorkerError, match="while it was starting; what was charged"):
+    with pytest.raises(WorkerError, match="while it was starting; its charges remain"):
         process_over(Pipe(EOFError())).wait_until_ready()
     wrong = process_over(Pipe(workers._Failed("spec.yaml: rounds is missing", True)))
     with pytest.raises(WorkerError, match=r"^spec.yaml: rounds is missing$"):

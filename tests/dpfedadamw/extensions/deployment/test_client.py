@@ -299,7 +299,7 @@ def test_it_pays_no_more_often_than_its_owner_allows(fresh):
         ("salt", bytes(32), "is not the one whose digest"),
         ("share.npz", b"no archive", "holds no records"),
         ("site.json", b"{}", "is not a client's folder"),
-        ("federation.json", b"{}", "says nothing of a federation"),
+        ("federation.json", b"{}", "does not describe a federation"),
     ],
 )
 def test_a_folder_that_is_not_as_the_facts_say_is_refused_in_one_line(fresh, name, content, told):

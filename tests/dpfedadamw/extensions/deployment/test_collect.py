@@ -170,7 +170,7 @@ def test_a_server_that_asks_for_more_than_its_ledger_says_is_found_out(tmp_path)
         one.close()
     verdict, checks = audited(judged(project, tmp_path / "out").run)
     assert verdict == "FAIL"
-    told = "client 1: it was charged for round 0, attempt 2, but the run's ledger does not say so"
+    told = "client 1: it was charged for round 0, attempt 2, and the run's ledger does not say so"
     assert told in checks["integrity"]["measurement"]
 
 
@@ -242,8 +242,8 @@ def test_folders_of_another_federation_are_refused(finished, unused, tmp_path):
 @pytest.mark.parametrize(
     ("name", "spoil", "told"),
     [
-        ("places", lambda found: found + 10**6, "not those that were divided"),
-        ("places", np.zeros_like, "not those that were divided"),
+        ("places", lambda found: found + 10**6, "not the ones that were divided"),
+        ("places", np.zeros_like, "not the ones that were divided"),
         ("places", lambda found: found.astype(np.float64), "holds no records"),
         ("rows", lambda found: found - 10**6, "client 0's records have row numbers"),
         ("labels", lambda found: found + 10, "client 0's records have labels"),

@@ -149,7 +149,7 @@ def test_a_ledger_that_lost_its_charges_is_refused(fresh):
 def test_the_owner_alone_allows_more_and_by_name(site):
     client = start(site, most_charges=7)
     assert client.most_charges == 7
-    assert "its owner allows 7 participations from now on, 4 before" in client.notes
+    assert "its owner now allows 7 participations; before it was 4" in client.notes
     assert [one["most_charges"] for one in pinned(site)] == [4, 7]
     # It stays so.
     assert start(site).most_charges == 7

@@ -73,8 +73,8 @@ def test_the_writer_needs_no_torch() -> None:
     ("changes", "said"),
     [
         ({"delta": 1.0}, "between 0 and 1"),
-        ({"records": 0}, "no record"),
-        ({"tensors": ()}, "no parameter"),
+        ({"records": 0}, "is empty"),
+        ({"tensors": ()}, "no trainable parameter"),
         ({"sampling": "random"}, "poisson"),
     ],
 )

@@ -318,7 +318,7 @@ def test_a_recording_of_another_loop_is_not_gone_on_with(tmp_path: Path) -> None
     loops.epoch(parts)
     recorder.pause()
     other = loops.private(model=loops.network(nn.Linear(12, 12)))
-    with pytest.raises(EvidenceError, match="another loop"):
+    with pytest.raises(EvidenceError, match="a different loop"):
         Recorder(tmp_path / "run", delta=1e-5, continued=True).attach(
             other.optimizer, other.loader, other.model
         )

@@ -107,7 +107,7 @@ def test_updates_of_other_shapes_and_rounds_out_of_order_are_refused(tmp_path: P
     with pytest.raises(UpdateRecorderError, match="not recorded"):
         recorder.charge(weights, **bill)
     recorder.record(updates=[weights], mean=weights, noised=weights)
-    with pytest.raises(UpdateRecorderError, match="in the first round"):
+    with pytest.raises(UpdateRecorderError, match="from the first round"):
         recorder.charge(other, **bill)
 
 

@@ -78,7 +78,7 @@ def test_trials_whose_best_is_run_anew_are_left_out_and_their_seeds_named():
 
 def test_data_that_vary_in_more_than_the_table_are_refused():
     rows = [row("a", 0, 0.5, method="adam"), row("b", 0, 0.6, method="adam")]
-    with pytest.raises(ReportError, match="several runs of seed 0; the data vary in more"):
+    with pytest.raises(ReportError, match="several runs of seed 0; the results vary in more"):
         cross_table.tabulate(rows, "method", None)
 
 
