@@ -151,7 +151,7 @@ class Registry(Mapping[str, _Entry]):
             return
         if not isinstance(entry, self.entry):
             raise RegistrationError(
-                f"{self.kind}: {type(entry).__name__} is not an {self.entry.__name__}; give one, "
+                f"{self.kind}: {type(entry).__name__} is no {self.entry.__name__}; give one, "
                 f"as {self.package}.registry describes it"
             )
         self._load()

@@ -92,7 +92,7 @@ def test_what_cannot_be_given_is_refused_before_anything_is_written(tmp_path):
 
     with pytest.raises(RegistrationError, match="the algorithm dp-fedavg is registered twice"):
         run(algorithm=heavy_ball("dp-fedavg"))
-    with pytest.raises(RegistrationError, match="algorithm: HeavyBall is not an AlgorithmEntry"):
+    with pytest.raises(RegistrationError, match="algorithm: HeavyBall is no AlgorithmEntry"):
         run(algorithm=HeavyBall(0.5))
     with pytest.raises(api.DpfedadamwError, match="passed from Python, but changes name dp-fedavg"):
         run(algorithm=heavy_ball(), changes=["algorithm={name: dp-fedavg}"])

@@ -152,7 +152,7 @@ def test_a_weight_that_was_changed_is_named(finished: RunDirectory, capsys) -> N
         assert call("replay", str(finished.path)) == 1
         told = " ".join(capsys.readouterr().out.split())
         assert "model.safetensors DIFFERS differs from byte" in told
-        assert "are the same as in training" in told
+        assert "machine and versions are the same as in training" in told
     finally:
         finished.weights.write_bytes(content)
 
