@@ -57,7 +57,7 @@ class Prepared:
         labels: What the classes or targets are called, in their order; empty where they have
             numbers alone.
         columns: The columns of a frame that records are made of, by the keys of a table: numbers,
-            text, or columns with missing_values. Empty where no frame was handed over.
+            text, or columns with missing_values. Empty where no frame was given.
     """
 
     parts: dict[str, Part]

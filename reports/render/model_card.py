@@ -40,7 +40,7 @@ _CLASSES = {
     "images": "AutoModelForImageClassification",
     "text": "AutoModelForSequenceClassification",
 }
-# What of the spec's section report everybody who uses the model should read, besides its purpose.
+# Parts of the spec's section report that everyone who uses the model should read, with its purpose.
 _ON_THE_CARD = (
     "governance.controller",
     "responsible",

@@ -12,6 +12,7 @@ import copy
 import hashlib
 import inspect
 import math
+import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -147,7 +148,8 @@ def _source_text(part: Any) -> str:
     place = getattr(part, "__module__", None) or type(part).__module__
     text = f"{place}.{getattr(part, '__qualname__', type(part).__qualname__)}"
     if place.partition(".")[0] != "torch":
-        with contextlib.suppress(OSError, TypeError):
+        # A file that changed since, or lines of something else, have no source that can be read.
+        with contextlib.suppress(OSError, TypeError, SyntaxError, tokenize.TokenError):
             text += "\n" + inspect.getsource(part)
     return text
 

@@ -248,7 +248,7 @@ def _verdict(run: SiteRun) -> str:
 
 
 def _again(run: SiteRun) -> str:
-    """Say what of the training was computed again from the data."""
+    """Say which part of the training was recomputed from the data."""
     if run.level == 1:
         return "nothing computed again"
     if run.recomputed is None:

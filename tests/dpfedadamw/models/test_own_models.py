@@ -309,6 +309,15 @@ def test_a_module_is_trained_by_its_own_loss_and_others_by_cross_entropy():
     assert loss_digest(brier) != loss_digest(functional.cross_entropy)
 
 
+def test_a_loss_whose_lines_are_something_else_is_known_by_its_name(tmp_path):
+    """As in a notebook, or in a program that was taken from a page."""
+    page = tmp_path / "page.md"
+    page.write_text("one's own loss (\nwhich has\n")
+    names = {"__name__": "here"}
+    exec(compile("def mine(outputs, labels):\n    return outputs", str(page), "exec"), names)
+    assert loss_digest(names["mine"]) == hashlib.sha256(b"here.mine").hexdigest()
+
+
 def test_a_module_without_shapes_has_no_digest():
     with pytest.raises(ModelError, match="run the module on one batch"):
         weights_digest(nn.LazyLinear(3))

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from audit.checks import checks_of
+from audit.checks.loop import ledger as loop
+from audit.checks.loop import steps
 from audit.reading import units
 from reports import Auditing, build_report
 from reports.content import wording
 from reports.content.build import build
 from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC
-from reports.document import WORDS, Document
+from reports.document import WORDS, Document, ended, sentence
 from reports.extensions.languages import number, remains_english, texts, translate
 from reports.formatting import LANGUAGES, Language
 from reports.render import html
@@ -156,6 +158,13 @@ def test_standing_texts_verdicts_labels_and_the_checks_names_are_there() -> None
     for unit in units.EVERY_UNIT.values():
         texts += [check.title for check in checks_of(unit)]
     assert [text for text in texts if translate(text, "de") is None] == []
+
+
+def test_what_qualifies_each_verdict_on_a_recorded_loop_is_there() -> None:
+    texts = [loop.NOT_COMPUTED_AGAIN, loop.NOT_SECURE, loop.NOT_LOOKED_AT]
+    texts += [steps.UNGUARDED, steps.UNGUARDED_UPDATE, steps.UNTRAINED]
+    shown = [ended(sentence(text)) for text in texts]
+    assert [text for text in shown if translate(text, "de") is None] == []
 
 
 def test_every_text_is_once_in_the_table_with_the_same_fields_in_every_language() -> None:
