@@ -30,10 +30,14 @@ _WIDTH = 96
 _INTERRUPTED = 130
 # What more takes stands with each.
 _LEVELS = {
-    1: "consistent: nothing in the files contradicts the claim. Level 2 needs the engine, which "
-    "computes participations again (dpfedadamw audit RUN_DIR --replay 20)",
-    2: "re-executed: participations that were drawn after training were computed again, and agree. "
-    "Levels 3 and 4 follow from signatures (dpfedadamw verify RUN_DIR)",
+    1: (
+        "consistent: nothing in the files contradicts the claim. Level 2 needs the engine, which "
+        "recomputes participations (dpfedadamw audit RUN_DIR --replay 20)"
+    ),
+    2: (
+        "re-executed: participations drawn after training were recomputed and agree. Levels 3 and "
+        "4 depend on signatures (dpfedadamw verify RUN_DIR)"
+    ),
 }
 
 

@@ -43,7 +43,7 @@ BEGIN, END = "<!-- power -->", "<!-- end of power -->"
 
 @dataclass(frozen=True)
 class Parts:
-    """What of a run has a test of its own of the noise's scale, beside the whole.
+    """The parts of a run with their own test of the noise's scale, in addition to the whole.
 
     Attributes:
         clients: clients that took part.

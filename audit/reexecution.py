@@ -138,7 +138,7 @@ class RoundAgain:
         attempt: which attempt at it.
         problem: why it could not be computed; None where it was.
         exact: whether machine and versions are those that trained, as far as the run noted them.
-        differences: what of them is not, one text each.
+        differences: which of them differ, one text each.
         whole: whether all its clients were computed, so that what the server did is known.
         clients: whose part was computed.
         cohort: everybody whom the key draws for the round; None where its key is not there.
@@ -180,7 +180,7 @@ class StartAgain:
         tensors_sha256: digest (hex) of the list of the model's tensors, which has the digests of
             those that are not trained.
         file_sha256: digest (hex) of published weights that it is made of; None without any.
-        differences: what of machine and versions is not as in the run, one text each.
+        differences: how machine and versions differ from the run, one text each.
     """
 
     broadcast_sha256: str

@@ -49,7 +49,7 @@ class Finding:
         limits: what it cannot see.
         details: public numbers, JSON-ready.
         private: numbers measured on private evidence; never leaves the evidence folder.
-        qualifications: sentences that must stand beside the overall verdict.
+        qualifications: sentences that must qualify the overall verdict.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Findings:
 
     @property
     def qualifications(self) -> tuple[str, ...]:
-        """Sentences that must stand beside the verdict, without repeats."""
+        """Sentences that must qualify the verdict, without repeats."""
         texts = [text for finding in self.findings for text in finding.qualifications]
         return tuple(dict.fromkeys(texts))
 

@@ -159,7 +159,7 @@ def privacy_profile(history: Sequence[Steps], delta: float) -> LossPair:
 
 
 class ThirdParty:
-    """ε towards someone who sees only broadcast models and not who took part.
+    """ε against someone who sees only broadcast models and not who took part.
 
     A run is a mixture over participation patterns that do not depend on the records, and
     hockey-stick divergences are jointly convex, hence δ(ε) ≤ E_n[δ_{nK}(ε)] with
@@ -173,7 +173,7 @@ class ThirdParty:
         participation: l = S/N in (0, 1].
         delta: δ in (0, 1).
         fineness: cells of the grid are 4^fineness times as narrow.
-        always: what happens in addition to the rounds, once, whoever takes part in these.
+        always: what happens in addition to the rounds, once, for any participants in the rounds.
     """
 
     def __init__(
@@ -380,7 +380,7 @@ def _expected(gamma: float, shape: float) -> float:
 def selection_cost(
     kinds: Sequence[tuple[Steps, int]], participation: float, delta: float, law: Law
 ) -> Range:
-    """ε of a selection towards somebody who sees of the trials the published one alone.
+    """ε of a selection against a reader who sees only the published trial.
 
     Args:
         kinds: what one participation costs, and in how many rounds.

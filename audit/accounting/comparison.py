@@ -95,11 +95,11 @@ class Comparison:
         if understates(claimed, recomputed.at):
             digits = 4 if rounded_below(claimed, least) else 7
             self.reasons.append(
-                f"{where} is claimed {claimed:.{digits}g} but costs {least:.{digits}g}"
+                f"{where} is claimed as {claimed:.{digits}g} but costs {least:.{digits}g}"
             )
         elif overstates(claimed, most, 0.05):
             self.reasons.append(
-                f"{where} is claimed {claimed:.4g}, overstated: it costs {most:.4g}"
+                f"{where} is claimed as {claimed:.4g}, which is overstated: it costs {most:.4g}"
             )
         elif self.notes_high and overstates(claimed, most, 0.02):
             self.high.append(f"{where} is overstated ({claimed:.4g} for {most:.4g})")

@@ -86,7 +86,7 @@ def cost(
         return Steps(share, sigma / 2.0, steps, fixed_size=share < 1.0)
     if sampling == "shuffled":
         return Steps(1.0, sigma / 2.0, most_uses(batch, records, steps))
-    raise UnverifiedError(f"the sampler {sampling[:40]!r} has no accounting here")
+    raise UnverifiedError(f"no accounting is known for the sampler {sampling[:40]!r}")
 
 
 def cost_of(spend: Spend) -> Steps:
@@ -167,7 +167,7 @@ class MostSpent:
         return [replace(item, steps=item.steps * times) for item in (*kinds, *self.queries)]
 
     def third_party(self, delta: float, fineness: int = 0) -> Callable[[int], float]:
-        """ε towards a third party as a function of the rounds done.
+        """ε against a third party as a function of the rounds done.
 
         Rounds may share a limit on their steps; what it allows bounds the mixture as well.
         """
@@ -187,7 +187,7 @@ class MostSpent:
 
         def epsilon(rounds: int) -> float:
             value = mixture.epsilon(list(course.noise_levels(rounds).values()))
-            # The run ends before any client's ε towards the server exceeds its limit.
+            # The run ends before any client's ε against the server exceeds its limit.
             value = min(value, self.header.max_epsilon or value)
             if course.adaptation is None or course.adaptation.step_limit is None:
                 return value
@@ -214,8 +214,8 @@ def queried(ledger: Ledger) -> tuple[Steps, ...]:
 def most_spent(ledger: Ledger, header: Header) -> MostSpent:
     """What the header's limits and the charges' rates and queries make of the worst case.
 
-    Over ALL clients: whoever does not know who took part must reckon with each. The fewer records
-    a client has, the more each is used.
+    Over ALL clients: a reader who does not know who took part must allow for each. The fewer
+    records a client has, the more each is used.
 
     Raises:
         UnverifiedError: the header lacks sampler, B or sigma, or the sampler is unknown.

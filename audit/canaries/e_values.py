@@ -68,7 +68,7 @@ from scipy import optimize, special, stats
 
 from audit.untrusted.archives import Floats
 
-# Below it the rounding of what is released would count beside the noise.
+# Below it the rounding of released values would matter compared with the noise.
 LEAST_NOISE = 0.05
 TOO_LITTLE_NOISE = f"noise below {LEAST_NOISE} times the clipping norm is hidden by rounding"
 

@@ -1,9 +1,9 @@
-"""Who sees what of an audit run, what the ledger claims towards them, and what they would guess.
+"""Who sees what of an audit run, what the ledger claims against them, and what they would guess.
 
-**Views.** Where records are protected there are three. Towards the server, who sees every noised
+**Views.** Where records are protected there are three. Against the server, who sees every noised
 gradient: all of the run, and its beginning, where the claim is small and a fault therefore shows
-with fewer canaries. Towards a third party, who sees the final model. Where whole clients are
-protected, all that leaves a round is its noised mean, so that the claim towards a third party is
+with fewer canaries. Against a third party, who sees the final model. Where whole clients are
+protected, all that leaves a round is its noised mean, so that the claim against a third party is
 the one that is judged: of all releases, of the first of them, and of the final model.
 
 **Scores**: how much a release speaks for a canary's having been there.
@@ -58,8 +58,8 @@ _LEAST_SHARE = 0.02
 def noise_shown(standardised: NDArray[np.float64]) -> float:
     """The noise that releases show over the ledger's, in [0.02, 1].
 
-    The median magnitude, because most releases say nothing but noise: half of the canaries are out,
-    and the others are in few batches.
+    The median magnitude, because most releases are only noise: half of the canaries are out, and
+    the others are in few batches.
 
     Args:
         standardised: projections over the noise multiplier that the ledger names.
@@ -131,7 +131,7 @@ class View:
     Attributes:
         name: "uploads", "beginning" or "final-model".
         words: for the reader.
-        mechanism: what the ledger claims towards them.
+        mechanism: what the ledger claims against them.
         scores: [N] how much what they see speaks for each canary.
     """
 
@@ -231,7 +231,10 @@ def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Sc
     """
     assert header.canaries is not None
     if header.canaries.kind == "label":
-        return "wrong labels, a retired kind, had no direction of their own; plant the kind input"
+        return (
+            "wrong labels, a retired kind, had no direction of their own; plant canaries of the "
+            "kind input"
+        )
     charged = _charges(ledger, header, evidence)
     at = {(spend.round, client): spend for client, events in charged.items() for spend, _ in events}
     if header.canaries.kind == "input":
@@ -244,7 +247,7 @@ def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Sc
         if (number, key[2]) not in at:
             continue
         if at[number, key[2]].sampling == "fixed-size" and "others" not in evidence.further:
-            return "the evidence does not say what other records put in"
+            return "the evidence does not say what other records contributed"
         answers.setdefault(key, []).append(np.nan_to_num(projections - others))
         places[key] = canaries
     parts = []

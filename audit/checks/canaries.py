@@ -110,18 +110,18 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
     if not seen.tells_something:
         return Judgement(
             Verdict.NOT_VERIFIED,
-            f"{canaries.count} canaries are too few: even if every guess were right they "
-            "could not contradict this claim, and their scores could not show noise of half its "
-            f"size; plant at least {seen.needed}",
+            f"{canaries.count} canaries are too few: even if every guess were right they could not "
+            "contradict this claim, and their scores could not reveal noise of half its size; "
+            f"plant at least {seen.needed}",
             details,
             qualifications=said,
         )
     text = (
-        f"not contradicted. {planted} Seen: {_fits(seen, details)} By guesses, lower "
-        "bounds on epsilon for any mechanism, and for these steps if the noise alone is in "
-        f"question, of what {canaries.count} canaries could show at most: "
-        f"{'; '.join(_bounds(seen))}. Not shown: that nothing else leaks, or anything of the "
-        "released model, which was trained without them."
+        f"not contradicted. {planted} Scores: {_fits(seen, details)} Guesses give lower bounds on "
+        "epsilon, for any mechanism and for these steps with only the noise in doubt, next to the "
+        f"most that {canaries.count} canaries could show: {'; '.join(_bounds(seen))}. Not shown: "
+        "that nothing else leaks, or anything about the released model, which was trained without "
+        "canaries."
     )
     return Judgement(Verdict.PASS, text, details, qualifications=said)
 
@@ -259,9 +259,9 @@ def _fault(evidence: CanaryEvidence, declared: Canaries) -> str | None:
     """Why the evidence cannot be judged, if it cannot."""
     planted = len(evidence.client)
     if planted != declared.count:
-        return "the evidence has another number of canaries than the ledger's header"
+        return "the evidence has a different number of canaries from the ledger's header"
     if binomial_p_value(int(evidence.included.sum()), planted, 0.5) < _FAIR:
-        return "the coins that included the canaries are not fair, so that no bound holds"
+        return "the coins that included the canaries are not fair, so no bound holds"
     return None
 
 
@@ -270,7 +270,7 @@ def _missing_releases(evidence: CanaryEvidence, ledger: Ledger) -> str | None:
     planted = len(evidence.client)
     seen = [number for number, _, canaries, _ in evidence.rows() if canaries.stop == planted]
     if sorted(seen) != [item.round for item in ledger.rounds]:
-        return "the evidence has not every round's release"
+        return "the evidence lacks a round's release"
     return None
 
 
@@ -284,7 +284,7 @@ def _missing_answers(evidence: CanaryEvidence, ledger: Ledger) -> str | None:
     for item in ledger.rounds:
         for client, queries in zip(item.clients, item.queries, strict=True):
             if client in clients and made.get((item.round, client), 0) != queries:
-                return f"round {item.round}: the evidence has not every answer to client {client}"
+                return f"round {item.round}: the evidence lacks an answer to client {client}"
     return None
 
 

@@ -51,8 +51,8 @@ _METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 # Of one round: longer than 100 days, it is no time.
 _MOST_SECONDS = 10_000_000
 DIGITS_OF_TIMES = (
-    "the run publishes times with fractions of a second, as earlier versions did: what else could "
-    "stand in their digits was not judged"
+    "the run publishes times with fractions of a second, as earlier versions did: whether their "
+    "digits hide anything else was not judged"
 )
 _FOLDERS = ("evidence", UNFINISHED)
 
@@ -74,12 +74,12 @@ def _metrics(bundle: Bundle, reasons: list[str], unjudged: list[str]) -> int:
             reasons.append(f"{where}: is not a line of metrics")
             continue
         for key in unknown_fields(line, METRICS):
-            reasons.append(f"metrics.jsonl holds {shown(key)}, which is no public metric")
+            reasons.append(f"metrics.jsonl holds {shown(key)}, which is not a public metric")
         if not all(_public(key, value) for key, value in line.items()):
             reasons.append(f"{where}: holds more than numbers")
         if not _declared_public(bundle):
             reasons += [
-                f"{where}: holds {key}, which shows single test records, and the spec does not "
+                f"{where}: holds {key}, which reveals single test records, but the spec does not "
                 "declare these public"
                 for key in _OF_PUBLIC_RECORDS
                 if key in line
@@ -168,7 +168,7 @@ def _model(bundle: Bundle, reasons: list[str]) -> None:
     for key in unknown_fields(config, MODEL):
         reasons.append(f"model.json holds {shown(key)}, which is unknown")
     if texts not in ({}, {"format": "pt"}):
-        reasons.append("model.safetensors carries texts beside its tensors")
+        reasons.append("model.safetensors holds texts in addition to its tensors")
     trained = {name for name, _ in bundle.layout().tensors}
     # Where nothing is frozen, what is no trained parameter is none that noise was added to.
     complete = isinstance(config, dict) and config.get("parameters") == bundle.header.parameters
@@ -177,8 +177,8 @@ def _model(bundle: Bundle, reasons: list[str]) -> None:
     for name, real in names.items():
         if (complete and real and name not in trained) or _STATISTICS.search(name):
             reasons.append(
-                f"model.safetensors holds {shown(name)}, which is no trained parameter: what it "
-                "was made of was never noised"
+                f"model.safetensors holds {shown(name)}, which is not a trained parameter and was "
+                "never noised"
             )
 
 
@@ -244,8 +244,8 @@ def _judge(bundle: Bundle) -> Judgement:
         left = [shown(name) for name in names if _left_over(bundle, name)]
         if left:
             reasons.append(
-                f"a finished run keeps no checkpoint, which holds what clients remember, and there "
-                f"is {', '.join(left[:_MOST_NAMES])}"
+                "a finished run must keep no checkpoint, which holds what clients remember, but "
+                f"there is {', '.join(left[:_MOST_NAMES])}"
             )
     except AuditError as error:
         strange = []
@@ -253,16 +253,16 @@ def _judge(bundle: Bundle) -> Judgement:
     if strange:
         unjudged.append(
             f"no run writes {', '.join(strange[:_MOST_NAMES])}"
-            f"{' and others' if len(strange) > _MOST_NAMES else ''}: what is told there was not "
-            "judged; move it out of the run directory"
+            f"{' and others' if len(strange) > _MOST_NAMES else ''}: its content was not judged; "
+            "move it out of the run directory"
         )
     details = {"lines_of_metrics": lines}
     return conclude(
-        "metrics, ledger, model and its configuration hold the fields that they are for and no "
-        "others; the learning rates published are the schedule's, and times are whole seconds; "
-        "every tensor of the model is a trained parameter or was frozen; no other file lies beside "
-        "them or in the evidence; no number of the private evidence stands in any of them, nor in "
-        "reports that were there",
+        "metrics, ledger, model and its configuration hold only their own fields; the published "
+        "learning rates are the schedule's, and times are whole seconds; every tensor of the model "
+        "is a trained parameter or was frozen; there is no other file next to them or in the "
+        "evidence; and none of them, nor any existing report, contains a number of the private "
+        "evidence",
         reasons,
         unjudged,
         details=details,

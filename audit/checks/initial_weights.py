@@ -36,32 +36,33 @@ _LOCAL = "a local folder"
 _SAID = {
     "seed": "the spec's public seed",
     "file": "published weights of a named digest, and the spec's public seed for what is new",
-    "code": "code that is not of this package",
-    "given": "a module that was given from Python",
+    "code": "code from outside this package",
+    "given": "a module passed from Python",
 }
 # What else a spec of such a model cannot have begun with.
 _DUE = {"module": "given", "python": "code"}
 
 NOT_NOTED = (
-    "the weights that training began with were not committed to by the version that made this run: "
-    "the claim holds only if they were made without the clients' records"
+    "the version that made this run did not commit to the starting weights: the claim holds only "
+    "if these were made without the clients' records"
 )
 GIVEN = (
-    "nobody can derive the weights that training began with, because they were given as a module: "
-    "the claim holds only if they were made without the clients' records"
+    "nobody can derive the starting weights, because they were passed as a module: the claim holds "
+    "only if they were made without the clients' records"
 )
 CODE = (
-    "the weights that training began with were made by code that is not of this package: the claim "
-    "holds only if that code uses nothing that was made from the clients' records"
+    "the starting weights were made by code from outside this package: the claim holds only if "
+    "that "
+    "code uses nothing that was made from the clients' records"
 )
 LOCAL = (
-    "the weights that training began with come from a file that no publisher is named for: the "
-    "claim holds only if it was made without the clients' records"
+    "the starting weights come from a file without a named publisher: the claim holds only if it "
+    "was made without the clients' records"
 )
 
 
 def _beside(initial: Initial) -> tuple[str, ...]:
-    """What must stand beside the verdict, for weights that no seed and no publisher answer for."""
+    """What must qualify the verdict, for weights that no seed and no publisher vouch for."""
     if initial.origin == "file":
         return (LOCAL,) if initial.file == _LOCAL else ()
     return {"given": (GIVEN,), "code": (CODE,)}.get(initial.origin, ())
@@ -75,8 +76,8 @@ def _origin_faults(bundle: Bundle, initial: Initial) -> Iterator[str]:
         due = "file"
     if due not in (None, initial.origin):
         yield (
-            f"the ledger's header says that the first weights come from {_SAID[initial.origin]}, "
-            f"and the spec's model begins with {_SAID[str(due)]}"
+            "the ledger's header says that the starting weights come from "
+            f"{_SAID[initial.origin]}, but the spec's model starts from {_SAID[str(due)]}"
         )
 
 
@@ -126,7 +127,7 @@ def _accuracy_faults(bundle: Bundle) -> Iterator[str]:
     if chance <= FALSE_ALARMS:
         yield (
             f"before the first round {100.0 * accuracy:.1f} % of the test records were classified "
-            f"rightly: random weights do that with a chance of {chance:.0e} at most"
+            f"correctly: random weights do so with a probability of at most {chance:.0e}"
         )
 
 
@@ -158,11 +159,11 @@ def _made_again(
     again = bundle.replay.start()
     if again.file_sha256 != initial.file_sha256:
         reasons.append("the published weights are not those of the digest that the header names")
-    no_proof = f"; on this machine that is no proof ({'; '.join(again.differences)})"
+    no_proof = f"; on this machine that proves nothing ({'; '.join(again.differences)})"
     if again.tensors_sha256 != bundle.header.tensors:
         text = (
-            "the model, made again, has other tensors, or other numbers in one that is not "
-            "trained, than the ledger's header names"
+            "the model, rebuilt, differs from the ledger's header in its tensors, or in the "
+            "numbers of one that is not trained"
         )
         if again.differences:
             unseen.append(text + no_proof)
@@ -170,9 +171,7 @@ def _made_again(
             reasons.append(text)
     if again.broadcast_sha256 == initial.broadcast:
         return not (reasons or unseen)
-    text = (
-        f"made again from {_SAID[initial.origin]}, the weights that training began with are others"
-    )
+    text = f"rebuilt from {_SAID[initial.origin]}, the starting weights are different"
     if not again.differences:
         reasons.append(f"{text}, on the same processor with the same versions")
         return False
@@ -211,11 +210,11 @@ def _judge(bundle: Bundle) -> Judgement:
         reasons.extend(_accuracy_faults(bundle))
     again = _made_again(bundle, initial, first, reasons, unseen)
     how = (
-        "made again from there, they are the same to the last bit"
+        "rebuilt from there, they are the same bit for bit"
         if again
-        else "whether they do was not checked: dpfedadamw audit --replay N makes them again"
+        else "this was not checked: dpfedadamw audit --replay N rebuilds them"
         if initial.origin != "given"
-        else "nobody can make them again"
+        else "nobody can rebuild them"
     )
     return conclude(
         "the first round sent the weights that the header commits to; they are said to come from "

@@ -79,7 +79,7 @@ def attestation_faults(root: Path, reasons: list[str], unreadable: list[str]) ->
             unreadable.append(f"{error.file}: {error.what}")
             continue
         if not hmac.compare_digest(found, digest):
-            reasons.append(f"{name}: is not what {ENVELOPE} names; it was changed since")
+            reasons.append(f"{name}: is not what {ENVELOPE} names; it has changed since")
     return True
 
 
@@ -115,8 +115,8 @@ _ENVIRONMENT = re.compile(r"environment-(\d{5,12})\.json")
 # The command line lets the trainer sign before it audits; only a run whose signature was never
 # made, or was deleted, comes here without.
 UNATTESTED = (
-    "nothing ties these files to the trainer: no attestation lies beside them, so that changes to "
-    "model, metrics and most of the evidence would not be seen; `dpfedadamw sign --role trainer` "
+    "nothing ties these files to the trainer: there is no attestation, so changes to model, "
+    "metrics and most of the evidence would not be detected; `dpfedadamw sign --role trainer` "
     "makes one"
 )
 
@@ -131,7 +131,7 @@ def judge_run(
     Args:
         bundle: the run.
         rounds: adds reasons on charges and finished rounds.
-        evidence: adds reasons on the evidence, and (last) what of it cannot be read.
+        evidence: adds reasons on the evidence, and (last) which parts cannot be read.
     """
     reasons: list[str] = []
     unreadable = [str(problem) for problem in bundle.problems]
@@ -145,8 +145,8 @@ def judge_run(
     if ledger is not None and header is not None:
         if (ledger.queries or ledger.answers) and header.unit is not RECORD:
             reasons.append(
-                "ledger.jsonl: bounds of columns are learnt where single records are not what is "
-                "protected"
+                "ledger.jsonl: bounds of columns are learnt, but the unit of protection is not the "
+                "record"
             )
         if bundle.spec_sha256 is not None and bundle.spec_sha256 != header.spec_sha256:
             reasons.append("spec.yaml: is not the spec whose sha256 the ledger's header names")
@@ -233,17 +233,17 @@ def attempt_faults(ledger: Ledger, header: Header, reasons: list[str]) -> None:
             cut = entry.round in before and entry.round not in running
             if cut and (entry.asked or header.unit.whole_clients):
                 reasons.append(
-                    f"{where}: round {entry.round} ends after the run was cut off in it, and was "
-                    "not charged again"
+                    f"{where}: round {entry.round} ends after the run was interrupted in it, and "
+                    "was not charged again"
                 )
         elif entry.attempt <= before.get(entry.round, 0):
-            reasons.append(f"{where}: is charged to an attempt from before the run was cut off")
+            reasons.append(f"{where}: is charged to an attempt from before the interruption")
         elif entry.attempt > running.setdefault(entry.round, entry.attempt) or (
             entry.attempt > 1 + before.get(entry.round, 0)
         ):
             reasons.append(
-                f"{where}: is charged to attempt {entry.attempt}, and no line says where the run "
-                "went on after it was cut off"
+                f"{where}: is charged to attempt {entry.attempt}, but no line says where the "
+                "interrupted run continued"
             )
             running[entry.round] = entry.attempt
 
@@ -253,15 +253,15 @@ def process_faults(bundle: Bundle, ledger: Ledger, header: Header, reasons: list
     try:
         names = sorted(one.name for one in os.scandir(bundle.root / "evidence"))
     except OSError:
-        # That there is no evidence is told by whoever reads it.
+        # Missing evidence is reported by the code that reads it.
         return
     for match in filter(None, map(_ENVIRONMENT.fullmatch, names)):
         index, name = int(match[1]), f"evidence/{match[0]}"
         keys = [one.commitment for one in ledger.resumes if one.round == index]
         if index and not keys:
             reasons.append(
-                f"{name}: a process went on with the run at round {index}, and the ledger does not "
-                "say that it was cut off"
+                f"{name}: a process continued the run at round {index}, but the ledger records no "
+                "interruption"
             )
             continue
         try:
@@ -274,8 +274,8 @@ def process_faults(bundle: Bundle, ledger: Ledger, header: Header, reasons: list
             known = [*keys, header.commitment] if not index else keys
             if noted["commitment"] not in known:
                 reasons.append(
-                    f"{name}: a process drew noise by a key that the ledger does not name: the run "
-                    "was cut off, and the ledger does not say so"
+                    f"{name}: a process drew noise with a key that the ledger does not name: the "
+                    "run was interrupted, and the ledger does not say so"
                 )
 
 
@@ -330,11 +330,11 @@ def layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: 
         unreadable.append(str(error))
         return False
     if layout.parameters != header.parameters:
-        reasons.append("evidence/layout.json: another number of parameters than the ledger's")
+        reasons.append("evidence/layout.json: the number of parameters is not the ledger's")
     if layout.round_files != header.rounds:
-        reasons.append("evidence/layout.json: another number of rounds than the ledger's")
+        reasons.append("evidence/layout.json: the number of rounds is not the ledger's")
     if layout.unit != header.unit.name:
-        reasons.append("evidence/layout.json: another unit than the ledger's")
+        reasons.append("evidence/layout.json: the unit is not the ledger's")
     return True
 
 
@@ -491,7 +491,7 @@ def _evidence_of_updates(
         if due and evidence.upload_noise_sum_squares is None:
             unreadable.append(f"{where}: upload_noise_sum_squares is missing")
         elif not due and evidence.upload_noise_sum_squares is not None:
-            reasons.append(f"{where}: has noise of uploads that the ledger knows nothing of")
+            reasons.append(f"{where}: has noise of uploads of which the ledger says nothing")
 
     evidence_faults(bundle, header, compare, reasons, unreadable)
 

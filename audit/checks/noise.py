@@ -60,8 +60,8 @@ from audit.untrusted.archives import Floats, Integers
 from audit.verdict import Verdict
 
 NOT_RECORDED = (
-    "the evidence does not say how much noise single coordinates got: some of them without noise, "
-    "and tails that are cut off, were not looked for"
+    "the evidence does not say how much noise single coordinates got: it was not checked whether "
+    "some have none, or whether tails are cut off"
 )
 # Sums of float32 norms and of float32 squares are a few parts in a million apart.
 _AGREEMENT = 1e-4
@@ -149,7 +149,7 @@ def granularity(table: NoiseTable, rows: Floats, alpha: float, reasons: list[str
     """No more of the sampled values may be alike than chance makes."""
     resolution = _FLOAT32 * float(table.clean.max(initial=0.0)) if table.narrow else 0.0
     if coincidence_p_value(rows, resolution) < alpha:
-        reasons.append("values of the noise repeat themselves: a coarse grid, or a table, made it")
+        reasons.append("values of the noise repeat: it comes from a coarse grid, or a table")
 
 
 def drift(table: NoiseTable, alpha: float, reasons: list[str]) -> None:
@@ -161,7 +161,9 @@ def drift(table: NoiseTable, alpha: float, reasons: list[str]) -> None:
             for weights in (table.squares.sum(axis=1), table.coordinates)
         )
         if halves_p_value(squares, degrees) < 0.5 * alpha:
-            reasons.append(f"the noise of the first {what} has another scale than that of the last")
+            reasons.append(
+                f"the noise of the first {what} has a different scale from that of the last"
+            )
 
 
 _LEAST_SAMPLE = 8
@@ -382,7 +384,7 @@ def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle)
     return conclude(
         asked.passed,
         reasons,
-        # Whoever leaves these numbers out must not pass for an older version.
+        # A trainer who leaves these numbers out must not pass as an older version.
         () if _sees_single(asked) else (NOT_RECORDED,),
         details={
             asked.counted: len(releases),

@@ -1,6 +1,6 @@
 """Check "participation": were the clients of each round drawn by chance, as the claim assumes?
 
-Where whole clients are protected, amplification towards a third party rests on each client being in
+Where whole clients are protected, amplification against a third party requires each client to be in
 each round independently with probability l = S/N. Where records are, the third party's bound counts
 how often one client takes part: n ~ Binomial(T, l), which holds for S of N clients as for
 independent draws. A fixed cohort or a rota makes both wrong.
@@ -71,7 +71,7 @@ def rounds_to_see_constant_counts(trials: int, rate: float, alpha: float) -> int
 def overlap_p_value(shared: int, clients: int, chosen: int, rounds: int) -> float:
     """Two-sided p-value of how many clients successive rounds share.
 
-    Whoever was in a round, the next one's set is independent of it, so the numbers shared are
+    The next round's set is independent of the clients in a round, so the numbers shared are
     independent hypergeometric variables, one for each pair of neighbours.
 
     Args:
@@ -146,7 +146,7 @@ def _cohorts(ledger: Ledger, rounds: int, clients: int) -> list[Integers]:
     finished = {item.round: item for item in ledger.rounds}
     if not finished or set(finished) != set(range(rounds)):
         raise UnverifiedError("not every round was finished")
-    # Whoever was drawn, answer or none: that a client drops out is no draw.
+    # Every drawn client counts, with or without an answer: dropping out is not part of the draw.
     cohorts = [np.asarray(finished[index].asked, dtype=np.int64) for index in range(rounds)]
     if any(len(cohort) and int(cohort.max()) >= clients for cohort in cohorts):
         raise UnverifiedError("a round names a client that does not exist")
@@ -173,9 +173,13 @@ def _tests(
     p_overlap = binomial_p_value(together, pairs, rate * rate) if pairs else 1.0
     for p_value, share, text in (
         (p_total, _TOTAL, "clients take part more or less often than at rate l = S/N"),
-        (p_rounds, _ROUND_SCATTER, "clients a round scatter unlike independent draws (a fixed S?)"),
-        (p_scatter, _CLIENT_SCATTER, "clients' participations scatter unlike independent draws"),
-        (p_overlap, _SHARED, "rounds in succession share unlike many clients (a rota?)"),
+        (
+            p_rounds,
+            _ROUND_SCATTER,
+            "the numbers of clients per round vary unlike independent draws (a fixed S?)",
+        ),
+        (p_scatter, _CLIENT_SCATTER, "clients' participations vary unlike independent draws"),
+        (p_overlap, _SHARED, "successive rounds share an unlikely number of clients (a rota?)"),
     ):
         if p_value < FALSE_ALARM * share:
             reasons.append(text)
@@ -268,7 +272,7 @@ def _fixed(bundle: Bundle) -> Judgement:
         private["overlap_p_value"] = p_overlap
         if p_overlap < FALSE_ALARM * _SHARED_OF_FIXED:
             reasons.append(
-                "rounds in succession share unlike many clients (a fixed cohort, a rota?)"
+                "successive rounds share an unlikely number of clients (a fixed cohort, a rota?)"
             )
     log_same = float(stats.hypergeom.logpmf(chosen, clients, chosen, chosen))
     least = 1 + int(np.ceil(np.log(FALSE_ALARM * _SHARED_OF_FIXED / 2.0) / log_same))

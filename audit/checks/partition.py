@@ -72,7 +72,7 @@ def contents_faults(
     if committed is None:
         return "nothing commits to the contents of these rows"
     if records.contents is None or holdings.contents is None:
-        raise UnverifiedError("the contents of clients' rows are committed to, and not recorded")
+        raise UnverifiedError("the contents of clients' rows are committed to, but not recorded")
     digest = hashlib.sha256(_CONTENTS_DOMAIN + bundle.salt())
     digest.update(records.rows.astype("<i8").tobytes())
     digest.update(records.contents.astype(np.uint8).tobytes())
@@ -105,7 +105,9 @@ def _each_round(bundle: Bundle, table: _Table, reasons: list[str]) -> int:
         if not len(seen.rows) and used is not None and used.any():
             raise UnverifiedError(f"round {index}: no contents of its batches are recorded")
         if not np.isin(seen.clients, evidence.clients).all():
-            reasons.append(f"round {index}: contents are recorded of a client that took no part")
+            reasons.append(
+                f"round {index}: contents are recorded for a client that did not take part"
+            )
             continue
         number += len(seen.rows)
         _told(table, seen.clients, seen.rows, seen.contents, f"in round {index}", reasons)
@@ -150,7 +152,7 @@ def _held(holdings: Holdings, header: Header, reasons: list[str]) -> dict[str, o
     """Clients work on as many rows as declared, and no row is worked on twice."""
     counts = holdings.counts
     if len(counts) != header.clients:
-        reasons.append(f"{_FILE}: it does not say of {header.clients} clients what they hold")
+        reasons.append(f"{_FILE}: it does not say what {header.clients} clients hold")
         return {}
     for client in np.flatnonzero(counts != np.asarray(header.training_records)):
         reasons.append(f"{_FILE}: client {client} does not work on the declared number of records")
@@ -160,7 +162,7 @@ def _held(holdings: Holdings, header: Header, reasons: list[str]) -> dict[str, o
     again = rows[1:] == rows[:-1]
     between = again & (clients[1:] != clients[:-1])
     if between.any():
-        reasons.append("a record is held by two clients: what both spend on it adds up")
+        reasons.append("a record is held by two clients: their losses on it add up")
     if (again & ~between).any():
         reasons.append("a client holds a record twice: it moves a sum by twice the clipping norm")
     return {"held_by_two": int(between.sum()), "held_twice": int((again & ~between).sum())}
@@ -172,7 +174,7 @@ def _works_on_its_own(
     """Each client works on the rows that the partition gives it, and on no others."""
     owners = holdings.client_of_record
     if len(owners) != len(records.rows) or len(holdings.counts) != header.clients:
-        reasons.append(f"{_FILE}: it does not speak of the training records")
+        reasons.append(f"{_FILE}: it does not cover the training records")
         return
     # Sorted once for all clients: to look through all records for each of them would take days for
     # a hundred thousand.
@@ -202,7 +204,7 @@ def _drawn_again(
     if people is not None and (
         len(people) != records.records or records.rows.max(initial=-1) >= len(people)
     ):
-        reasons.append("evidence/people.npz: it does not speak of the records that were read")
+        reasons.append("evidence/people.npz: it does not cover the records that were read")
         return ""
     rows = training_rows(spec, records.records, people)
     if rows is not None and not np.array_equal(rows, records.rows):
@@ -222,11 +224,11 @@ def _used(bundle: Bundle, holdings: Holdings, reasons: list[str]) -> int:
         if digests is None:
             raise UnverifiedError(f"round {index}: the rows that it used are not recorded")
         start = 0
-        suffix = "" if inclusions is None else ", or others than were drawn"
+        suffix = "" if inclusions is None else ", or rows that were not drawn"
         for client, digest in zip(clients.tolist(), digests, strict=True):
             seen += 1
             other = f"round {index}: client {client} used other rows than its own{suffix}"
-            # Whoever does not exist has none of its own, whatever the digest is of.
+            # A client that does not exist has no rows of its own, whatever the digest covers.
             if client >= len(holdings.counts):
                 reasons.append(other)
                 continue
@@ -276,8 +278,8 @@ def _equal_contents(holdings: Holdings, records: Records) -> dict[str, object]:
     }
     if most > 1:
         found["group_privacy"] = (
-            f"a person with {most} equal records is protected less than one with a single one, by "
-            "more than in proportion"
+            f"a person with {most} equal records is protected less than one with a single record, "
+            "and more than proportionally less"
         )
     return found
 
@@ -324,10 +326,9 @@ def _judge(bundle: Bundle) -> Judgement:
     count = sum(header.training_records)
     details = {"records": count, "clients": header.clients}
     return conclude(
-        f"{count} training records: each was given to one of {header.clients} "
-        "clients, and no client works on a record that it or another one has already; "
-        f"{division}; in {participations} participations the rows used are the client's own; "
-        f"{same}{people}",
+        f"{count} training records: each was given to one of {header.clients} clients, and no "
+        f"client works on a record that it or another client already has; {division}; in "
+        f"{participations} participations the rows used are the client's own; {same}{people}",
         reasons,
         unreadable,
         details=details,

@@ -1,8 +1,8 @@
 """Check "randomness": is it disclosed whether anyone could redraw the noise?
 
-A run whose noise follows from a seed is private only towards those who do not know the seed. The
-check does not forbid that, it makes sure that it is said. Where an auditor's nonce went into a run,
-its keys, its spec and its data must have been fixed before (`public_coin_faults`): digests and
+A run whose noise follows from a seed is private only against readers who do not know the seed. The
+check does not forbid that; it makes sure that it is disclosed. Where an auditor's nonce went into a
+run, its keys, its spec and its data must have been fixed before (`public_coin_faults`): digests and
 fields alone are compared; that trainer and auditor signed intent and challenge is for `verify` to
 say, with keys.
 """
@@ -57,7 +57,7 @@ def coin_faults(bundle: Bundle, reasons: list[str], unreadable: list[str]) -> No
                 unreadable.append(str(error))
             continue
         if header.public_coin is None:
-            reasons.append(f"{name}: lies in the run, but the ledger names no challenge")
+            reasons.append(f"{name}: is in the run, but the ledger names no challenge")
             continue
         coin = header.public_coin
         named = coin.intent_sha256 if name == INTENT else coin.challenge_sha256
@@ -85,23 +85,23 @@ def _compare(
     promised, answered = fields.mapping(intent, "predicate"), fields.mapping(challenge, "predicate")
     keys, data = fields.mapping(promised, "keys"), fields.mapping(promised, "data")
     if _subject(intent, "spec.yaml") != header.spec_sha256:
-        reasons.append(f"{INTENT}: announces another spec than the run's")
+        reasons.append(f"{INTENT}: announces a spec that is not the run's")
     if len({header.run, coin.run, promised.get("run"), answered.get("run")}) > 1:
         reasons.append(f"{INTENT}, {CHALLENGE} and the ledger are of different runs")
     shape = fields.integer(keys, "rounds"), fields.integer(keys, "clients")
     if shape != (header.rounds, header.clients):
-        reasons.append(f"{INTENT}: commits to keys of other rounds and clients than the run's")
+        reasons.append(f"{INTENT}: commits to keys of rounds and clients that are not the run's")
     if len(fields.sequence(data, "clients")) != header.clients:
-        reasons.append(f"{INTENT}: commits to the data of another number of clients")
+        reasons.append(f"{INTENT}: commits to the data of a different number of clients")
     if fields.text(keys, "root") != coin.root:
-        reasons.append(f"{INTENT}: commits to other keys than the ledger says")
+        reasons.append(f"{INTENT}: commits to keys that are not the ledger's")
     if _subject(challenge, INTENT) != coin.intent_sha256:
         reasons.append(f"{CHALLENGE}: answers another intent")
     if fields.text(answered, "nonce") != coin.nonce.hex():
-        reasons.append("the ledger names another nonce than the challenge")
+        reasons.append("the ledger's nonce is not the challenge's")
     counts = fields.mapping(answered, "intents")
     if {name: fields.integer(counts, name) for name in INTENTS} != coin.intents:
-        reasons.append("the ledger counts other intents than the challenge")
+        reasons.append("the ledger's count of intents is not the challenge's")
     announced, drawn = _time(promised), _time(answered)
     if announced > drawn + _CLOCKS:
         reasons.append(f"{INTENT}: is dated after the challenge that answers it")
@@ -136,8 +136,8 @@ _DOMAIN = b"dpfedadamw release key commitment 1\x00"
 _KEY_BYTES, _SEEDS = 32, 4096
 
 SEEDED = (
-    "release mode, but the noise is that of a generator seeded with a number that anybody would "
-    "try first"
+    "release mode, but the noise is that of a generator seeded with a number that anyone would try "
+    "first"
 )
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
 
@@ -164,8 +164,8 @@ def obvious_commitments() -> frozenset[str]:
 def intents_in_words(seen: int, dropped: int) -> str:
     """How often a trainer announced runs to the auditor, and how often nothing came of it."""
     return (
-        f"the trainer had announced {seen} runs to the auditor, this one included; {dropped} of "
-        "the earlier ones came to no run that was opened, computed again and passed"
+        f"the trainer had announced {seen} runs to the auditor, including this one; {dropped} of "
+        "the earlier ones led to no run that was opened, recomputed and found to pass"
     )
 
 
@@ -212,23 +212,23 @@ def _release_faults(
         reasons.append("release mode without a commitment to the key in the ledger's header")
     resumed = [one.commitment or "" for one in bundle.readable_ledger.resumes]
     if not all(re.fullmatch(r"[0-9a-f]{64}", one) for one in resumed):
-        reasons.append("release mode, but the run went on without a commitment to its new key")
+        reasons.append("release mode, but the run continued without a commitment to its new key")
     if header.public_coin is not None:
         if set(resumed) - {header.commitment}:
-            reasons.append("the run went on with a key that its intent did not commit to")
+            reasons.append("the run continued with a key that its intent did not commit to")
     elif len({header.commitment, *resumed}) != 1 + len(resumed):
-        reasons.append("the run went on with a key that was used before: noise may repeat")
+        reasons.append("the run continued with a key that was used before: noise may repeat")
     if obvious_commitments() & {header.commitment, *resumed}:
-        reasons.append("release mode, but the key is a fixed one that anybody would try first")
+        reasons.append("release mode, but the key is a fixed one that anyone would try first")
     if seed is not None or header.seed is not None:
         reasons.append("release mode, but a seed is stored")
     if header.noise_multiplier is not None:
         try:
             if drawn_again(bundle) is not None:
-                # Which seed it is would tell the noise to whoever reads the finding.
+                # Naming the seed would reveal the noise to the finding's readers.
                 reasons.append(SEEDED)
         except (UnverifiedError, UntrustedFileError) as error:
-            unreadable.append(f"whether the noise is that of a usual seed: {error}")
+            unreadable.append(f"could not test whether the noise is that of a usual seed: {error}")
 
 
 def _judge(bundle: Bundle) -> Judgement:

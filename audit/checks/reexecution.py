@@ -33,8 +33,8 @@ SHARES = (0.01, 0.05, 0.2)
 _MISSED = 0.05
 
 WORD = (
-    "rests on the trainer's word: no participation was computed again from the data, so that "
-    "evidence which was forged consistently would pass (dpfedadamw audit --replay N)"
+    "nobody has recomputed any of the training from the data: a trainer who forged all the "
+    "evidence consistently would pass (dpfedadamw audit --replay N)"
 )
 
 
@@ -62,8 +62,8 @@ def _judge(bundle: Bundle) -> Judgement:
     if replay is None or replay.count == 0:
         return Judgement(
             Verdict.NOT_VERIFIED,
-            "nothing was computed again: batches, clipped sums, noise and uploads are what the "
-            "trainer's own process wrote of them",
+            "nothing was recomputed: batches, clipped sums, noise and uploads are as the trainer's "
+            "own process recorded them",
             qualifications=(WORD,),
             power="none",
             severity=Severity.THEORETICAL,
@@ -133,16 +133,15 @@ def _conclude(
         why = listed(whys) if whys else "the ledger has no participation"
         return Judgement(
             Verdict.NOT_VERIFIED,
-            f"{tally.participations} of {asked or drawn} participations that were drawn could be "
-            f"computed again; {why}",
+            f"{tally.participations} of {asked or drawn} drawn participations could be recomputed; "
+            f"{why}",
             details,
             private,
         )
     return Judgement(
         Verdict.PASS,
-        f"{_amount(shown, drawn)} participations, drawn after the run, {one_more}were computed "
-        f"again from the data ({_unit(header, tally)}): {_exact(tally, len(rounds))}; "
-        f"{_near(tally)}",
+        f"{_amount(shown, drawn)} participations, drawn after the run, {one_more}were recomputed "
+        f"from the data ({_unit(header, tally)}): {_exact(tally, len(rounds))}; {_near(tally)}",
         details,
         private,
         (said(details),),
@@ -157,9 +156,9 @@ def _coarse(
     from audit.checks.shared.recomputed import MOST_HIDDEN
 
     notice = (
-        f"{len(tally.coarse)} of {asked} participations that were computed again count as if they "
-        f"had not been: on a machine other than the one that trained, a lie of more than "
-        f"{MOST_HIDDEN:g} C could hide in a clipped sum"
+        f"{len(tally.coarse)} of {asked} recomputed participations do not count: on a machine "
+        f"other than the one that trained, a false term of more than {MOST_HIDDEN:g} C could hide "
+        "in a clipped sum"
     )
     return Judgement(
         Verdict.NOT_VERIFIED,
@@ -181,22 +180,24 @@ def _unit(header: Header, tally: Recomputed) -> str:
 def _exact(tally: Recomputed, rounds: int) -> str:
     if tally.across:
         return (
-            f"batches and noise agree to the last bit; of {tally.across} participations, which "
-            "another machine trained, so do gradients but for rounding, and no lie of more than "
+            f"batches and noise agree bit for bit; in {tally.across} participations, which another "
+            "machine trained, gradients agree up to rounding, and no false term of more than "
             f"{tally.hidden:.1e} C hides in a clipped sum ({listed(tally.elsewhere)})"
         )
-    text = "batches, noise, uploads and commitments agree to the last bit"
+    text = "batches, noise, uploads and commitments agree bit for bit"
     if not tally.rounds:
         # A round's state follows from all of its uploads.
-        return f"{text}. What the server did was computed in no round: none was opened whole"
-    text += f", and so does what the server did in {tally.rounds} of {rounds} rounds"
+        return (
+            f"{text}. The server's step was not recomputed in any round: none was opened completely"
+        )
+    text += f", as does the server's step in {tally.rounds} of {rounds} rounds"
     return text + (", the last of which leads to the published parameters" if tally.last else "")
 
 
 def _near(tally: Recomputed) -> str:
     return (
-        "clean values are those of a second implementation in float64, one record at a time, "
-        f"within what rounding explains (at most {tally.hidden / 2.0:.1e} C)"
+        "clean values match a second implementation in float64, one record at a time, up to "
+        f"rounding (at most {tally.hidden / 2.0:.1e} C)"
     )
 
 
@@ -205,25 +206,24 @@ def _amount(participations: int | None, drawn: int) -> str:
 
 
 def said(details: Mapping[str, Any]) -> str:
-    """What stands beside the verdict where all that was drawn came out the same.
+    """The qualification of the verdict if everything that was drawn came out the same.
 
     Args:
         details: The finding's.
     """
     participations, drawn = details.get("participations"), int(details["drawn"])
     if participations is not None and drawn >= participations:
-        return f"all {participations} participations were computed again from the data"
+        return f"all {participations} participations were recomputed from the data"
     chance = passing(participations, 0.05, drawn)
     return (
-        f"{_amount(participations, drawn)} participations were computed again from the data; a "
-        f"trainer who falsified 5 % of them would have passed with a probability of "
-        f"{percent(chance)}"
+        f"{_amount(participations, drawn)} participations were recomputed from the data; a trainer "
+        f"who falsified 5 % of them would have passed with a probability of {percent(chance)}"
     )
 
 
 def _power(participations: int | None, drawn: int) -> str:
     if participations is not None and drawn >= participations:
-        return "any participation that was falsified"
+        return "any falsified participation"
     parts = [
         f"{share:.0%} falsified: {percent(1.0 - passing(participations, share, drawn))}"
         for share in SHARES
@@ -233,7 +233,7 @@ def _power(participations: int | None, drawn: int) -> str:
         return text
     falsified = max(1, round(0.01 * participations))
     needed = participations_needed(participations, falsified, _MISSED)
-    return f"{text}; to find {falsified} of {participations} with 95 % takes {needed}"
+    return f"{text}; detecting {falsified} of {participations} with 95 % needs {needed}"
 
 
 def percent(chance: float) -> str:

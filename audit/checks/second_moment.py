@@ -74,7 +74,7 @@ def _without_evidence(algorithm: Mapping[str, Any]) -> Judgement:
         return Judgement(
             Verdict.NOT_VERIFIED,
             "with coupled decay the second moment follows the weights as well; the share of the "
-            "noise, which is subtracted from it, was not measured",
+            "noise that is subtracted from it was not measured",
         )
     return Judgement(
         Verdict.NOT_VERIFIED, f"{name} keeps a second moment but the evidence records none"
@@ -94,7 +94,7 @@ def shift_interval(
         alpha: of both tails together.
     """
     low, high = gamma_interval(expected, variance, alpha)
-    # Beside little noise most of the variance is that of noise times gradient, which is normal and
+    # With little noise most of the variance is that of noise times gradient, which is normal and
     # may outweigh the squares of noise, so that the sum is negative. Where beta2 is small, a step
     # outweighs all before it, and the sum is more skewed than that gamma law.
     reach = -float(ndtri(alpha / 2.0)) * float(np.sqrt(variance))
@@ -167,8 +167,8 @@ def _correction_tests(
     if np.any(np.abs(used / gain - 1.0) > _RELATIVE):
         factor = gain / float(np.median(used))
         reasons.append(
-            f"from round {index} on the bias correction divides by something else than "
-            f"1-beta2^tau with tau = {tau}: v-hat is {factor:.4g} times what is unbiased"
+            f"from round {index} on the bias correction does not divide by 1-beta2^tau with tau = "
+            f"{tau}: v-hat is {factor:.4g} times the unbiased value"
             + (" (the local counter)" if rule.local_counter and not rule.restarts else "")
         )
     if np.any(moment.steps != tau):
@@ -239,7 +239,7 @@ class _Recursion:
         self.counted += float(sizes.sum()) * clients
 
     def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """What was released beside what noise alone makes of it: public numbers."""
+        """The released second moment compared with that of noise alone: public numbers."""
         return {
             "tau": self.tau,
             "phi": self.phi,
@@ -314,7 +314,7 @@ def _judge(bundle: Bundle) -> Judgement:
     return conclude(
         f"shift of the second moment over {recursion.sums.count} client rounds against "
         "(1-beta2^tau) Phi: inside the interval for all blocks and pooled; divisor, tau, "
-        f"subtracted term and the coordinates at the floor as they must be{note}",
+        f"subtracted term and the coordinates at the floor are correct{note}",
         reasons,
         details=details,
         private=private,
@@ -328,7 +328,7 @@ def _of_whole_clients(bundle: Bundle) -> Judgement:
     del bundle
     return Judgement(
         Verdict.NOT_APPLICABLE,
-        "at client level local steps see no noise, so none enters a second moment of theirs",
+        "at client level local steps see no noise, so none enters their second moments",
     )
 
 

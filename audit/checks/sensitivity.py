@@ -76,9 +76,10 @@ def judge_probe(
 ) -> dict[str, object]:
     """Judge the active probe: nobody moves the sum by more than C, whatever they bring.
 
-    Replacing takes one contribution out and puts another one in, and may move the sum by 2C. Who
-    takes no part moves nothing, and whoever does counts for itself, whatever the rest is. Other
-    parameters must give another sum, or the step is taken at parameters that are not the model's.
+    Replacing takes one contribution out and puts another one in, and may move the sum by 2C. A
+    record that does not take part moves nothing, and one that does contributes independently of the
+    rest. Other parameters must give another sum, or the step is taken at parameters that are not
+    the model's.
 
     Args:
         probe: its raw results.
@@ -90,7 +91,7 @@ def judge_probe(
         Public numbers: everything here was measured on synthetic data.
     """
     if abs(probe.clipping_norm / clip - 1.0) > 1e-9:
-        reasons.append("the probed step clips at another norm than the ledger's C")
+        reasons.append("the probed step's clipping norm is not the ledger's C")
     excused = _known_as_rounding(probe, clip)
     pairs = _pairs(probe)
     for pair in pairs:
@@ -176,7 +177,7 @@ def _faults(pair: _Pair, clip: float, one: str, excused: Mapping[str, float]) ->
         if pair.difference > clip * allowed:
             precisely = ", in float64" if kind == ADDED_PRECISELY else ""
             yield (
-                f"beside others one {one} moves the sum by other {share:.4g} C than "
+                f"together with others, one {one} moves the sum by {share:.4g} C differently than "
                 f"alone{precisely}"
             )
     elif kind in UNMOVED and kind != REPEAT and changed:
@@ -316,7 +317,7 @@ def _of_records(bundle: Bundle) -> Judgement:
     norms, charges = _Norms(bundle, reasons), last_spends(bundle.readable_ledger.spends)
     sampling = bundle.header.sampling or ""
     if sampling not in LAWS:
-        raise UnverifiedError(f"nothing is known of the sampler {sampling[:40]!r}")
+        raise UnverifiedError(f"the sampler {sampling[:40]!r} is unknown")
     batches, promised = Batches(sampling), bundle.header.contents is not None
     for index, evidence in bundle.all_rounds():
         _gradients(index, evidence, norms)
@@ -326,11 +327,11 @@ def _of_records(bundle: Bundle) -> Judgement:
     def fault(probe: ProbeResults) -> str | None:
         if set(PATH_KINDS) - set(probe.kinds):
             return (
-                "the probe called the clipped sum alone: what lies between the clients' rows and "
-                "it was not exercised"
+                "the probe called only the clipped sum: the steps between the clients' rows and "
+                "the sum were not exercised"
             )
         if bundle.header.unit is PERSON and MANY not in probe.kinds:
-            return "the probe had nobody with several records: their mean was not exercised"
+            return "the probe had no person with several records: their mean was not exercised"
         return _of_one_length(bundle, probe)
 
     one = "person" if bundle.header.unit is PERSON else "record"
@@ -364,10 +365,7 @@ def _of_updates(bundle: Bundle) -> Judgement:
         if set(UPDATE_KINDS) - set(probe.kinds):
             return "the probe was not one of whole updates, or not of all their kinds"
         if set(ROUND_KINDS) - set(probe.kinds):
-            return (
-                "the probe summed updates that were made up: the clients' local training was not "
-                "exercised"
-            )
+            return "the probe summed made-up updates: the clients' local training was not exercised"
         return _of_one_length(bundle, probe)
 
     details, pairs, unreadable = _probe(bundle, norms, "client", "update", fault)

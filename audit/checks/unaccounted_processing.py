@@ -41,7 +41,7 @@ _BY_CHANCE = 0.01
 _SAID = {
     "that hyper-parameters were not tuned on the private records, or that this is accounted "
     "elsewhere": r"hyper-?\s?parameters?.*\b(tuned|tuning|chosen|choice)\b",
-    "whose records or clients are neighbouring": r"neighbouring|each record belongs to one client"
+    "what neighbouring data sets differ by": r"neighbouring|each record belongs to one client"
     r"|each record is about one person",
 }
 
@@ -79,14 +79,14 @@ def _extremes(reach: Reach, reasons: list[str]) -> None:
     last = len(reach.least) - 1
     if between_its_extremes(reach, last):
         reasons.append(
-            "the records that the models read reach from exactly 0 (or -1) to exactly 1, as only "
-            "scaling by their own least and greatest numbers makes them: a release that nothing "
-            "pays for"
+            "the records that the models read range from exactly 0 (or -1) to exactly 1, which "
+            "only scaling by their own minimum and maximum produces: a release that no privacy "
+            "budget covers"
         )
     elif last > 1 and all(between_its_extremes(reach, row) for row in range(last)):
         reasons.append(
-            "each client's records reach from exactly 0 (or -1) to exactly 1: scaled by their own "
-            "least and greatest numbers, one record moves all others of its client"
+            "each client's records range from exactly 0 (or -1) to exactly 1: scaled by their own "
+            "minimum and maximum, one record changes all others of its client"
         )
 
 
@@ -103,8 +103,8 @@ def _tested_on(bundle: Bundle, reasons: list[str]) -> dict[str, object]:
     rate = min(1.0, usual + _BY_CHANCE)
     if seen and binom.sf(seen - 1, len(tested), rate) < FALSE_ALARM:
         reasons.append(
-            "records that accuracy is measured on were trained on: the published accuracy tells "
-            "of them, and nothing pays for it"
+            "records used to measure accuracy were also used for training: the published accuracy "
+            "reveals something about them that no privacy budget covers"
         )
     return {"test_records_in_training": seen, "share_of_records_with_an_equal": usual}
 
@@ -121,13 +121,14 @@ def _scaling(moments: Moments, reasons: list[str]) -> dict[str, object]:
     if scaled_by_themselves(moments, last, _EXACT):
         reasons.append(
             "the records that the models read have mean 0 and deviation 1 to the last digit: they "
-            "were scaled by statistics of their own, a release that nothing pays for"
+            "were scaled by their own statistics, a release that no privacy budget covers"
         )
     clients = [row for row in range(last) if moments.numbers[row] > 1]
     if clients and all(scaled_by_themselves(moments, row, _EXACT) for row in clients):
         reasons.append(
-            "each client's records have mean 0 and deviation 1 to the last digit: one record moves "
-            "how all others of its client are scaled, and so more than its own gradient"
+            "each client's records have mean 0 and deviation 1 to the last digit: one record "
+            "changes how all others of its client are scaled, and so affects more than its own "
+            "gradient"
         )
     return {
         "mean": float(moments.mean[last]),
@@ -138,7 +139,7 @@ def _scaling(moments: Moments, reasons: list[str]) -> dict[str, object]:
 
 # Of runs on single records whose batches are Poisson draws: q and R move under add or remove.
 _SIZES = {
-    "whether the sampling rate is a constant or follows from sizes that are public": (
+    "whether the sampling rate is a constant or follows from public sizes": (
         r"sampling rate.*\bspec states\b|number of records.*\bpublic\b.*sampling rate"
         r"|number of records.*sampling rate.*\bpublic\b"
         r"|number of people.*\bpublic\b.*sampling rate"
@@ -148,7 +149,7 @@ _SIZES = {
 
 def _statements(claim: Mapping[str, Any] | None, header: Header, reasons: list[str]) -> None:
     if claim is None:
-        reasons.append("there is no claim that could say what it rests on")
+        reasons.append("there is no claim that could state its assumptions")
         return
     try:
         said = fields.sequence(claim, "assumptions", most=1000)
@@ -160,7 +161,9 @@ def _statements(claim: Mapping[str, Any] | None, header: Header, reasons: list[s
         if not any(re.search(pattern, str(one)[:4096], re.IGNORECASE) for one in said):
             reasons.append(f"the claim does not say {what}")
     if header.rate_assumption is not None and header.rate_assumption not in said:
-        reasons.append("the claim does not rest on what the ledger's header says of sampling rates")
+        reasons.append(
+            "the claim does not state what the ledger's header says about sampling rates"
+        )
 
 
 def _judge(bundle: Bundle) -> Judgement:
@@ -178,7 +181,7 @@ def _judge(bundle: Bundle) -> Judgement:
     try:
         moments = bundle.moments()
         if len(moments.numbers) != bundle.header.clients + 1:
-            reasons.append("evidence/inputs.npz: it does not speak of every client")
+            reasons.append("evidence/inputs.npz: it does not cover every client")
         else:
             private = _scaling(moments, reasons)
             if moments.reach is not None:
@@ -190,16 +193,15 @@ def _judge(bundle: Bundle) -> Judgement:
     if not (measured or reasons or unreadable):
         return Judgement(
             Verdict.PASS,
-            "the claim says what it rests on, and accuracy is not that of records that were "
-            "trained on; how the records were scaled was not measured, "
-            "because they are tokens or too many",
+            "the claim states its assumptions, and accuracy is not measured on training records; "
+            "how the records were scaled was not measured, because they are tokens or too many",
             qualifications=qualifications,
-            power="a claim that leaves out what it rests on",
+            power="a claim that omits its assumptions",
         )
     return conclude(
-        "the claim says what it rests on and no run can show; the numbers that the models read "
-        "have neither the mean 0 and deviation 1 nor the ends 0 and 1 of records scaled by "
-        "themselves; and accuracy is not that of records that were trained on",
+        "the claim states the assumptions that no run can show; the numbers that the models read "
+        "have neither mean 0 and deviation 1 nor the ends 0 and 1 of records scaled by themselves; "
+        "and accuracy is not measured on training records",
         reasons,
         unreadable,
         private=private,

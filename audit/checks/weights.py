@@ -1,9 +1,9 @@
 """Checks "weights" and "publication": is what was published the last round's model, and no more?
 
-A model is published as tensors with names. If names, shapes or types are not those that were said
-before training, whoever loads the file gets another model than the one that was trained, or the
-auditor compares the wrong one; and a model that is not the last round's was made by something that
-nobody charged: an average with a model without noise, or the best round by a private measure.
+A model is published as tensors with names. If names, shapes or types are not those stated before
+training, a user of the file gets a model other than the trained one, or the auditor compares the
+wrong one. A model that is not the last round's was made by something that was never charged: an
+average with a model without noise, or the best round by a private measure.
 
 The public files must keep to themselves how many clients took part, as the third party's ε counts
 on participation that stays unknown. Even the number of participants of a round is a function of the
@@ -74,7 +74,7 @@ def _judge_publication(bundle: Bundle) -> Judgement:
     if bundle.header.client_sampling != "poisson":
         return Judgement(
             Verdict.NOT_APPLICABLE,
-            "every round has the same public number of clients, so there is nothing to tell",
+            "every round has the same public number of clients, so there is nothing to reveal",
         )
     lines = [line for line in metrics_of(bundle) if line["round"] > 0]
     present = {item.round + 1: len(item.clients) for item in bundle.readable_ledger.rounds}
@@ -92,7 +92,7 @@ def _judge_publication(bundle: Bundle) -> Judgement:
         counts = [count for _, count in pairs]
         by_chance = name in _BY_CHANCE and len(set(counts)) < _FEWEST_COUNTS
         if not by_chance and _proportional(values, counts):
-            reasons.append(f"a number in {_METRICS} ({name}) tells how many clients took part")
+            reasons.append(f"a number in {_METRICS} ({name}) reveals how many clients took part")
     details = {"lines": len(lines)}
     return conclude(
         "the public metrics state the same traffic for every round, and none of their numbers is a "
@@ -177,16 +177,18 @@ def _form(listed: tuple[_Tensor, ...], found: Mapping[str, Stored], reasons: lis
     """Names, shapes and types, and the numbers of what was not trained."""
     said = {one.name: one for one in listed}
     for name in sorted(set(found) - set(said)):
-        reasons.append(f"model.safetensors holds a tensor {shown(name)} that the model has not")
+        reasons.append(
+            f"model.safetensors holds a tensor {shown(name)} that the model does not have"
+        )
     for name, one in said.items():
         stored = found.get(name)
         if stored is None:
             reasons.append(f"model.safetensors lacks the tensor {shown(name)}")
         elif (stored.shape, stored.dtype) != (one.shape, one.dtype):
-            reasons.append(f"model.safetensors has {shown(name)} in another shape or type")
+            reasons.append(f"model.safetensors has {shown(name)} in a different shape or type")
         elif one.content not in (None, hashlib.sha256(stored.content).hexdigest()):
             reasons.append(
-                f"{shown(name)} was not to be trained and is not what the run began with"
+                f"{shown(name)} was not to be trained, but is not what the run began with"
             )
 
 
@@ -198,7 +200,7 @@ def _frozen(bundle: Bundle, reasons: list[str]) -> None:
         if noted is not None or begun is not None:
             where = f"round {item.round}: the parameters and buffers that are not trained"
             if noted is None or begun is None:
-                reasons.append(f"{where} are noted in one of header and round alone")
+                reasons.append(f"{where} are noted in only one of header and round")
             elif noted != begun:
                 reasons.append(f"{where} are not those that the run began with")
 
@@ -228,7 +230,7 @@ def _finite(parts: list[Stored]) -> bool:
 
 
 def _divergence(bundle: Bundle, finite: bool, unseen: list[str]) -> tuple[str, ...]:
-    """What must stand beside the verdict of a run whose model is no numbers any more.
+    """What must qualify the verdict on a run whose model is no longer finite.
 
     A run may end early for that, so that it must be so. Where it was another tensor of the server
     that diverged, nobody can see it: no round was sent it.
@@ -237,9 +239,9 @@ def _divergence(bundle: Bundle, finite: bool, unseen: list[str]) -> tuple[str, .
     if finite:
         if ledger.diverged is not None:
             unseen.append(
-                f"the claim says that training diverged after {ledger.diverged} of "
-                f"{header.rounds} rounds, and all published weights are finite: why the run ended "
-                "there cannot be seen"
+                f"the claim says that training diverged after {ledger.diverged} of {header.rounds} "
+                "rounds, but all published weights are finite: there is no visible reason for the "
+                "run to end there"
             )
         return ()
     return (
@@ -273,7 +275,7 @@ def _judge_weights(bundle: Bundle) -> Judgement:
     if last is None:
         raise UnverifiedError("the ledger does not have every round")
     if last.parameters is None:
-        reasons.append("the ledger does not note what the last round left")
+        reasons.append("the ledger does not note the result of the last round")
     diverged: tuple[str, ...] = ()
     unseen: list[str] = []
     if not reasons:
@@ -281,12 +283,12 @@ def _judge_weights(bundle: Bundle) -> Judgement:
             raise UnverifiedError("the trained tensors have a type that the auditor cannot read")
         left = [found[one.name] for one in trained]
         if _vector_digest(left) != last.parameters:
-            reasons.append("model.safetensors is not the model that the last round left")
+            reasons.append("model.safetensors is not the model after the last round")
         diverged = _divergence(bundle, _finite(left), unseen)
     return conclude(
-        f"the {len(listed)} tensors of the published model have the names, shapes and types that "
-        "were written down before training; those that were not trained are what they were then, "
-        "and those that were are bit for bit what the ledger says the last round left",
+        f"the {len(listed)} tensors of the published model have the names, shapes and types "
+        "recorded before training; those not trained are unchanged, and the trained ones are bit "
+        "for bit what the ledger records after the last round",
         reasons,
         unseen,
         details={"tensors": len(listed), "trained": len(trained)},

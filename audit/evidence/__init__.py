@@ -1,7 +1,7 @@
 """What is wrong with the form of a run's ledger and evidence, before anything is judged.
 
-For whoever writes evidence of their own: one sentence for each fault, with the file. That all can
-be read says nothing of privacy; the audit does.
+For programs that write their own evidence: one sentence for each fault, with the file. Readable
+evidence says nothing about privacy; only the audit does.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _of_schema(bundle: Bundle) -> Iterator[str]:
         for breach in breaches("layout", parse_json(layout)):
             yield f"evidence/layout.json: {breach}"
     except (UntrustedFileError, DocumentError):
-        # Told by whoever reads the file for its content.
+        # Reported by the code that reads the file's content.
         return
 
 

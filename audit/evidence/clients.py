@@ -16,8 +16,8 @@ from audit.verdict import Findings, Verdict
 
 _WORST_FIRST = (Verdict.FAIL, Verdict.NOT_VERIFIED, Verdict.NO_CLAIM, Verdict.PASS)
 DISJOINT = (
-    "no record is held by two clients, which the folders do not show: what two clients spend on "
-    "one adds up"
+    "assumed, because the folders do not show it: no record is held by two clients; otherwise "
+    "their losses on it add up"
 )
 
 
@@ -52,7 +52,7 @@ class Merged:
         delta: δ of all of them; None where they differ.
         reasons: why they are no one training.
         clients: one entry a client, with folder, run, verdict, epsilon and the failed checks.
-        qualifications: what must stand beside the verdict.
+        qualifications: what must qualify the verdict.
     """
 
     verdict: Verdict

@@ -214,7 +214,7 @@ def path(name: str) -> Path:
 
 
 def breaches(name: str, value: Any) -> Iterator[str]:
-    """What of a document leaves its schema, one sentence each."""
+    """How a document departs from its schema, one sentence each."""
     for error in _validator(name).iter_errors(value):
         where = ".".join(str(part) for part in error.absolute_path)
         what = error.message if len(error.message) <= 160 else f"{error.message[:157]}..."

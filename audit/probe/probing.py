@@ -57,12 +57,12 @@ KINDS = (
     "minus 1e38",
     "duplicate",
 )
-# What is added to a large batch, leads one, or lies beside it.
+# What is added to a large batch, leads one, or accompanies it.
 BESIDE = ("ordinary", "scaled by 1e3")
 # Of records that are stored as grey levels.
 LEVELS = ("all zero", "ordinary", "full scale")
 PATH_KINDS = (ADDED, NOT_DRAWN, ABSENT, ELSEWHERE)
-# What all records of a person are, or one of them beside ordinary ones.
+# What all records of a person are, or one of them together with ordinary ones.
 OF_A_PERSON = ("ordinary", "scaled by 1e3", "one of them")
 _MORE_THAN_USED = 2
 _SEED = 20200229
@@ -184,7 +184,7 @@ _Asked = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.in
 
 @dataclass(frozen=True)
 class _Step:
-    """A step that is asked for: the batch, and what lies beside it.
+    """A requested step: the batch, and the other records in it.
 
     Attributes:
         inputs: the batch, [b, ...].
@@ -330,7 +330,7 @@ class _Joined:
         self._tally.add(name, kind, self._size, answer, self._without)
         if self._before is not None:
             replaced = f"{self._before[0]} replaced by {kind}{self._stored}"
-            name = f"{replaced}, beside a batch of {self._size}"
+            name = f"{replaced}, next to a batch of {self._size}"
             self._tally.add(name, REPLACED, self._size, answer, self._before[1])
         self._before = (kind, answer)
 
@@ -390,7 +390,7 @@ def _each_kind(
 
 
 def _large_batch(probe: StepProbe, tally: ProbeTally) -> dict[str, Numbers]:
-    """A large batch with others beside it, and with one more; what these are by themselves."""
+    """A large batch with others added, and with one more; and these alone."""
     step = _ordinary(probe, LARGE_BATCH)
     without = step.of(probe)
     records = {kind: _record(probe, kind, step) for kind in BESIDE}

@@ -22,7 +22,7 @@ from audit.errors import ProbeError
 
 REPEAT = "repeat"
 REPLACED = "replaced"
-# Each counts for itself: with others beside it, a sum is longer by just what it is alone.
+# Each contributes independently: together with others, it lengthens a sum by exactly its own value.
 ADDED = "added to others as it is alone"
 # The same among records of other lengths: all that shorter ones have in common ends in zeros, which
 # is padding to a model that reads texts.
@@ -212,7 +212,7 @@ _MOST_COORDINATES = 1 << 27
 
 @runtime_checkable
 class SumProbe(Protocol):
-    """The sum of clipped updates of a round before its noise, of whoever adds them up.
+    """The sum of clipped updates of a round before its noise, by any party that adds them up.
 
     Attributes:
         unit: "client".

@@ -1,7 +1,7 @@
 """The private evidence of one round at client level: norms of whole updates and the sum's noise.
 
-Beside `evidence`, which reads the record level. At client level a round is one query: clipped
-updates are summed, noised once, and divided by a public number.
+The counterpart of `evidence`, which reads the record level. At client level a round is one query:
+clipped updates are summed, noised once, and divided by a public number.
 """
 
 from __future__ import annotations

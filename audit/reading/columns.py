@@ -211,5 +211,5 @@ def _columns(source: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...
     if not names or len(names) != len(bins) or len(set(map(str, names))) != len(names):
         raise FieldError("columns are not as many different names as there are numbers of bins")
     if not all(isinstance(name, str) and 1 <= len(name) <= 200 for name in names):
-        raise FieldError("columns holds what is no name of a column")
+        raise FieldError("columns holds something that is not a column's name")
     return tuple(names), bins

@@ -207,7 +207,7 @@ class ServerRound:
         combined: the next broadcast; None in the last round.
         roots: of broadcast, uploads and next broadcast, as far as there are any.
         vectors: long vectors of one broadcast, and of one upload.
-        heads: bytes of a broadcast and of the first upload beside these.
+        heads: bytes of a broadcast and of the first upload in addition to these.
     """
 
     coordinates: Integers | None

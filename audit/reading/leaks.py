@@ -78,7 +78,7 @@ METRICS: Shape = dict.fromkeys(
         "bytes_up",
         "bytes_down",
         "seconds",
-        # Of the rounds so far, whoever took part.
+        # Of the rounds so far, for any participants.
         "epsilon",
     )
 )
@@ -185,7 +185,7 @@ LEDGER: Mapping[str, Shape] = {
         "tuning": {name: dict.fromkeys(_VIEW) for name in ("one_trial", "server_all_trials")},
         "closed_forms": dict.fromkeys(_FORMS),
         "budget": dict.fromkeys(("epsilon", "delta", "charged")),
-        # Of the histograms alone by which bounds were learnt, whoever took part in the rounds.
+        # Of the histograms alone by which bounds were learnt, for any participants in the rounds.
         "columns": dict.fromkeys(("learnt", "epsilon")),
         # Of the person with most records, in every round: no more than the worst case tells.
         "person": dict.fromkeys(("records", "epsilon", "reason")),

@@ -364,7 +364,7 @@ class _Declared:
         """A whole number for each client."""
         found = fields.integers(self.entry, key)
         if len(found) != clients:
-            raise FieldError(f"{key} does not have one entry a client")
+            raise FieldError(f"{key} does not have one entry per client")
         return found
 
     def length(self, key: str) -> int:
@@ -469,7 +469,7 @@ def _initial(entry: Mapping[str, Any]) -> Initial:
 def _sites(entry: Mapping[str, Any]) -> tuple[str, ...]:
     keys = fields.sequence(entry, "keys", most=100_000)
     if not all(isinstance(key, str) and re.fullmatch(HEX, key) for key in keys):
-        raise FieldError("sites.keys holds what is no public key")
+        raise FieldError("sites.keys holds something that is not a public key")
     return tuple(keys)
 
 
@@ -533,7 +533,7 @@ class Pieces:
         broadcast: of the broadcast, 32 bytes.
         uploads: of all uploads together, at client level of the released mean, 32 bytes.
         vectors: long vectors of the uploads, and twice those of the broadcast.
-        heads: bytes of the messages beside these, counted alike.
+        heads: bytes of the messages in addition to these, counted the same way.
     """
 
     broadcast: bytes
@@ -546,7 +546,7 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
     clients = fields.integers(entry, "clients")
     steps, queries = fields.integers(entry, "steps"), fields.integers(entry, "queries")
     if not len(clients) == len(steps) == len(queries) == len(set(clients)):
-        raise FieldError("clients, steps and queries do not have one entry a client")
+        raise FieldError("clients, steps and queries do not have one entry per client")
     dropped = fields.integers(entry, "dropped") if "dropped" in entry else ()
     if len({*clients, *dropped}) != len(clients) + len(dropped):
         raise FieldError("dropped names a client twice, or one that took part")

@@ -464,16 +464,18 @@ def claimed_epsilons(part: Mapping[str, Any]) -> dict[str, float]:
     """Each ε of a view or client by the accountant's name.
 
     Raises:
-        FieldError: it is no mapping from names to numbers, or numbers stand beside it as well.
+        FieldError: it is not a mapping from names to numbers, or there are also numbers next to it.
     """
     beside = next((old for old in OLD_FIELDS if old in part), None)
     if beside is not None:
-        raise FieldError(f"{beside} stands beside epsilon, which holds every accountant's number")
+        raise FieldError(
+            f"{beside} is given in addition to epsilon, which holds every accountant's number"
+        )
     stated = fields.mapping(part, "epsilon")
     if not 1 <= len(stated) <= _MOST_ACCOUNTANTS:
         raise FieldError("epsilon holds no accountant's number, or too many")
     if not all(re.fullmatch(_NAME, str(name)) for name in stated):
-        raise FieldError("epsilon names an accountant in another form than a name's")
+        raise FieldError("epsilon names an accountant by something that is not a name")
     return {name: fields.number(stated, name) for name in stated}
 
 

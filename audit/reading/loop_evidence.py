@@ -80,7 +80,7 @@ class LoopEnd:
 def read_loop_end(arrays: Arrays) -> LoopEnd:
     """What was seen after the last step."""
     if "fingerprint" not in arrays or arrays["fingerprint"].dtype.kind not in "iu":
-        raise FieldError("fingerprint is missing or no whole number")
+        raise FieldError("fingerprint is missing or not a whole number")
     taken = int(arrays["fingerprint"])
     return LoopEnd(
         taken if taken >= 0 else None,

@@ -2,9 +2,8 @@
 
 Everything is computed here a second time, with `hashlib` alone: what streams are bound to, and
 whether a key is one that the trainer committed to before the first nonce; which participations are
-drawn is `audit.reexecution`. `dpfedadamw.privacy.noise.key_tree` has the trainer's side;
-that intent, challenge and draw are signed, and by whom, is for whoever calls this (`dpfedadamw
-audit`) to say.
+drawn is `audit.reexecution`. `dpfedadamw.privacy.noise.key_tree` has the trainer's side; that
+intent, challenge and draw are signed, and by whom, is for the caller (`dpfedadamw audit`) to check.
 
 Sources: HKDF is RFC 5869 with SHA-256; the tree and its paths are RFC 9162, section 2.1.
 """
@@ -33,7 +32,8 @@ _LEAF = b"dpfedadamw leaf commitment 1\x00"
 _STREAM = b"dpfedadamw release stream 1\x00"
 _DATA = b"dpfedadamw data commitment 1\x00"
 _HEX = r"[0-9a-f]{64}"
-# What of a line the streams are bound to: all of a charge, and of a round what it exchanged.
+# The parts of a line that the streams are bound to: all of a charge, and of a round what it
+# exchanged.
 _EXCHANGED = (
     "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
 )  # fmt: skip
@@ -41,7 +41,7 @@ _EXCHANGED = (
 
 @dataclass(frozen=True)
 class Coin:
-    """What streams are bound to beside their keys.
+    """What streams are bound to in addition to their keys.
 
     Attributes:
         nonce: the auditor's 32 bytes; empty where there was no auditor.
@@ -154,7 +154,9 @@ def read_salts(raw: bytes, drawn: Sequence[Participation]) -> dict[int, bytes]:
     for entry in fields.sequence(parse_json(raw), "salts", most=len(wanted) + 1):
         client = fields.integer(entry, "client")
         if client not in wanted or client in found:
-            raise FieldError(f"the data salt of client {client} is not asked for, or there twice")
+            raise FieldError(
+                f"the data salt of client {client} was not requested, or is given twice"
+            )
         found[client] = bytes.fromhex(fields.text(entry, "salt", pattern=_HEX))
     if wanted - found.keys():
         raise FieldError(f"the data salt of client {min(wanted - found.keys())} is not opened")

@@ -63,8 +63,8 @@ RECORD = Unit(
     whole_clients=False,
     evidence="evidence",
 )
-# A person takes a record's place: what the ledger and the evidence count of records, they count of
-# people, and of records by themselves what they say beside it.
+# A person takes a record's place: the ledger and the evidence count people instead of records, and
+# what they state in addition is about single records.
 PERSON = Unit(
     name="person",
     claims_privacy=True,

@@ -23,8 +23,8 @@ point of the group ``dpfedadamw.replays`` that is called like the algorithm::
 With whole clients protected nothing is replayed but the server, which must add the noised mean as
 it is; an algorithm of which that is so stands in `OWN_MEANS`, or is entered by
 ``register_applied_mean``. What comes from outside never stands in for a replay of the auditor's
-own, and the finding names who brought it. It runs inside the auditor: whoever installs it trusts it
-with the verdict on its algorithm's uploads. Until an algorithm has a replay the check "uploads"
+own, and the finding names who brought it. It runs inside the auditor: installing it means trusting
+it with the verdict on its algorithm's uploads. Until an algorithm has a replay the check "uploads"
 says so.
 """
 
@@ -73,10 +73,10 @@ class Found:
 
     @property
     def qualifications(self) -> tuple[str, ...]:
-        """What must stand beside the verdict where the replay is from outside."""
+        """What must qualify the verdict if the replay comes from outside."""
         if self.source is None:
             return ()
-        return (f"uploads were judged by a replay that {self.source} brings, not the auditor's",)
+        return (f"uploads were judged by a replay from {self.source}, not by the auditor's own",)
 
 
 def register(name: str, replay: Replay) -> None:
@@ -86,7 +86,7 @@ def register(name: str, replay: Replay) -> None:
         ValueError: there is one of this name.
     """
     if name in OWN or name in _BROUGHT:
-        raise ValueError(f"there is a replay of {name} already")
+        raise ValueError(f"there is already a replay of {name}")
     _BROUGHT[name] = replay
 
 
@@ -139,8 +139,8 @@ def _brought(name: str) -> tuple[object, str] | None:
     except (Exception, SystemExit) as error:
         # Whatever a package does while it is imported, its replay is not there.
         raise UnverifiedError(
-            f"the replay of {name} that {sources[0]} brings cannot be loaded "
-            f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+            f"the replay of {name} from {sources[0]} cannot be loaded ({type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]})"
         ) from error
 
 

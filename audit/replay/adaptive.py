@@ -2,9 +2,9 @@
 
 FedLADA's amended AMSGrad (Sun et al. 2023, section 3) and FAFED's shared denominator (Wu et al.
 2022, Algorithm 2, with what the paper leaves open filled in as the package documents it); PE-DPFL,
-whose plain descent has a pull towards the broadcast model; Adap DP-FL and ALI-DPFL, which also
-upload a number or two, made of noised gradients, from which the server works out the noise or the
-local steps of later rounds; that those follow, the check "promise" sees from the ledger.
+whose plain descent is pulled to the broadcast model; Adap DP-FL and ALI-DPFL, which also upload a
+number or two, made of noised gradients, from which the server works out the noise or the local
+steps of later rounds; that those follow, the check "promise" sees from the ledger.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class Tally:
         if self.overflown is None:
             return ()
         return (
-            f"training diverged: {self.overflown} is beyond what float32 holds; from there on "
-            "nothing can be compared",
+            f"training diverged: {self.overflown} is out of float32's range; nothing can be "
+            "compared from there on",
         )
 
     def compare(self, what: str, found: Floats, expected: Rounded, bits: int | None = None) -> None:
@@ -116,8 +116,8 @@ class Tally:
             self.open_bits += choices(low, high, bits)
         if off.any():
             self.reasons.append(
-                f"{what} is not what the released values make it, at {np.count_nonzero(off)} of "
-                f"{len(off)} coordinates"
+                f"{what} is not what follows from the released values, at {np.count_nonzero(off)} "
+                f"of {len(off)} coordinates"
             )
 
     def compare_all(
@@ -136,7 +136,9 @@ class Tally:
             places: on which grids they lie; None for none.
         """
         for name in sorted(set(found) - set(expected)):
-            self.reasons.append(f"{what} holds a tensor {shown(name)} that the algorithm has not")
+            self.reasons.append(
+                f"{what} holds a tensor {shown(name)} that the algorithm does not have"
+            )
         for name, tensor in expected.items():
             if name in found:
                 bits = None if places is None else places.bits(name, UPDATE, found[name].size)
@@ -178,7 +180,7 @@ def read_message(raw: bytes, whole: str | None = None) -> Message:
     principal = tensors.pop(UPDATE)
     strange = [name for name in tensors if not name.startswith(_STATE)]
     if strange:
-        raise MessageError(f"holds a tensor {shown(strange[0])} that the algorithm has not")
+        raise MessageError(f"holds a tensor {shown(strange[0])} that the algorithm does not have")
     return Message(principal, {name.removeprefix(_STATE): value for name, value in tensors.items()})
 
 

@@ -33,8 +33,8 @@ _FINEST = {
     "client": Grid(update=16, vectors=16, summaries=20, weights=16),
 }
 NOT_STATED = (
-    "the run states no public grid: what is hidden in low-order bits of uploads and weights, below "
-    "the rounding of float32, was not looked for"
+    "the run states no public grid: low-order bits of uploads and weights, below the rounding of "
+    "float32, were not searched for hidden content"
 )
 
 
@@ -66,13 +66,13 @@ class Places:
 
 
 def too_fine(header: Header) -> list[str]:
-    """What of the grid that a ledger states would leave room."""
+    """Where the grid that a ledger states would leave room."""
     finest = _FINEST.get(header.unit.name)
     if header.grid is None or finest is None:
         return []
     return [
-        f"the ledger states a grid of {found} significant bits for {what}, where at most {most} "
-        "leave no room"
+        f"the ledger states a grid of {found} significant bits for {what}, but only {most} or "
+        "fewer leave no room"
         for what, most in vars(finest).items()
         if (found := getattr(header.grid, what)) > most
     ]
@@ -151,7 +151,7 @@ def noise_faults(
     clip: float,
     sampled: Integers,
 ) -> list[str]:
-    """What of the gradients handed out contradicts the evidence of their noise.
+    """How the gradients used contradict the evidence of their noise.
 
     Args:
         exchange: what was handed out.
@@ -163,22 +163,22 @@ def noise_faults(
     """
     divisor = evidence.divisor[row][:, None]
     if len(exchange.gradients) != len(divisor):
-        return ["the queries handed out are not those whose noise was noted"]
+        return ["the queries used are not those whose noise was noted"]
     faults = []
     handed = exchange.gradients[:, sampled] * divisor
     if not carries(evidence.noise_sample[row] * clip, exchange.clean_sample, handed):
-        faults.append("the gradients handed out do not carry the noise recorded for them")
+        faults.append("the gradients used do not carry the noise recorded for them")
     total, noise = sums * divisor**2, evidence.noise_sum_squares[row]
     clean = evidence.clean_sum_squares[row] * divisor**2
     # |Σ(c+z)² − Σc² − Σz²| = 2|Σcz| ≤ 2·√(Σc²·Σz²) in every block (Cauchy-Schwarz).
     room = 2.0 * np.sqrt(noise * clean) + RECORDED * (total + noise + clean)
     if not np.all(np.abs(total - noise - clean) <= room):
-        faults.append("the size of the gradients handed out does not fit the noise recorded")
+        faults.append("the size of the gradients used does not fit the noise recorded")
     starts = evidence.record_offsets[row * len(divisor) : (row + 1) * len(divisor) + 1]
     for query, (start, stop) in enumerate(pairwise(starts)):
         longest = float(evidence.clipped_norms[start:stop].sum())
         # Norms in float32, sums over a batch in float32: far within a thousandth.
         if not math.sqrt(float(clean[query].sum())) <= longest * 1.001 + 1e-6 * clip:
-            faults.append("what is called the clean sum is longer than its clipped gradients")
+            faults.append("the stated clean sum is longer than its clipped gradients")
             break
     return faults

@@ -144,7 +144,7 @@ class ServerRounds:
             found: what was kept of it.
             parameters: as they should be after it.
             state: the server's further tensors, likewise.
-            beside: names of tensors that are another check's matter.
+            beside: names of tensors that another check judges.
         """
         self.tally.rounds += 1
         if found.combined is None:
@@ -184,7 +184,7 @@ def combine(
     for upload in sent:
         for name in sorted(set(upload) - names if names is not None else ()):
             tally.reasons.append(
-                f"{where}: an upload holds a tensor {shown(name)} that the algorithm has not"
+                f"{where}: an upload holds a tensor {shown(name)} that the algorithm does not have"
             )
     _on_grid(servers, where, sent, len(setting.partition.of_coordinate))
     before = named(found.broadcast)

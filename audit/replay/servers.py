@@ -1,6 +1,6 @@
 """How a server combines uploads, replayed: the plain average, and what more than one rule needs.
 
-A server with a rule of its own stands beside the local rule that it goes with.
+A server with its own rule is placed with the local rule that it belongs to.
 """
 
 from __future__ import annotations

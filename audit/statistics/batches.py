@@ -226,10 +226,14 @@ _EXTREMES = {
 }
 
 LAWS = {
-    "poisson": "batch sizes follow Binomial(R, q) for every client, in mean, scatter, at both ends "
-    "and in how many are empty, and records repeat between batches as independent draws have them",
-    "fixed-size": "every batch has the public size, and records repeat between batches as "
-    "independent draws have them",
+    "poisson": (
+        "batch sizes follow Binomial(R, q) for every client, in mean, variance, at both ends and "
+        "in the number of empty ones, and records repeat between batches as in independent draws"
+    ),
+    "fixed-size": (
+        "every batch has the public size, and records repeat between batches as in independent "
+        "draws"
+    ),
     "shuffled": "every batch has the size that its place in the epoch gives it, and no record was "
     "used more often than its epochs allow",
 }
@@ -328,7 +332,7 @@ class Batches:
         """
         each = charge.queries_per_step
         if len(queries) % each:
-            reasons.append(f"{where}: its queries are no whole number of steps")
+            reasons.append(f"{where}: its queries are not a whole number of steps")
             return
         by_step = queries.reshape(-1, each)
         sizes = by_step[:, 0]
@@ -443,7 +447,7 @@ class Batches:
         low, high = dispersion_interval(groups, FALSE_ALARM * _SPREAD_SHARE)
         if not low <= dispersion <= high:
             side = "less" if dispersion < low else "more"
-            reasons.append(f"batch sizes scatter {side} than Poisson sampling lets them")
+            reasons.append(f"batch sizes vary {side} than Poisson sampling allows")
         return {"batch_dispersion": dispersion}
 
 

@@ -220,12 +220,12 @@ def accumulate(
 ) -> Array:
     """Add one round's innovations; returns the difference D of every client at its end.
 
-    Given the past, the innovation D_end − β2^K·D_start of a client is a sum of independent means
-    of ξ² + 2ξg with ξ ~ N(0, Φ): its mean is (1−β2^K)Φ, and over a block of n coordinates step j
-    has variance w²·(2Φ²/n + 4Φ·Σg²/n²) and third cumulant w³·(8Φ³/n² + 24Φ²·Σg²/n³), where
-    w = (1−β2)β2^(K−j). Clients share the start of a round but not its innovations, which is what
-    makes them independent terms. Of a large model these sums are known more finely than float32
-    computes v, so rounding is counted beside chance.
+    Given the past, the innovation D_end − β2^K·D_start of a client is a sum of independent means of
+    ξ² + 2ξg with ξ ~ N(0, Φ): its mean is (1−β2^K)Φ, and over a block of n coordinates step j has
+    variance w²·(2Φ²/n + 4Φ·Σg²/n²) and third cumulant w³·(8Φ³/n² + 24Φ²·Σg²/n³), where w =
+    (1−β2)β2^(K−j). Clients share the start of a round but not its innovations, which is what makes
+    them independent terms. Of a large model these sums are known more finely than float32 computes
+    v, so rounding is counted in addition to chance.
     """
     steps = evidence.batch_size.shape[1]
     weights = step_weights(beta2, steps)

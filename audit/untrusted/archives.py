@@ -287,7 +287,7 @@ def _unpacked(name: str, raw: bytes) -> NDArray[np.generic]:
     data = raw[end:]
     # Compared before any allocation: a header could promise far more than the file holds.
     if count < 0 or count * kind.itemsize != len(data):
-        raise ArchiveError(f"member {name} holds another number of bytes than it declares")
+        raise ArchiveError(f"member {name} does not hold the number of bytes that it declares")
     if kind.itemsize == 0:
         raise ArchiveError(f"member {name} has empty elements")
     values = np.frombuffer(data, dtype=kind, count=count)
@@ -325,7 +325,7 @@ def read_tensors(
 
     Args:
         raw: the whole message.
-        metadata: whether texts beside the tensors are allowed.
+        metadata: whether texts in addition to the tensors are allowed.
         whole: the one tensor that may hold whole numbers.
 
     Raises:
@@ -334,14 +334,14 @@ def read_tensors(
     try:
         header, data = _opened(raw)
         if header.pop("__metadata__", None) is not None and not metadata:
-            raise MessageError("carries texts beside its tensors")
+            raise MessageError("holds texts in addition to its tensors")
         return _tensors(header, data, whole)
     except (DocumentError, FieldError) as error:
         raise MessageError(f"has a malformed header ({error})") from error
 
 
 def read_stored(raw: bytes) -> dict[str, Stored]:
-    """All tensors by name as they are stored, whatever their type; texts beside them are allowed.
+    """All tensors by name as they are stored, of any type; texts in addition to them are allowed.
 
     Raises:
         MessageError: the message is malformed, or holds bytes that belong to no tensor.
@@ -355,7 +355,7 @@ def read_stored(raw: bytes) -> dict[str, Stored]:
 
 
 def read_names(raw: bytes) -> tuple[dict[str, bool], Mapping[str, Any]]:
-    """All tensors by name, each with whether it holds real numbers; and the texts beside them.
+    """All tensors by name, each with whether it holds real numbers; and the texts stored with them.
 
     Raises:
         MessageError: the message is malformed.
@@ -380,7 +380,7 @@ def _opened(raw: bytes) -> tuple[dict[str, Any], bytes]:
         raise MessageError("is not a serialised message")
     header = parse_json(raw[8 : 8 + length].rstrip(b" "))
     if not isinstance(header, dict):
-        raise MessageError("has a header that is no mapping")
+        raise MessageError("has a header that is not a mapping")
     return header, raw[8 + length :]
 
 

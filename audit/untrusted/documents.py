@@ -137,7 +137,7 @@ def _integer(text: str) -> int:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise DocumentError(f"has {text}, which is not a number", f"{text} is no JSON number")
+    raise DocumentError(f"has {text}, which is not a number", f"{text} is not a JSON number")
 
 
 # One for all texts: a ledger has a text a line, and `json.loads` would make a decoder for each.
@@ -197,7 +197,7 @@ def parse_yaml(raw: bytes) -> Any:
     """
     if len(raw) > MAXIMUM_YAML_BYTES:
         raise DocumentError(f"is larger than {MAXIMUM_YAML_BYTES} bytes")
-    # Whoever asks may change what they get.
+    # A caller may change what it gets.
     return copy.deepcopy(_parsed_yaml(raw))
 
 

@@ -274,8 +274,8 @@ def _name_new(temporary: Path, path: Path) -> None:
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file so that a reader sees the old or the new one, never a part.
 
-    Until it is whole it lies in the `UNFINISHED` folder of the run that it belongs to, where there
-    is one, else beside its place. When this returns, file and name are on the disk.
+    Until it is whole it lies in the `UNFINISHED` folder of the run that it belongs to, if there is
+    one, else next to its final place. When this returns, file and name are on the disk.
 
     Args:
         path: the file; what is there is replaced, a link too.

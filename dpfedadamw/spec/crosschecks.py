@@ -264,9 +264,9 @@ def _own_metrics(get: Values, published: bool) -> Contradictions:
     if get("evaluation", "metrics") and not (published if public is None else public):
         message = (
             "your own metrics are published without noise, so they need public test records; if "
-            "these "
+            "yours "
         )
-        message += "are, set evaluation.public_test: true, else leave metrics out"
+        message += "are public, set evaluation.public_test: true, else leave metrics out"
         yield ("evaluation", "metrics"), message
 
 

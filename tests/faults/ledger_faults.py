@@ -182,7 +182,7 @@ def the_best_round_by_training_loss(patch: Patch) -> None:
     patch.setattr(engine_run.checkpoints, "write_weights", publishing)
 
 
-GONE_ON = "a process went on with the run at round 2"
+GONE_ON = "a process continued the run at round 2"
 GROUP = FaultGroup(
     50,
     "The ledger",

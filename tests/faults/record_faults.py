@@ -400,7 +400,8 @@ GROUP = FaultGroup(
         ),
         Fault(
             "accuracy-of-training-records",
-            "the records that accuracy is measured on were trained on, so that it tells of them",
+            "the records used to measure accuracy were also used for training, so that it tells "
+            "of them",
             "scripts that split off a test set and then train on everything",
             ("outside-budget",),
             small_spec,

@@ -1,6 +1,6 @@
-"""Check "accounting" at client level: is the claimed ε what the rounds cost, and towards whom?
+"""Check "accounting" at client level: is the claimed ε what the rounds cost, and against whom?
 
-Towards a third party every charged round, empty ones included, is a Poisson-subsampled Gaussian
+Against a third party every charged round, empty ones included, is a Poisson-subsampled Gaussian
 over clients. Where the clients add the noise, the server sees single uploads and who made them:
 each client composes its uploads without amplification.
 """
@@ -65,7 +65,7 @@ def worst_uploads(ledger: Ledger, rounds: int | None = None) -> tuple[Steps, ...
 
 
 def server_budgets(ledger: Ledger, delta: float) -> dict[int, Budget]:
-    """Loss of every client towards the server that sees each of its noised uploads."""
+    """Loss of every client against the server that sees each of its noised uploads."""
     return {
         client: budget([Steps(1.0, composed_multiplier(own), 1)], delta)
         for client, own in uploads(ledger).items()
@@ -73,7 +73,7 @@ def server_budgets(ledger: Ledger, delta: float) -> dict[int, Budget]:
 
 
 def over_rounds(ledger: Ledger, header: Header, delta: float) -> list[dict[str, Any]]:
-    """ε towards third party and (where it is bounded) server after up to 40 of the rounds."""
+    """ε against third party and (where it is bounded) server after up to 40 of the rounds."""
     last = max(1, ledger.rounds_to_finish)
     points = sorted({round(x) for x in np.linspace(1, last, min(last, _MOST_POINTS))})
     history = third_party_history(ledger)
@@ -105,7 +105,7 @@ def _third_party(
     spent: Budget,
     comparison: Comparison,
 ) -> None:
-    """Compare the claim towards a third party; that of a selection is for the check "views"."""
+    """Compare the claim against a third party; that of a selection is for the check "views"."""
     ledger, header = bundle.readable_ledger, bundle.header
     party, reasons = fields.mapping(claim, "third_party"), comparison.reasons
     if law_of(bundle.readable_spec) is None:
@@ -129,7 +129,7 @@ def _server(
     spent: Mapping[int, Budget],
     comparison: Comparison,
 ) -> dict[int, float]:
-    """Compare the claims towards the server; returns the claimed ε of each client."""
+    """Compare the claims against the server; returns the claimed ε of each client."""
     server, reasons = fields.mapping(claim, "server"), comparison.reasons
     charged = uploads(ledger)
     rounds: dict[int, set[int]] = {}
@@ -141,7 +141,7 @@ def _server(
         client = fields.integer(entry, "client", most=header.clients - 1)
         where = f"client {client}:"
         if client in claimed or client not in spent:
-            reasons.append(f"{where} is claimed twice or without having taken part")
+            reasons.append(f"{where} has a claim twice, or did not take part")
             continue
         claimed[client] = comparison.numbers(where, entry, spent[client])
         known = (len(charged[client]), len(rounds[client]))
@@ -151,9 +151,9 @@ def _server(
     if missing:
         reasons.append(f"the claim leaves out client {missing[0]}, who took part")
     largest = partial(dearest, spent.values())
-    headline = comparison.headline("epsilon towards the server", server, largest)
+    headline = comparison.headline("epsilon against the server", server, largest)
     if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
-        reasons.append("the epsilon towards the server is not the largest of the clients'")
+        reasons.append("the epsilon against the server is not the largest of the clients'")
     return claimed
 
 
@@ -192,13 +192,13 @@ def _judge(bundle: Bundle) -> Judgement:
         "over_rounds": over_rounds(ledger, header, delta),
     }
     towards = (
-        f", and of {len(spent)} clients towards the server from their single uploads"
+        f", and of {len(spent)} clients against the server from their single uploads"
         if by_clients
         else ""
     )
     return judgement_on(
         comparison,
-        f"epsilon towards a third party recomputed from {len(ledger.round_spends)} charged rounds "
+        f"epsilon against a third party recomputed from {len(ledger.round_spends)} charged rounds "
         f"by {methods()}{towards}: nothing understated, headline {third.headline:.4g} at delta = "
         f"{delta:g}",
         details,

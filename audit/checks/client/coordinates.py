@@ -40,7 +40,7 @@ def _judge(bundle: Bundle) -> Judgement:
     if sparsification is None or not sparsification.public:
         for index, evidence in bundle.all_update_rounds():
             if evidence.kept_digest is not None:
-                reason = f"round {index}: names kept coordinates, which the ledger knows nothing of"
+                reason = f"round {index}: names kept coordinates, of which the ledger says nothing"
                 return Judgement(Verdict.FAIL, reason, details)
         what = (
             "updates are released whole"
@@ -49,7 +49,7 @@ def _judge(bundle: Bundle) -> Judgement:
         )
         return Judgement(
             Verdict.NOT_APPLICABLE,
-            f"{what}: there is no public choice, and noise-scale asks for noise on all "
+            f"{what}: there is no public choice, and the check noise-scale requires noise on all "
             f"{header.parameters} coordinates",
             details,
         )

@@ -32,8 +32,8 @@ from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 
 _DIVIDED = (
-    "the noisy sum was divided by something else than the public expected number of clients, which "
-    "makes the sensitivity depend on who took part"
+    "the noisy sum was not divided by the public expected number of clients, which makes the "
+    "sensitivity depend on who took part"
 )
 
 

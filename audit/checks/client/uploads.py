@@ -170,7 +170,7 @@ def _of_servers(
         tally.reasons.append(f"{where}: its released mean is not the one that the ledger notes")
     recorded, places = _sampled(evidence, found.coordinates, header.parameters)
     if not np.array_equal(released[places], evidence.released_sample[recorded]):
-        tally.reasons.append(f"{where}: the released mean is not the one beside its noise")
+        tally.reasons.append(f"{where}: the released mean is not the one recorded with its noise")
     expected = _moved(parameters, released, rate)
     servers.judge(where, found, expected, {}, frozenset({BROADCAST_NAME}))
 
@@ -240,7 +240,7 @@ def _judge(bundle: Bundle) -> Judgement:
     if found is None:
         return Judgement(
             Verdict.NOT_VERIFIED,
-            f"the auditor has no replay of {name} at client level: what its server makes of the "
+            f"the auditor has no replay of {name} at client level: how its server uses the "
             "released mean was not judged",
         )
     if another_key(bundle):
@@ -265,8 +265,8 @@ def _judge(bundle: Bundle) -> Judgement:
     times = "" if rate == 1.0 else f" times {rate:g}"
     return conclude(
         f"no client of any round uploaded or kept a tensor besides its update; {amount}"
-        f"{place}: the next model is the last one plus the released mean{times}, "
-        "which carries the noise that was measured"
+        f"{place}: the next model is the previous one plus the released "
+        f"mean{times}, which carries the measured noise"
         + ("; the published weights are the last model" if tally.weights else ""),
         tally.reasons,
         (*tally.diverged, *grid_notes(header)),

@@ -1,7 +1,7 @@
-"""Check "views" at client level: towards whom is what claimed, and is nothing claimed too far?
+"""Check "views" at client level: what is claimed against whom, and is no claim too strong?
 
 The third party's view leads. A server that adds the noise itself sees the clipped updates, so no
-finite ε holds towards it; and the closed forms of the record level say nothing here.
+finite ε holds against it; and the closed forms of the record level say nothing here.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 
 TRUSTED_SERVER = (
-    "no guarantee towards the server: it adds the noise itself and sees the clipped updates"
+    "no guarantee against the server: it adds the noise itself and sees the clipped updates"
 )
 _RECORD_LEVEL = ("closed_forms", "server_worst_case")
 
 
 def _selection(bundle: Bundle, delta: float) -> Range | None:
-    """ε of the run's selection towards a third party; None for a run by itself.
+    """ε of the run's selection against a third party; None for a run by itself.
 
     Clients are drawn inside a round, so all rounds are in every trial. Rounds of this one that were
     charged again after a crash count, which bounds trials without them too.
@@ -52,7 +52,7 @@ def _selection(bundle: Bundle, delta: float) -> Range | None:
 
 
 def _all_trials(header: Header, delta: float, realised: Budget) -> AtFineness:
-    """ε of all trials towards the server: each client in every round of each, with all others.
+    """ε of all trials against the server: each client in every round of each, with all others.
 
     Who took part in the other trials is not in this run's files. An upload holds the less noise the
     more clients share it; queries of one Gaussian multiplier compose to one of its root.
@@ -74,14 +74,14 @@ def _claims(claim: Mapping[str, Any], header: Header, reasons: list[str]) -> Non
     if header.noise_added_by == "server":
         if server.get("epsilon") is not None or server.get("clients"):
             reasons.append(
-                "an epsilon is claimed towards the server, which adds the noise and sees the "
-                "clipped updates: none holds"
+                "an epsilon is claimed against the server, but none holds: it adds the noise and "
+                "sees the clipped updates"
             )
     elif fields.text(server, "accountant") != "pld":
-        reasons.append("the accountant towards the server is not pld")
+        reasons.append("the accountant against the server is not pld")
     for name in _RECORD_LEVEL:
         if name in claim:
-            reasons.append(f"{name} is of the record level and says nothing of clients")
+            reasons.append(f"{name} belongs to the record level and says nothing about clients")
 
 
 def _judge(bundle: Bundle) -> Judgement:
@@ -111,13 +111,13 @@ def _judge(bundle: Bundle) -> Judgement:
             every = _all_trials(header, delta, worst) if worst else None
             claimed_selection(ledger.claim, chosen, third.at, every, comparison)
         elif "tuning" in ledger.claim:
-            comparison.reasons.append("the claim is of a selection, and the spec knows of none")
+            comparison.reasons.append("the claim is of a selection, but the spec has none")
         due = chosen or Range(party, party)
         second = number_faults(ledger.claim, "third_party", due, comparison.reasons)
     except FieldError as error:
         comparison.reasons.append(f"claim: {error}")
     towards = (
-        f"towards the server {worst.headline:.4g}, without amplification by sampling"
+        f"against the server {worst.headline:.4g}, without amplification by sampling"
         if worst
         else TRUSTED_SERVER
     )

@@ -314,12 +314,12 @@ NOT_COMPUTED_AGAIN = (
     "consistently would pass"
 )
 NOT_SECURE = (
-    "noise and batches come from a generator that is not cryptographic: whoever learns its state, "
-    "or enough of what it gave, can draw the noise again"
+    "noise and batches come from a generator that is not cryptographic: anyone who learns its "
+    "state, or enough of its output, can reproduce the noise"
 )
 NOT_LOOKED_AT = (
-    "how records were scaled, chosen or encoded before training, whether settings were tuned on "
-    "them, and whether the weights that training began with were made from them, was not looked at"
+    "not examined: how records were scaled, chosen or encoded before training, whether settings "
+    "were tuned on them, and whether the starting weights were made from them"
 )
 
 
@@ -335,13 +335,14 @@ def _judge_randomness(bundle: Bundle) -> Judgement:
             return Judgement(Verdict.FAIL, SEEDED)
     except AuditError as error:
         return Judgement(
-            Verdict.NOT_VERIFIED, f"whether the noise is that of a usual seed: {error}"
+            Verdict.NOT_VERIFIED,
+            f"could not test whether the noise is that of a usual seed: {error}",
         )
     producer = bundle.header.producer
     if producer is None or not producer.secure:
         return _unjudged(NOT_SECURE)
     return Judgement(
-        Verdict.PASS, "the noise is that of no usual seed; the generator is said to be secure"
+        Verdict.PASS, "the noise is not that of any usual seed; the generator is declared secure"
     )
 
 

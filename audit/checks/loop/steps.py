@@ -39,12 +39,12 @@ _BY_CHANCE = 1e-6
 # A count for each record must fit into memory, whatever a ledger says.
 _MOST_RECORDS = 10**8
 _LOOKED_AT = (
-    "batches of the private loader went through the model and no noised step was made of them: "
-    "what was computed of them, such as an accuracy, is a release that nothing pays for"
+    "batches of the private loader went through the model without a noised step: anything computed "
+    "from them, such as an accuracy, is a release that no privacy budget covers"
 )
 _PASSED_OVER = (
-    "batches were drawn and passed over (a last short batch, for instance): which batches are "
-    "used then depends on the draw, and the steps are not those of the sampler that is accounted"
+    "batches were drawn and skipped (a last short batch, for instance): which batches are used "
+    "then depends on the draw, and the steps are not those of the accounted sampler"
 )
 
 
@@ -75,8 +75,8 @@ class _Draws:
         """Tell what is wrong."""
         if self._twice:
             reasons.append(
-                "a record is in the batch of one step twice: it moves the sum by more "
-                "than the clipping norm"
+                "a record is in the batch of one step twice: it moves the sum by more than the "
+                "clipping norm"
             )
         same = self._rate**2 + (1.0 - self._rate) ** 2
         steps = sum(self._seen.values())
@@ -84,14 +84,14 @@ class _Draws:
         chance = pairs * math.exp(self._records * math.log(same))
         if self._equal and chance < _BY_CHANCE:
             reasons.append(
-                "steps have exactly the batch of an earlier one: the sampler begins "
-                "anew with the same seed, and its batches are not independent"
+                "steps have exactly the batch of an earlier one: the sampler restarts with the "
+                "same seed, so its batches are not independent"
             )
         if any(seeded_batch(rows, self._records, self._rate) for rows in self._firsts):
-            # Which seed it is would tell the batches to whoever reads the finding.
+            # Naming the seed would reveal the batches to the finding's readers.
             reasons.append(
-                "the batches are those of a generator seeded with a number that anybody would try "
-                "first: who knows it knows who was in which batch"
+                "the batches are those of a generator seeded with a number that anyone would try "
+                "first: anyone who knows it knows who was in which batch"
             )
 
 
@@ -110,8 +110,8 @@ def _file(
         return
     if np.any(sizes != evidence.batch_size[0]):
         reasons.append(
-            f"{where}: a step has not as many gradients as its batch has records (records left "
-            "out, or used twice)"
+            f"{where}: a step does not have as many gradients as its batch has records (records "
+            "left out, or used twice)"
         )
     used = np.bincount(evidence.rows, minlength=charge.records)
     batches.add(where, charge, sizes[None].ravel(), used, reasons)
@@ -123,7 +123,7 @@ def _judge_sampling(bundle: Bundle) -> Judgement:
     header, reasons = bundle.header, list[str]()
     sampling = header.sampling or ""
     if sampling not in LAWS:
-        raise UnverifiedError(f"nothing is known of the sampler {sampling[:40]!r}")
+        raise UnverifiedError(f"the sampler {sampling[:40]!r} is unknown")
     charges = last_spends(bundle.readable_ledger.spends)
     batches = Batches(sampling)
     draws = _Draws(header.records[0], header.sampling_rate or 1.0)
@@ -186,12 +186,12 @@ _EXTREME = (
 )  # fmt: skip
 UNGUARDED_UPDATE = (
     "a client whose update is not finite is not left out: it would make the model not finite, "
-    "which tells that it was there"
+    "which reveals that it took part"
 )
-UNTRAINED = "how a client comes to its update was not looked at"
+UNTRAINED = "how a client computes its update was not examined"
 UNGUARDED = (
     "a record whose gradient is not finite is not left out: it would make the model not finite, "
-    "which tells that it was there"
+    "which reveals that it was there"
 )
 _OF_RECORDS = (
     "the clipped sums of {steps} steps are those that the recorder computes of the records' "
@@ -387,8 +387,9 @@ def _moved(
         allowed = _ROUNDING * np.abs(before) + _UPDATE * (np.abs(update) + np.abs(update).max())
         if not np.all(difference <= allowed + 1e-12):
             reasons.append(
-                f"file {index}: an update is not what {rule} makes of the noised gradient (a "
-                "gradient without noise, another optimiser, or parameters that are not the model's)"
+                f"file {index}: an update is not what {rule} computes from the noised gradient (a "
+                "gradient without noise, another optimiser, or parameters that are not the "
+                "model's)"
             )
             return
 
@@ -419,7 +420,7 @@ def _judge_steps(bundle: Bundle) -> Judgement:
             )
         if np.any(evidence.before_fingerprint == ends) and np.any(evidence.released):
             reasons.append(
-                f"file {index}: a step left the model as it was: the optimiser's parameters are "
+                f"file {index}: a step did not change the model: the optimiser's parameters are "
                 "not the model's"
             )
         last = int(ends[-1])
@@ -428,11 +429,11 @@ def _judge_steps(bundle: Bundle) -> Judgement:
             _moved(index, evidence, rule, state, reasons)
     end = bundle.loop_end().fingerprint
     if end is None:
-        unreadable.append("what the parameters were when the recorder was closed is not recorded")
+        unreadable.append("the parameters at the recorder's closing are not recorded")
     elif end != last:
         reasons.append("something moved the parameters after the last noised step")
     return conclude(
-        f"{steps} updates at the sampled coordinates are what {rule} makes of the noised "
+        f"{steps} updates at the sampled coordinates are what {rule} computes from the noised "
         "gradients, and nothing moved any parameter between two of them or after the last",
         reasons,
         unreadable,

@@ -60,7 +60,7 @@ def _events(ledger: Ledger, header: Header) -> dict[int, list[tuple[int, Steps]]
 
 
 def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
-    """ε towards server and third party after up to 40 of the rounds, for the report's curve."""
+    """ε against server and third party after up to 40 of the rounds, for the report's curve."""
     delta = _delta(header)
     last = max(1, ledger.rounds_to_finish)
     points = sorted({round(x) for x in np.linspace(1, last, min(last, _MOST_POINTS))})

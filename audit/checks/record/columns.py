@@ -115,7 +115,7 @@ def _same(
         return
     for one, (column, first, last) in zip(said, again, strict=True):
         if (one.column, one.bins) != (column.name, column.bins):
-            reasons.append(f"{where}: names other columns or cells than the spec")
+            reasons.append(f"{where}: its columns or cells are not the spec's")
         elif (one.first, one.last) != (first, last):
             reasons.append(
                 f"{where}: the bounds of {_shown(one.column)} are not those that the noised "
@@ -180,7 +180,9 @@ def _noise(noise: Floats, queries: Queries, reasons: list[str]) -> dict[str, Any
                 "deviation that is charged"
             )
     if kolmogorov_p_value(noise.ravel()) < share:
-        reasons.append("the noise on the histograms is not Gaussian with what is charged")
+        reasons.append(
+            "the noise on the histograms is not Gaussian with the charged standard deviation"
+        )
     clients, cells = noise.shape
     if clients > 1 and cells >= 4:
         pairs = clients * (clients - 1) // 2
@@ -203,10 +205,10 @@ def _alone(ledger: Ledger, header: Header, reasons: list[str]) -> float:
         stated = fields.mapping(ledger.claim, "columns")
         epsilon = fields.number(stated, "epsilon", least=0.0)
         if fields.integer(stated, "learnt") != sum(item.steps for item in queried(ledger)):
-            reasons.append("the claim says of another number of columns that bounds were learnt")
+            reasons.append("the claim gives a different number of columns with learnt bounds")
         if abs(epsilon - spent) > RELATIVE * spent + ABSOLUTE:
             reasons.append(
-                f"the histograms alone are claimed to cost {epsilon:.4g}, and cost {spent:.4g}"
+                f"the histograms alone are claimed to cost {epsilon:.4g}, but cost {spent:.4g}"
             )
     except FieldError as error:
         reasons.append(f"claim: {error}")
@@ -219,7 +221,7 @@ def _judge(bundle: Bundle) -> Judgement:
     if queries is None:
         raise UnverifiedError("the ledger's header lacks column_queries")
     if header.unit is not RECORD:
-        reasons.append("bounds of columns are learnt, and single records are not what is protected")
+        reasons.append("bounds of columns are learnt, but the unit of protection is not the record")
     try:
         columns = promised(bundle.readable_spec)
         found = bundle.histograms(header.clients, sum(queries.bins))
@@ -245,7 +247,7 @@ def _judge(bundle: Bundle) -> Judgement:
     _same("the ledger", answer.columns, again, reasons)
     _same("model.json", stated, again, reasons)
     if stated != answer.columns:
-        reasons.append("model.json names other bounds than the ledger")
+        reasons.append("model.json names bounds that are not the ledger's")
     alone = _alone(ledger, header, reasons)
     said = (ledger.claim or {}).get("assumptions")
     if not any(_SAID.search(str(one)[:4096]) for one in (said if isinstance(said, list) else ())):
@@ -255,7 +257,7 @@ def _judge(bundle: Bundle) -> Judgement:
         f"{details['cells']} counts of {header.clients} clients have Gaussian noise of the charged "
         f"standard deviation (within {width:.1%}), each record is counted once in each of "
         f"{len(columns)} columns, and the bounds in ledger and model.json are those that the "
-        f"noised counts give; by themselves they cost epsilon = {alone:.4g}",
+        f"noised counts give; on their own they cost epsilon = {alone:.4g}",
         reasons,
         details=details,
         power=f"noise of {details['caught_below']:.3f} times the standard deviation that is "

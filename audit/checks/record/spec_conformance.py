@@ -36,8 +36,8 @@ from audit.verdict import Verdict
 
 NO_PRIVACY = "no differential privacy"
 _DIVIDED = (
-    "a noisy sum was divided by something else than the public batch size, which makes the "
-    "sensitivity depend on the data"
+    "a noisy sum was not divided by the public batch size, which makes the sensitivity depend on "
+    "the data"
 )
 
 
@@ -106,12 +106,12 @@ def _said(claim: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
     """The claim says of whom it holds: it reads as one on records else."""
     if header.unit is not PERSON:
         if "unit" in claim or "clients_per_person" in claim:
-            reasons.append("the claim is on people, and the run protects none")
+            reasons.append("the claim is about people, but the run does not protect people")
         return
     if claim.get("unit") != "person" or claim.get("clients_per_person") != (
         header.clients_per_person
     ):
-        reasons.append("the claim does not say that it is on people, or at how many clients")
+        reasons.append("the claim does not say that it is about people, or at how many clients")
 
 
 def _rate(sampling: Mapping[str, Any], batch: float, header: Header, reasons: list[str]) -> None:

@@ -97,7 +97,7 @@ def _servers(
 def _unmoved(item: Round, later: Sequence[Round], tally: Tally) -> None:
     """A round without clients changes nothing."""
     if later and later[0].broadcast != item.broadcast:
-        tally.reasons.append(f"round {item.round}: had no clients, and the server moved")
+        tally.reasons.append(f"round {item.round}: had no clients, but the server moved")
 
 
 def _noise_variance(spend: Spend) -> float:
@@ -230,7 +230,7 @@ class _Replaying:
         tally.reasons.extend(f"{where}: {fault}" for fault in faults)
         self.trajectory.remembers(where, client, item.round, exchange)
         if now.sent and now.sent != exchange.broadcast:
-            tally.reasons.append(f"{where}: was sent another broadcast than the others")
+            tally.reasons.append(f"{where}: was sent a different broadcast from the others")
         result = replay_participation(
             where, exchange, sums, now.setting, self.replay, tally, self.header.grid
         )
@@ -277,7 +277,7 @@ def _replay_all(
         judge_weights(bundle, replaying.coordinates, published(left), tally)
     if not tally.rounds and tally.replayed:
         tally.unjudged.append(
-            "no round's uploads were all kept: what the server made of them was not judged"
+            "no round's uploads were all kept: how the server combined them was not judged"
         )
     hidden = max(replaying.hidden_shares)
     private["largest_share_of_a_clean_gradient_that_could_hide"] = hidden
@@ -293,7 +293,7 @@ def _judge(bundle: Bundle) -> Judgement:
     if found is None or found.replay is None:
         return Judgement(
             Verdict.NOT_VERIFIED,
-            f"the auditor has no replay of {name}: what its uploads are made of was not judged",
+            f"the auditor has no replay of {name}: the content of its uploads was not judged",
         )
     if another_key(bundle):
         return Judgement(Verdict.FAIL, ANOTHER_KEY)
@@ -339,14 +339,15 @@ def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any
         "smallest_visible": hidden,
     }
     power = (
-        f"seen for certain, in the update of any participation replayed: an added term longer than "
-        f"{hidden:.1e} C (a clean mean gradient is about C long at most); in further tensors "
-        f"and points one of the order of 1e-5 of their size{room_left(tally, header)}"
+        "certainly detected, in the update of any replayed participation: an added term longer "
+        f"than {hidden:.1e} C (a clean mean gradient is at most about C long); in other tensors "
+        f"and points, one of about 1e-5 of their size{room_left(tally, header)}"
     )
     if tally.reasons:
         return Judgement(Verdict.FAIL, listed(tally.reasons), details, private, power=power)
     if tally.unjudged and not tally.replayed:
-        # Nothing was asked for that could have been recorded: said beside the verdict, not in it.
+        # Nothing was asked for that could have been recorded: this qualifies the verdict without
+        # changing it.
         why = listed(tally.unjudged)
         return Judgement(
             Verdict.NOT_VERIFIED,
@@ -372,9 +373,8 @@ def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any
     return Judgement(
         Verdict.PASS,
         f"{what} replayed: each tensor uploaded or kept, and each point at which a gradient was "
-        f"asked for, is what the noised gradients make it ({tally.tensors} tensors); "
-        f"{_served(tally)}; the gradients handed out carry the noise that the noise checks "
-        "measured",
+        f"asked for, follows from the noised gradients ({tally.tensors} tensors); "
+        f"{_served(tally)}; the gradients used carry the noise that the noise checks measured",
         details,
         private,
         power=power,
@@ -386,8 +386,8 @@ def room_left(tally: Tally, header: Header) -> str:
     if header.grid is None:
         return ""
     return (
-        f"; any value off the public grid, on which rounding leaves {tally.open_bits:.2g} bits to "
-        "choose in all tensors together"
+        "; any value off the public grid, on which rounding leaves a free choice of "
+        f"{tally.open_bits:.2g} bits in all tensors together"
     )
 
 
@@ -416,7 +416,7 @@ def rounds_judged(tally: Tally) -> str:
 
 
 def share_judged(tally: Tally) -> str:
-    """The sentence that stands beside a verdict on a share of the evidence."""
+    """The qualification of a verdict on a share of the evidence."""
     amount = f"{100.0 * tally.replayed / max(1, tally.participations):.2g}"
     return f"{share_of_servers(tally)}; and {amount} % of all uploads, drawn in secret after them"
 

@@ -1,6 +1,6 @@
-"""Check "views": what does the run cost towards whom, and what do closed forms say about it?
+"""Check "views": what does the run cost against whom, and what do closed forms say about it?
 
-Server: direct composition, beside the worst case in which a client takes part in every round.
+Server: direct composition, and the worst case in which a client takes part in every round.
 Third party: the mixture over participation counts. Closed forms of the papers (constant 1 in
 their O(·)) are recomputed and each is judged against the directly composed number of the view for
 which it is printed.
@@ -101,8 +101,8 @@ class _Selected:
     """What a private selection costs, of which the run is the published trial.
 
     Attributes:
-        chosen: towards a third party.
-        all_trials: towards the server, which saw all of them.
+        chosen: against a third party.
+        all_trials: against the server, which saw all of them.
     """
 
     chosen: Range
@@ -144,14 +144,18 @@ def _claims(
     if selected is None:
         comparison.headline("the third party's epsilon", party, third)
         if "tuning" in claim:
-            reasons.append("the claim is of a selection, and the spec knows of none")
+            reasons.append("the claim is of a selection, but the spec has none")
     else:
         claimed_selection(claim, selected.chosen, third, selected.all_trials, comparison)
     if relative_difference(fields.number(party, "participation"), participation(header)) > 1e-9:
         reasons.append("the third party's participation is not S/N")
     headline = "server" if selected is None else "third-party"
     if fields.text(claim, "view_headline") != headline:
-        why = "the one that always holds" if selected is None else "whom a selection protects from"
+        why = (
+            "the view that always holds"
+            if selected is None
+            else "the reader that a selection protects against"
+        )
         reasons.append(f"the headline is not the {headline}'s view, {why}")
     closed = fields.mapping(claim, "closed_forms")
     for name, value in forms.items():
@@ -180,12 +184,12 @@ def _person(
     if not names_people(bundle.readable_spec) or not of_records:
         if "person" in claim:
             comparison.reasons.append(
-                "the claim speaks of a person's records, which are not what it counts"
+                "the claim is about a person's records, but these are not its unit"
             )
         return ""
     rows, people = bundle.records().rows, bundle.people().stored
     if not len(rows) or rows.max() >= len(people):
-        raise UnverifiedError("evidence/people.npz does not speak of the training records")
+        raise UnverifiedError("evidence/people.npz does not cover the training records")
     most = int(np.bincount(people[rows]).max())
     section = fields.mapping(claim, "person")
     stated = fields.integer(section, "records", least=1)
@@ -310,10 +314,9 @@ def _judge(bundle: Bundle) -> Judgement:
     readings = ", ".join(f"{row['name']} {row['reading']}" for row in rows)
     return judgement_on(
         comparison,
-        f"at delta = {delta:g}: server {server.headline:.4g}, a client in every round "
-        f"{worst:.4g}, third party {third:.4g}{chosen}; closed forms as their formulas give, "
-        f"of which {readings} beside the composed numbers; none of them is the headline; "
-        f"{second}{person}",
+        f"at delta = {delta:g}: server {server.headline:.4g}, a client in every round {worst:.4g}, "
+        f"third party {third:.4g}{chosen}; closed forms match their formulas; compared with the "
+        f"composed numbers, {readings}; none of them is the headline; {second}{person}",
         details,
     )
 

@@ -1,6 +1,6 @@
 """What spec, ledger and claim must agree on, whatever the run protects.
 
-Parts of the check "promise". Beside fields that must be equal, two limits on what is spent:
+Parts of the check "promise". In addition to fields that must be equal, two limits on what is spent:
 
 * `federation.max_epsilon`: a run that ends at a limit on its ε must have kept to it, and it must be
   the limit that ended it. What a further round would have cost at its worst is composed once more
@@ -87,7 +87,7 @@ def word_faults(words: Iterable[tuple[str, str, str | None]], reasons: list[str]
 def target_fault(
     spec: Mapping[str, Any], ledger: Ledger, towards: str, reasons: list[str], why: str = ""
 ) -> None:
-    """The epsilon claimed towards somebody does not exceed the spec's target, if it has one.
+    """The epsilon claimed in a view does not exceed the spec's target, if it has one.
 
     Raises:
         FieldError: the claim lacks that epsilon.
@@ -165,7 +165,7 @@ def budget_faults(
         return
     total = fields.number(stated, "charged", least=0.0)
     if understates(total, spent):
-        reasons.append(f"budget: {total:.4g} is said to be charged to it, less than this run cost")
+        reasons.append(f"budget: {total:.4g} is stated as charged to it, less than this run cost")
     if total > noted.epsilon:
         reasons.append(f"budget: {total:.4g} is charged to it, more than the {noted.epsilon:g}")
 
@@ -213,7 +213,9 @@ def limit_faults(
         return
     if noted is None:
         if ledger.stopped is not None:
-            reasons.append("the claim says that a limit on epsilon ended the run: there is none")
+            reasons.append(
+                "the claim says that a limit on epsilon ended the run, but there is none"
+            )
         return
     claimed = claimed_headline(fields.mapping(ledger.claim, towards))
     if claimed > noted * (1.0 + EXACT):
@@ -224,7 +226,7 @@ def limit_faults(
         reasons.append("the claim says that another limit on epsilon ended the run")
     if not _exhausted(ledger, header, noted, charged):
         reasons.append(
-            f"the run ended after {ledger.stopped.rounds} of {header.rounds} rounds, though a "
+            f"the run ended after {ledger.stopped.rounds} of {header.rounds} rounds, although a "
             f"further one would have kept to max_epsilon, {noted:g}"
         )
 

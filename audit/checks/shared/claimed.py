@@ -1,4 +1,4 @@
-"""What claims say beside each client's ε, and the judgement on numbers that were compared.
+"""What claims say in addition to each client's ε, and the judgement on numbers that were compared.
 
 Parts of the checks "accounting", "views", "promise" and "outside-budget":
 
@@ -43,7 +43,7 @@ def judgement_on(
         found: the comparison.
         measurement: what a PASS says; what is a little too high is added to it.
         details: the judgement's numbers.
-        qualifications: what must stand beside the verdict.
+        qualifications: what must qualify the verdict.
     """
     unknown = [
         f"epsilon by {name} is claimed, which no accountant of the auditor recomputes"
@@ -66,8 +66,8 @@ def judgement_on(
 _BELOW, _A_LITTLE = 1e-3, 1e-4
 _NO_EVENT = "no event"
 _REASONS = {
-    _NO_EVENT: "which has no event for what was composed",
-    "too fine": "for which the steps are said to be too many",
+    _NO_EVENT: "which has no event for this mechanism",
+    "too fine": "which reported too many steps for it",
 }
 NOT_RECORDED = "no number by dp-accounting was recorded"
 
@@ -99,27 +99,31 @@ def number_faults(
     found = fields.mapping(claim, "dp_accounting")
     by = f"dp-accounting {fields.text(found, 'version', pattern='[0-9A-Za-z.+-]{1,40}')}"
     if fields.text(found, "view") != view:
-        reasons.append(f"{by}: its number is not of the view that leads the claim")
+        reasons.append(f"{by}: its number is not for the claim's leading view")
         return by
     if found.get("epsilon") is None:
         reason = fields.choice(found, "reason", tuple(_REASONS))
         if reason == _NO_EVENT and due is not None:
-            reasons.append(f"{by} is said to have no event for what was composed, and has one")
+            reasons.append(
+                f"{by} is recorded as having no event for this mechanism, but it has one"
+            )
         return f"no number by {by}, {_REASONS[reason]}"
     number = fields.number(found, "epsilon", least=0.0)
     fields.choice(found, "accountant", ("pld", "rdp"))
     if (found.get("bound") is not None) != is_lower_bound:
-        reasons.append(f"{by}: its number is not said to be what it is, an ε or a bound from below")
+        reasons.append(f"{by}: its number is not correctly marked as an ε or as a lower bound")
     if due is None:
-        reasons.append(f"{by} is said to give {number:.4g} for what it has no event for")
+        reasons.append(
+            f"{by} is recorded as giving {number:.4g}, but it has no event for this mechanism"
+        )
     elif not (
         due.least * (1.0 - RELATIVE) - ABSOLUTE <= number <= due.most * (1.0 + RELATIVE) + ABSOLUTE
     ):
-        reasons.append(f"{by} is said to give {number:.4g}, where {due.least:.4g} is right")
+        reasons.append(f"{by} is recorded as giving {number:.4g}, but {due.least:.4g} is correct")
     claimed = claimed_headline(fields.mapping(claim, view))
     if claimed < number * (1.0 - _BELOW) - _A_LITTLE:
-        reasons.append(f"the headline is claimed {claimed:.5g}, and {by} gives {number:.5g}")
-    return f"{by} gives {number:.4g}" + (", a bound from below" if is_lower_bound else "")
+        reasons.append(f"the headline is claimed as {claimed:.5g}, but {by} gives {number:.5g}")
+    return f"{by} gives {number:.4g}" + (", a lower bound" if is_lower_bound else "")
 
 
 def as_poisson(history: Sequence[Steps]) -> list[Steps]:
@@ -134,7 +138,7 @@ def as_poisson(history: Sequence[Steps]) -> list[Steps]:
 def due_of_records(
     header: Header, most: MostSpent, dearest: Sequence[Steps], delta: float
 ) -> Range:
-    """What dp-accounting gives for the worst case towards the server, as the auditor computes it.
+    """What dp-accounting gives for the worst case against the server, as the auditor computes it.
 
     Args:
         header: the ledger's header.
@@ -177,8 +181,8 @@ def _last(holds: Callable[[int], bool], most: int) -> int:
 
 
 UNACCOUNTED = (
-    "the hyper-parameters were chosen by looking at the private records, and no ε covers that "
-    "choice: the run's ε is that of settings which were chosen without looking"
+    "the hyper-parameters were chosen using the private records, and no ε covers that choice: the "
+    "run's ε is that of settings chosen without them"
 )
 _SELECTIONS = ("none", "private", "public", "unaccounted")
 # What the claim says of the choice, by the spec's word.
@@ -242,12 +246,12 @@ def trial_faults(bundle: Bundle, reasons: list[str], unreadable: list[str]) -> N
     try:
         secret = bundle.tuning_secret()
     except UntrustedFileError as error:
-        unreadable.append(f"what drew the number of trials cannot be read: {error}")
+        unreadable.append(f"the random bits behind the number of trials cannot be read: {error}")
         return
     if hashlib.sha256(b"commitment" + secret).hexdigest() != noted.commitment:
-        reasons.append("tuning: the number of trials was drawn by something else than committed to")
+        reasons.append("tuning: the number of trials was not drawn from the committed random bits")
     elif not law.draws(secret, noted.trials):
-        reasons.append("tuning: the number of trials is not what the spec's law draws")
+        reasons.append("tuning: the number of trials is not what the spec's distribution gives")
 
 
 def claimed_selection(
@@ -261,9 +265,9 @@ def claimed_selection(
 
     Args:
         claim: the ledger's claim.
-        chosen: ε of the selection towards a third party.
-        one_trial: ε of one trial towards it.
-        all_trials: ε towards the server, which sees every trial; None where none holds.
+        chosen: ε of the selection against a third party.
+        one_trial: ε of one trial against it.
+        all_trials: ε against the server, which sees every trial; None where none holds.
         comparison: gets what is wrong.
 
     Raises:
@@ -274,8 +278,8 @@ def claimed_selection(
     stated, by = claimed_epsilons(party), fields.text(party, "accountant")
     if by != SELECTION_ACCOUNTANT or stated.keys() != {SELECTION_ACCOUNTANT}:
         comparison.reasons.append(
-            f"{where} is claimed by {', '.join(sorted(stated))}; a selection is accounted by "
-            f"{SELECTION_ACCOUNTANT} alone, so that the claim leaves it out"
+            f"{where} is claimed by {', '.join(sorted(stated))}; a selection is accounted only by "
+            f"{SELECTION_ACCOUNTANT}, so the claim must leave it out"
         )
     else:
         comparison.compare(where, fields.number(stated, SELECTION_ACCOUNTANT), chosen)
@@ -286,8 +290,8 @@ def claimed_selection(
         comparison.headline("the server's epsilon of all trials", every, all_trials)
     elif "server_all_trials" in tuning:
         comparison.reasons.append(
-            "an epsilon of all trials is claimed towards the server, which sees clipped updates "
-            "without noise: none holds"
+            "an epsilon of all trials is claimed against the server, but none holds: it sees "
+            "clipped updates without noise"
         )
 
 
@@ -297,7 +301,7 @@ def statement_faults(
     """Note where the claim is silent on the choice that the spec tells of.
 
     Returns:
-        What must stand beside the verdict.
+        What must qualify the verdict.
 
     Raises:
         FieldError: spec or claim are damaged.

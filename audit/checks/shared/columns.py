@@ -34,12 +34,12 @@ def query_faults(
     """
     columns, noted = promised(spec), header.column_queries
     if not columns:
-        reasons.append("the ledger knows of bounds that are learnt, and the spec of none")
+        reasons.append("the ledger has learnt bounds, but the spec has none")
         return
     sigma = fields.positive(fields.mapping(spec, "data"), "column_noise_multiplier")
     names, bins = tuple(one.name for one in columns), tuple(one.bins for one in columns)
     if noted is None:
-        reasons.append("the spec has bounds of columns learnt, and the ledger's header is silent")
+        reasons.append("the spec has learnt bounds of columns, but the ledger's header has none")
     elif (noted.columns, noted.bins) != (names, bins):
         reasons.append("column_queries: the header's columns and cells are not the spec's")
     elif differs(noted.noise_multiplier, sigma):
@@ -49,11 +49,11 @@ def query_faults(
     for query in ledger.queries:
         where = f"ledger.jsonl:{query.line}"
         if (query.columns, query.bins) != (names, bins):
-            reasons.append(f"{where}: charges other columns or cells than the spec's")
+            reasons.append(f"{where}: charges columns or cells that are not the spec's")
         if differs(query.noise_multiplier, sigma):
             reasons.append(f"{where}: noise_multiplier is not the spec's column_noise_multiplier")
         if query.sensitivity != 1.0:
-            reasons.append(f"{where}: a record moves a histogram by 1, and another number is named")
+            reasons.append(f"{where}: a record moves a histogram by 1, but another number is named")
         if query.client < header.clients and query.records != header.records[query.client]:
             reasons.append(f"{where}: records of client {query.client} differ from the header's")
     charged = [query.client for query in ledger.queries]
@@ -68,7 +68,7 @@ def query_faults(
 def _order(ledger: Ledger, reasons: list[str]) -> None:
     """Charges, then the one answer, then whatever is drawn for rounds."""
     if len(ledger.answers) != 1:
-        reasons.append("the ledger does not say once which bounds were learnt")
+        reasons.append("the ledger does not state exactly once which bounds were learnt")
         return
     (answer,) = ledger.answers
     if any(query.line > answer.line for query in ledger.queries):

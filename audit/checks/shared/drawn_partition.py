@@ -1,6 +1,6 @@
 """The partition that a spec asks for, drawn again, and whom its records are about.
 
-Parts of the check "partition". Which client gets which record is public randomness: whoever has the
+Parts of the check "partition". Which client gets which record is public randomness: anyone with the
 spec and the data, whose digest the ledger's header names, draws the same from seed and labels.
 NumPy's generators give the same numbers in all its versions since 1.17.
 
@@ -131,7 +131,7 @@ def drawn(
     if people is not None:
         numbers = by_first_record(people)
         if len(numbers) != len(labels) or not len(numbers):
-            raise FieldError("data.person: not every training record is about somebody")
+            raise FieldError("data.person: some training record has no person")
         owner_of_person = drawn(spec, _class_of_people(numbers, labels))
         assert owner_of_person is not None
         return owner_of_person[numbers]
@@ -215,7 +215,7 @@ def people_faults(bundle: Bundle, holdings: Holdings, records: Records, reasons:
     """
     header, stored = bundle.header, bundle.people().stored
     if len(stored) != records.records:
-        raise UnverifiedError("evidence/people.npz does not speak of the records that were read")
+        raise UnverifiedError("evidence/people.npz does not cover the records that were read")
     person, client = np.unique(np.stack([stored[records.rows], holdings.client_of_record]), axis=1)
     counts = np.bincount(client, minlength=header.clients)
     for one in np.flatnonzero(counts[: header.clients] != np.asarray(header.records)):
@@ -233,7 +233,7 @@ def people_faults(bundle: Bundle, holdings: Holdings, records: Records, reasons:
     )
     return (
         f"nobody has records at more than {most} of the clients; in {participations} "
-        f"participations each person in a batch stood there with all of their records, or "
+        "participations each person in a batch was there with all of their records, or "
         f"{header.records_per_person} of them"
     )
 
@@ -260,7 +260,7 @@ def _participations(
         used = evidence.rows_used[of_rows : of_rows + len(own)]
         of_people, of_rows = of_people + people, of_rows + len(own)
         if len(drawn) != people or len(used) != len(own):
-            reasons.append(f"{where}: not the use of every person and record is counted")
+            reasons.append(f"{where}: the use of some person or record is not counted")
             continue
         each = np.minimum(np.bincount(numbers, minlength=people), most)
         stood = np.bincount(numbers, weights=used, minlength=people)
@@ -273,5 +273,5 @@ def _participations(
         if np.any(used > drawn[numbers]):
             reasons.append(f"{where}: a record is in a batch twice, or without its person")
     if of_rows != len(evidence.rows_used) or of_people != len(evidence.inclusions):
-        reasons.append(f"round {index}: the use of others than its clients' records is counted")
+        reasons.append(f"round {index}: counts the use of records that are not its clients'")
     return len(evidence.clients)

@@ -77,8 +77,8 @@ class Recomputed:
         """Note how far something lies from its second computation, in the L2 norm."""
         if not math.isfinite(bound):
             self.unjudged.append(
-                f"{what}: training diverged: numbers are beyond what float32 holds, and nothing "
-                "can be compared"
+                f"{what}: training diverged: numbers are out of float32's range, so nothing can be "
+                "compared"
             )
             return
         self.closest = max(self.closest, off / bound if bound > 0.0 else 0.0)
@@ -86,8 +86,8 @@ class Recomputed:
         # Also false where a number is none.
         if not off <= bound:
             self.reasons.append(
-                f"{what}: lies {off / clip:.1e} C from what the records make it, and rounding "
-                f"explains {bound / clip:.1e} C"
+                f"{what}: differs by {off / clip:.1e} C from what the records give, but rounding "
+                f"explains only {bound / clip:.1e} C"
             )
 
 
@@ -130,7 +130,7 @@ def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recompute
     for part in again.participations:
         name = f"{where}, client {part.client}"
         if part.client not in evidence.clients.tolist():
-            tally.reasons.append(f"{name}: is in the ledger, and not in the evidence")
+            tally.reasons.append(f"{name}: is in the ledger, but not in the evidence")
             continue
         row = evidence.clients.tolist().index(part.client)
         before = len(tally.reasons)
@@ -186,16 +186,16 @@ def _digests(
                 different.append(f"the commitment of client {client}")
     if not different:
         return True, None
-    text = f"{where}: computed again, it has another {_named(different)} than the run says"
+    text = f"{where}: recomputed, {_named(different)} is not what the run says"
     if again.exact:
         tally.reasons.append(f"{text}, on the same processor with the same versions")
     elif again.moved is not None and not again.moved <= _FAR:
         tally.reasons.append(
-            f"{text}, and leads {again.moved:.2g} times as far from what the run came to as the "
-            "whole round went"
+            f"{text}, and ends {again.moved:.2g} times as far from the run's result as the whole "
+            "round went"
         )
     else:
-        sentence = f"{text}; on this machine that is no proof ({'; '.join(again.differences)})"
+        sentence = f"{text}; on this machine that proves nothing ({'; '.join(again.differences)})"
         return False, _Excuse(sentence, "broadcast_sha256" not in different)
     return False, None
 
@@ -218,14 +218,14 @@ def _server(
     ]
     due = [read_spend(entry, 0) for entry in again.charges]
     if sorted(charged, key=repr) != sorted(due, key=repr):
-        tally.reasons.append(f"{where}: was not charged what the spec makes of it")
+        tally.reasons.append(f"{where}: its charge is not what the spec gives")
     if same:
         tally.rounds += 1
     if again.published is not None and same:
         tally.last = again.published
         if not again.published:
             tally.reasons.append(
-                f"{where}: is the last, and the published parameters are not what it leads to"
+                f"{where}: is the last, but the published parameters are not its result"
             )
 
 
@@ -252,7 +252,7 @@ def _participation(
     if same:
         digest = evidence.upload_sha256[row].astype(np.uint8).tobytes()
         if hashlib.sha256(part.upload).digest() != digest:
-            tally.reasons.append(f"{where}: its upload is not what its steps come to")
+            tally.reasons.append(f"{where}: its upload is not the result of its steps")
     queries = evidence.batch_size.shape[1]
     offsets = evidence.record_offsets[row * queries :]
     places = bundle.layout().sample_coordinates
@@ -275,7 +275,7 @@ def _participation(
         noted.append((query, evidence.raw_norms[first:last]))
     _norms(where, noted, same, tally)
     if made != queries:
-        tally.reasons.append(f"{where}: makes {made} queries, and the evidence has {queries}")
+        tally.reasons.append(f"{where}: makes {made} queries, but the evidence has {queries}")
 
 
 def _clean(query: QueryAgain, clip: float) -> tuple[float, float]:
@@ -313,8 +313,8 @@ def _across(
         recorded = bundle.exchange(index, part.client, bundle.header.parameters).gradients
     except UntrustedFileError:
         tally.unjudged.append(
-            f"{where}: has other bits on this machine, and the evidence has not all of what was "
-            "handed out"
+            f"{where}: has different bits on this machine, and the evidence lacks some of the "
+            "gradients used"
         )
         return
     hidden, furthest, explained = 0.0, 0.0, 0.0
@@ -347,8 +347,8 @@ def _across(
         tally.coarse.append(f"{where}: rounding could hide {hidden:.1e} C on this machine")
     else:
         tally.unjudged.append(
-            f"{where}: handed out what lies {furthest:.1e} C from what this machine makes of its "
-            f"records, and rounding explains {explained:.1e} C"
+            f"{where}: used a gradient that differs by {furthest:.1e} C from this machine's result "
+            f"for its records, but rounding explains only {explained:.1e} C"
         )
 
 
@@ -373,7 +373,7 @@ def _norms(
     by luck; not all of a participation's.
     """
     if any(len(noted) != len(query.norms) for query, noted in queries):
-        tally.reasons.append(f"{where}: the evidence has not one norm for each of its records")
+        tally.reasons.append(f"{where}: the evidence lacks a norm for one of its records")
         return
     if same and not all(
         np.array_equal(noted.astype(np.float32), query.norms, equal_nan=True)
@@ -439,7 +439,7 @@ def _clipping(again: UpdateAgain, clip: float) -> list[str]:
     there = clipped != 0.0
     left_out = np.abs(taken[~there]).max(initial=0.0)
     if there.any() and left_out > np.abs(taken[there]).min():
-        faults.append("what was left out of its update is larger than what was kept")
+        faults.append("a coordinate left out of its update is larger than one that was kept")
     norm = float(np.linalg.norm(taken[there]))
     factor = min(1.0, clip * (1.0 - 2.0**-22) / norm) if norm > 0.0 else 1.0
     off = np.abs(clipped[there] - factor * taken[there])

@@ -32,7 +32,7 @@ _MOST_BYTES = 1 << 28
 _HEX = r"[0-9a-f]{64}"
 _DOMAIN = b"dpfedadamw client statement 1\x00"
 _PIN_DOMAIN = b"dpfedadamw client pin 1\x00"
-# What of a pin the run's own header says too.
+# The parts of a pin that the run's own header also states.
 _PINNED = ("noise_multiplier", "clipping_norm", "rounds", "local_steps", "delta")
 _UNSIGNED = frozenset(("kind", "previous", "digest", "signature"))
 _SIGNED = (
@@ -75,21 +75,21 @@ def sites_faults(
     for item in ledger.rounds:
         if len(item.dropped) > header.drop_outs:
             reasons.append(
-                f"round {item.round}: {len(item.dropped)} clients gave no answer, and the run "
-                f"declares {header.drop_outs} at most"
+                f"round {item.round}: {len(item.dropped)} clients gave no answer, but the run "
+                f"declares at most {header.drop_outs}"
             )
     if header.drop_outs:
         _declared(bundle, header, reasons)
     if not header.sites:
         return
     if len(header.sites) != header.clients:
-        reasons.append("ledger.jsonl:1: sites does not name one key a client")
+        reasons.append("ledger.jsonl:1: sites does not name one key per client")
         return
     owns: dict[int, _Own] = {}
     # The auditor does without it elsewhere, and is installed without it.
     if find_spec("cryptography") is None:
         unreadable.append(
-            "what clients signed was not checked: the auditor needs the package cryptography for it"
+            "clients' signatures were not checked: the auditor needs the package cryptography"
         )
         return
     asked = {client for item in ledger.rounds for client in (*item.clients, *item.dropped)}
@@ -102,8 +102,8 @@ def sites_faults(
         except UntrustedFileError as error:
             if error.missing:
                 unreadable.append(
-                    f"client {client} handed in no ledger: that it charged what the server notes, "
-                    "and sent what the server has, is not shown"
+                    f"client {client} handed in no ledger: nothing shows that it charged what the "
+                    "server notes, and sent what the server has"
                 )
             else:
                 reasons.append(str(error))
@@ -131,8 +131,8 @@ def _declared(bundle: Bundle, header: Header, reasons: list[str]) -> None:
         reasons.append(f"ledger.jsonl:1: lets {header.drop_outs} clients drop out, not the spec's")
     if header.noise_added_by == "clients":
         reasons.append(
-            "ledger.jsonl:1: clients that add the noise may drop out: what stays away takes its "
-            "noise with it"
+            "ledger.jsonl:1: clients that add the noise may drop out, and a missing client's noise "
+            "is lost"
         )
 
 
@@ -142,14 +142,14 @@ def _agreed(client: int, own: _Own, header: Header, reasons: list[str]) -> None:
         for name in _PINNED:
             said = getattr(header, name)
             if said is not None and name in pin and pin[name] != said:
-                reasons.append(f"client {client}: what it agreed to has another {name}")
+                reasons.append(f"client {client}: agreed to a different {name}")
     if not own.pins:
         return
     most = max(fields.integer(pin, "most_charges") for pin in own.pins)
     paid = sum(len(lines) for lines in own.charged.values())
     if paid > most:
         reasons.append(
-            f"client {client}: it was charged {paid} participations and agreed to {most} at most"
+            f"client {client}: it was charged {paid} participations, but agreed to at most {most}"
         )
 
 
@@ -163,7 +163,7 @@ def _unnoted(client: int, own: _Own, ledger: Ledger, reasons: list[str]) -> None
     for index, attempt in sorted(own.charged.keys() - noted):
         if index not in uncharged:
             reasons.append(
-                f"client {client}: it was charged for round {index}, attempt {attempt}, and the "
+                f"client {client}: it was charged for round {index}, attempt {attempt}, but the "
                 "run's ledger does not say so"
             )
 
@@ -182,7 +182,7 @@ def _participation(
     for line in paid:
         given = (line.get("noise_multiplier"), line.get("clipping_norm"))
         if given != (charge.noise_multiplier, charge.clipping_norm):
-            reasons.append(f"{where}: its own ledger charges another noise or clipping norm")
+            reasons.append(f"{where}: its own ledger charges a different noise or clipping norm")
     if part not in own.sent:
         reasons.append(f"{where}: its own ledger says that it sent nothing")
 
@@ -200,13 +200,13 @@ def _uploads(ledger: Ledger, owns: Mapping[int, _Own], reasons: list[str]) -> No
         if len(signed) != len(item.clients):
             continue
         if any(one["broadcast_sha256"] != item.broadcast for one in signed):
-            reasons.append(f"round {item.round}: a client signed for another broadcast")
+            reasons.append(f"round {item.round}: a client signed for a different broadcast")
         noted = item.digests.get("participations_sha256")
         if noted is not None and noted != _together(signed, "participation"):
-            reasons.append(f"round {item.round}: clients signed for other participations")
+            reasons.append(f"round {item.round}: clients signed for different participations")
         uploads = item.digests.get("uploads_sha256")
         if uploads is not None and uploads != _together(signed, "upload_sha256"):
-            reasons.append(f"round {item.round}: clients signed for other uploads")
+            reasons.append(f"round {item.round}: clients signed for different uploads")
 
 
 def _together(signed: list[Mapping[str, Any]], name: str) -> str:

@@ -147,7 +147,7 @@ def load_claim(source: str | Path) -> Claim:
     except FileError as error:
         if error.refusal is Refusal.TOO_LARGE:
             raise ClaimError(
-                f"{source}: is larger than {MAXIMUM_BYTES} bytes; a claim is a page"
+                f"{source}: is larger than {MAXIMUM_BYTES} bytes; a claim is about a page"
             ) from error
         reason = error.detail or error.what
         near = difflib.get_close_matches(str(source), known, n=3, cutoff=0.4) or list(known)[:3]
@@ -223,7 +223,7 @@ def _claim(content: Mapping[str, Any], where: str) -> Claim:
     )
     for name in claim.supposed:
         if getattr(claim, name) is not None:
-            raise ClaimError(f"{where}: suppose.{name}: is stated already; leave one of them out")
+            raise ClaimError(f"{where}: suppose.{name}: is already stated; leave one of them out")
     if claim.epsilon is not None and claim.times_one_query is not None:
         raise ClaimError(f"{where}: claimed: give epsilon or times_one_query, not both")
     steps = (claim.rounds or 1) * (claim.local_steps or 1)

@@ -126,7 +126,7 @@ def judge_claim(claim: Claim) -> ClaimJudgement:
     verdict, reason = _compare(claim, relevant)
     others = [one for one in found if not one.bounds and relation(claim, one) == "equal"]
     if others and verdict is ClaimVerdict.UNDERSTATED:
-        reason += f"; equals {_shown(others[0])}, which is no bound"
+        reason += f"; equals {_shown(others[0])}, which is not a bound"
     if claim.missing:
         unstated = _words(claim.missing)
         supposed = ", ".join(f"{name} = {value:g}" for name, value in claim.supposed.items())
@@ -141,7 +141,7 @@ def judge_claim(claim: Claim) -> ClaimJudgement:
 def _compare(claim: Claim, relevant: Sequence[Reading]) -> tuple[ClaimVerdict, str]:
     value = claimed_value(claim)
     if not relevant:
-        return ClaimVerdict.NOT_DETERMINABLE, "no reading of what is stated bounds this view"
+        return ClaimVerdict.NOT_DETERMINABLE, "no reading of the stated settings bounds this view"
     ordered = sorted(relevant, key=lambda one: one.value)
     if value is None:
         least, most = _shown(ordered[0]), _shown(ordered[-1])
@@ -154,18 +154,18 @@ def _compare(claim: Claim, relevant: Sequence[Reading]) -> tuple[ClaimVerdict, s
     if len(below) == len(ordered):
         return (
             ClaimVerdict.UNDERSTATED,
-            f"{value:g} lies below every reading; the least is {_shown(ordered[0])}",
+            f"{value:g} is below every reading; the smallest is {_shown(ordered[0])}",
         )
     if not below:
         return (
             ClaimVerdict.CONSERVATIVE,
-            f"{value:g} covers all {len(ordered)} readings; the most is {_shown(ordered[-1])}",
+            f"{value:g} covers all {len(ordered)} readings; the largest is {_shown(ordered[-1])}",
         )
     how = "equals" if relation(claim, covered[-1]) == "equal" else "covers"
     return (
         ClaimVerdict.CONSISTENT,
-        f"{value:g} {how} {_shown(covered[-1])} ({len(covered)} of {len(ordered)} readings); "
-        f"it lies below {_shown(below[0])} and what costs more",
+        f"{value:g} {how} {_shown(covered[-1])} ({len(covered)} of {len(ordered)} readings); it is "
+        f"below {_shown(below[0])} and those that cost more",
     )
 
 

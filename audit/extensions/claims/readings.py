@@ -99,7 +99,7 @@ def readings(claim: Claim) -> tuple[Reading, ...]:
 
 
 def plain_keys(claim: Claim) -> tuple[str, ...]:
-    """The readings towards the claimed view that take noise and queries as defined.
+    """The readings in the claimed view that take noise and queries as defined.
 
     By privacy loss distributions, and by the claim's own accountant where it is stated.
     """
@@ -168,7 +168,7 @@ def _record_level(claim: Claim) -> Iterator[_Draft]:
             sigma=s.sigma * math.sqrt(claim.queries_per_step),
             steps=s.steps * claim.queries_per_step,
         )
-        means = "the queries of a step as if each had a batch of its own"
+        means = "the queries of a step as if each had its own batch"
         yield from _views(apart, "{view}" + _APART, means, private)
     if claim.noise_standard_deviation == "sigma*C^2" and claim.clipping_norm is not None:
         printed = replace(s, sigma=s.sigma * claim.clipping_norm)

@@ -18,9 +18,9 @@ _RELATIONS = {
 
 
 _TOWARDS = {
-    "server": "towards the server",
-    "third-party": "towards a third party",
-    "unstated": "towards whom is not stated",
+    "server": "against the server",
+    "third-party": "against a third party",
+    "unstated": "against whom is not stated",
 }
 
 
@@ -46,7 +46,7 @@ def facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
-    """The table's rows: reading, what it means, towards whom, value, how the claim relates."""
+    """The table's rows: reading, meaning, against whom, value, relation to the claim."""
     return [
         (
             one["name"],
@@ -107,7 +107,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     if found["readings"]:
         yield ""
         wide = max(len(one["name"]) for one in found["readings"])
-        yield f"{heading(found):>10}  {'reading':<{wide}}  {'towards':<11}  the claim"
+        yield f"{heading(found):>10}  {'reading':<{wide}}  {'against':<11}  the claim"
         for name, means, towards, value, how in rows(found):
             yield f"{value:>10}  {name:<{wide}}  {towards:<11}  {how}".rstrip()
             yield from textwrap.wrap(
@@ -115,7 +115,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
             )
     if found["implied_noise_multiplier"]:
         yield ""
-        yield "noise multiplier that the claimed epsilon would need"
+        yield "noise multiplier needed for the claimed epsilon"
         for name, value in implied_rows(found):
             yield f"{value:>10}  {name}"
 

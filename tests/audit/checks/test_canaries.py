@@ -388,7 +388,7 @@ def test_evidence_of_another_number_of_canaries_is_not_judged(run: Bundle) -> No
     found = judged(planted(run, count=MANY + 1), "canaries")
     assert found.verdict.value == "NOT VERIFIED"
     assert found.measurement == (
-        "the evidence has another number of canaries than the ledger's header"
+        "the evidence has a different number of canaries from the ledger's header"
     )
     assert found.qualifications == (
         "audit run with 41 planted canaries: its model is not for release",
@@ -404,7 +404,7 @@ def test_coins_are_fair_but_for_one_sample_in_a_million(of_records: Bundle) -> N
     # Both ends of the law of 200 fair coins.
     fewest = next(k for k in range(200) if 2 * binom.cdf(k, 200, 0.5) >= 1e-6)
     assert fault(fewest) is fault(200 - fewest) is fault(100) is None
-    said = "the coins that included the canaries are not fair, so that no bound holds"
+    said = "the coins that included the canaries are not fair, so no bound holds"
     assert fault(fewest - 1) == fault(201 - fewest) == fault(0) == said
 
 
@@ -422,11 +422,11 @@ def test_every_answer_to_a_client_with_canaries_must_be_there(of_records: Bundle
             projections=evidence.projections[MANY:],
         )
         assert canaries._missing_answers(less, ledger) == (
-            f"round {number}: the evidence has not every answer to client 1"
+            f"round {number}: the evidence lacks an answer to client 1"
         )
         found = judged(changed(planted(of_records), files={"canaries": less}), "canaries")
         assert found.verdict.value == "NOT VERIFIED"
-        assert found.measurement.endswith("the evidence has not every answer to client 1")
+        assert found.measurement.endswith("the evidence lacks an answer to client 1")
         assert found.qualifications == SAID
 
 
@@ -479,14 +479,14 @@ def test_a_single_answer_that_is_missing_is_missed(of_records: Bundle) -> None:
 
     assert with_rows(first) is None
     assert with_rows(first[:-1]) == (
-        f"round {took_part[-1].round}: the evidence has not every answer to client 1"
+        f"round {took_part[-1].round}: the evidence lacks an answer to client 1"
     )
 
 
 def test_every_release_must_be_there_of_all_canaries(of_clients: Bundle) -> None:
     ledger, evidence = of_clients.readable_ledger, evidence_of(of_clients)
     assert canaries._missing_releases(evidence, ledger) is None
-    said = "the evidence has not every round's release"
+    said = "the evidence lacks a round's release"
     twice = replace(evidence, row_round=np.minimum(evidence.row_round, 22))
     assert canaries._missing_releases(twice, ledger) == said
     some = replace(evidence, row_count=np.where(evidence.row_round == 3, MANY - 1, MANY))

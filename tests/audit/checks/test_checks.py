@@ -110,7 +110,7 @@ def test_each_fault_is_caught_by_its_check(
 def test_the_local_counters_factor_is_named(tmp_path: Path) -> None:
     findings = audit_run(build_run(tmp_path / "run", replace(GOOD, counter="local")))
     factor = (1 - 0.99**6) / (1 - 0.99**3)
-    assert f"{factor:.4g} times what is unbiased" in findings.named("second-moment").measurement
+    assert f"{factor:.4g} times the unbiased value" in findings.named("second-moment").measurement
 
 
 @pytest.mark.parametrize(

@@ -126,26 +126,25 @@ def test_a_run_without_a_ledger_is_not_over(of_records: Bundle) -> None:
         (
             ["b", "a"],
             "NOT VERIFIED",
-            "no run writes 'b', 'a': what is told there was not judged; move it out of the run "
-            "directory",
+            "no run writes 'b', 'a': its content was not judged; move it out of the run directory",
         ),
         (
             ["a", "b", "c"],
             "NOT VERIFIED",
-            "no run writes 'a', 'b', 'c': what is told there was not judged; move it out of the "
-            "run directory",
+            "no run writes 'a', 'b', 'c': its content was not judged; move it out of the run "
+            "directory",
         ),
         (
             ["a", "b", "c", "d"],
             "NOT VERIFIED",
-            "no run writes 'a', 'b', 'c' and others: what is told there was not judged; move it "
-            "out of the run directory",
+            "no run writes 'a', 'b', 'c' and others: its content was not judged; move it out of "
+            "the run directory",
         ),
         (
             ["checkpoint/1", "checkpoint/2", "checkpoint/3", "checkpoint/4", "x"],
             "FAIL",
-            "a finished run keeps no checkpoint, which holds what clients remember, and there is "
-            "'checkpoint/1', 'checkpoint/2', 'checkpoint/3'",
+            "a finished run must keep no checkpoint, which holds what clients remember, but there "
+            "is 'checkpoint/1', 'checkpoint/2', 'checkpoint/3'",
         ),
     ],
 )
@@ -170,11 +169,11 @@ def test_left_overs_do_not_stand_among_strange_files(
     disclosure._judge(of_records)
     ((reasons, unjudged, rest),) = seen
     assert reasons == [
-        "a finished run keeps no checkpoint, which holds what clients remember, and there is "
+        "a finished run must keep no checkpoint, which holds what clients remember, but there is "
         "'checkpoint/1'"
     ]
     assert unjudged == [
-        "no run writes 'a': what is told there was not judged; move it out of the run directory"
+        "no run writes 'a': its content was not judged; move it out of the run directory"
     ]
     assert rest == {"details": LINES}
 
@@ -237,7 +236,7 @@ def test_what_shows_single_test_records_is_told_where_the_spec_declares_them_pub
 ) -> None:
     holding("metrics.jsonl", json.dumps({"round": 0, **line}).encode())
     verdict, said = says(of_records, NAME)
-    assert (verdict, f"holds {next(iter(line))}, which shows single" in said) == ("FAIL", True)
+    assert (verdict, f"holds {next(iter(line))}, which reveals single" in said) == ("FAIL", True)
     assert says(changed(of_records, spec=public), NAME)[0] == "PASS"
 
 
@@ -361,7 +360,7 @@ def test_a_model_that_cannot_be_read_is_not_judged(
 @pytest.mark.parametrize(
     ("parameters", "tensors", "said"),
     [
-        (340, {"more": True}, "model.safetensors holds 'more', which is no trained parameter"),
+        (340, {"more": True}, "model.safetensors holds 'more', which is not a trained parameter"),
         # Of a model that is trained in part the other tensors are frozen.
         (341, {"more": True}, None),
         (None, {"more": True}, None),

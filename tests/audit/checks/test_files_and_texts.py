@@ -197,7 +197,7 @@ def test_words_and_rounds_that_there_are_not_are_no_numbers(
 ) -> None:
     counts = [len(item.clients) for item in of_clients.readable_ledger.rounds]
     people = [{"round": at + 1, "people": 2.0 * count} for at, count in enumerate(counts)]
-    said = "a number in metrics.jsonl (people) tells how many clients took part"
+    said = "a number in metrics.jsonl (people) reveals how many clients took part"
     for more in ([], [{"round": 99, "people": 5.0}], [{"round": 1, "people": "many"}]):
         run = metrics(of_clients, [*people, *more], monkeypatch)
         assert says(run, "publication") == ("FAIL", said)
@@ -213,8 +213,8 @@ def test_a_line_of_metrics_is_an_object_of_public_numbers(
     lines: list[Any] = [{"round": 0}, 5, {"round": 1, "train_loss": 0.5}]
     found = judged(metrics(of_records, lines, monkeypatch), "disclosure")
     assert found.measurement == (
-        "metrics.jsonl:2: is not a line of metrics; metrics.jsonl holds 'train_loss', which is no "
-        "public metric"
+        "metrics.jsonl:2: is not a line of metrics; metrics.jsonl holds 'train_loss', which is not "
+        "a public metric"
     )
     assert found.details == {"lines_of_metrics": 3}
 
@@ -251,11 +251,11 @@ def test_a_schedule_that_cannot_be_read_leaves_metrics_unjudged(of_records: Bund
     ("texts", "more", "said"),
     [
         ({"format": "pt"}, {}, None),
-        ({"loss": "0.7"}, {}, "model.safetensors carries texts beside its tensors"),
+        ({"loss": "0.7"}, {}, "model.safetensors holds texts in addition to its tensors"),
         ({}, {"layer.running_mean": True}, "model.safetensors holds 'layer.running_mean'"),
         ({}, {"running_var": False}, "model.safetensors holds 'running_var'"),
         ({}, {"num_batches_tracked": False}, "model.safetensors holds 'num_batches_tracked'"),
-        ({}, {"more": True}, "model.safetensors holds 'more', which is no trained parameter"),
+        ({}, {"more": True}, "model.safetensors holds 'more', which is not a trained parameter"),
         # Whole numbers are tables, and a name may hold the words.
         ({}, {"positions": False}, None),
         ({}, {"my_running_mean": False}, None),
@@ -361,7 +361,7 @@ def read_list(monkeypatch: pytest.MonkeyPatch) -> Callable[[Bundle], tuple[str, 
         ),
         (
             lambda t: t[2].update(trained=False, sha256="0" * 64),
-            "'layer-2' was not to be trained and is not what the run began with",
+            "'layer-2' was not to be trained, but is not what the run began with",
         ),
         (
             lambda t: t.append({**t[2], "name": "head", "trained": False, "sha256": "0" * 64}),
@@ -392,10 +392,10 @@ def test_a_model_is_the_one_that_the_last_account_of_the_last_round_left(
     right = rounds[-1]
     other = replace(right, parameters="0" * 64)
     assert said(other, right)[0] == "PASS"
-    wrong = ("FAIL", "model.safetensors is not the model that the last round left")
+    wrong = ("FAIL", "model.safetensors is not the model after the last round")
     assert said(right, other) == wrong
     assert said(replace(right, parameters=None)) == (
         "FAIL",
-        "the ledger does not note what the last round left",
+        "the ledger does not note the result of the last round",
     )
     assert said() == ("NOT VERIFIED", "the ledger does not have every round")

@@ -56,7 +56,7 @@ def test_what_the_header_commits_to_passes_and_says_that_it_was_not_made_again(r
     finding = found(run)
     assert (finding.verdict, finding.qualifications) == (Verdict.PASS, ())
     assert "said to come from the spec's public seed" in finding.measurement
-    assert "was not checked: dpfedadamw audit --replay N makes them" in finding.measurement
+    assert "was not checked: dpfedadamw audit --replay N rebuilds them" in finding.measurement
 
 
 def test_another_first_broadcast_fails(run: Path) -> None:
@@ -112,7 +112,7 @@ def test_an_origin_that_the_model_cannot_have_fails(
     header(run, lambda entry: entry["initial"].update(origin=origin))
     finding = found(run)
     assert finding.verdict is Verdict.FAIL
-    assert "and the spec's model begins with" in finding.measurement
+    assert "but the spec's model starts from" in finding.measurement
 
 
 # Made again by the engine.
@@ -148,7 +148,7 @@ def sent(run: Path) -> Any:
 def test_weights_that_are_made_again_are_said_to_be(run: Path) -> None:
     finding = found(run, again(run))
     assert (finding.verdict, finding.details["made_again"]) == (Verdict.PASS, True)
-    assert "made again from there, they are the same to the last bit" in finding.measurement
+    assert "rebuilt from there, they are the same bit for bit" in finding.measurement
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_on_another_machine_only_weights_that_are_far_off_fail(
     other = {"broadcast_sha256": ANOTHER, "differences": ("another processor",)}
     finding = found(run, again(run, parameters=sent(run) + np.float32(off), **other))
     assert finding.verdict is verdict
-    said = "on this machine that is no proof (another processor)" if not off else "any machine's"
+    said = "on this machine that proves nothing (another processor)" if not off else "any machine's"
     assert said in finding.measurement
 
 

@@ -181,7 +181,7 @@ def a_layout(**changes: Any) -> Any:
 
 
 HEADER: Any = SimpleNamespace(parameters=340, rounds=3, unit=SimpleNamespace(name="record"))
-OTHER = "evidence/layout.json: another {} than the ledger's"
+OTHER = "evidence/layout.json: the {} is not the ledger's"
 
 
 @pytest.mark.parametrize(
@@ -485,11 +485,13 @@ def test_a_round_is_charged_again_where_the_run_went_on_and_nowhere_else(
     assert len(found((), 2)) == 3
     assert found((9,), 1) == []
     assert found((12,), 1) == [
-        "ledger.jsonl:13: round 2 ends after the run was cut off in it, and was not charged again"
+        "ledger.jsonl:13: round 2 ends after the run was interrupted in it, and was not charged "
+        "again"
     ]
     assert found((11,), 1) == [
-        "ledger.jsonl:12: is charged to an attempt from before the run was cut off",
-        "ledger.jsonl:13: round 2 ends after the run was cut off in it, and was not charged again",
+        "ledger.jsonl:12: is charged to an attempt from before the interruption",
+        "ledger.jsonl:13: round 2 ends after the run was interrupted in it, and was not charged "
+        "again",
     ]
 
 
@@ -500,7 +502,7 @@ def test_a_round_is_charged_again_where_the_run_went_on_and_nowhere_else(
         ("environment-00000.json", b'{"commitment": "HEADER"}', None),
         ("environment-00000.json", b'{"commitment": "ee"}', "a key that the ledger does not name"),
         ("environment-00000.json", b"torn", "cannot be read"),
-        ("environment-00002.json", b"{}", "a process went on with the run at round 2"),
+        ("environment-00002.json", b"{}", "a process continued the run at round 2"),
         ("environment-2.json", b"{}", None),
     ],
 )
@@ -584,9 +586,9 @@ def test_a_client_that_stands_twice_in_the_evidence_is_found(of_records: Bundle)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"parameters": 341}, "another number of parameters than the ledger's"),
-        ({"round_files": 5}, "another number of rounds than the ledger's"),
-        ({"unit": "client"}, "another unit than the ledger's"),
+        ({"parameters": 341}, "the number of parameters is not the ledger's"),
+        ({"round_files": 5}, "the number of rounds is not the ledger's"),
+        ({"unit": "client"}, "the unit is not the ledger's"),
     ],
 )
 def test_the_evidence_is_laid_out_as_the_ledger_says(

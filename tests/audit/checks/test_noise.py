@@ -72,14 +72,14 @@ def extreme(name: str) -> Fake:
             "coincidence_p_value",
             lambda value: lambda *_: value,
             FALSE_ALARM * SHARES["grain"],
-            "values of the noise repeat themselves: a coarse grid, or a table, made it",
+            "values of the noise repeat: it comes from a coarse grid, or a table",
         ),
         (
             noise,
             "halves_p_value",
             lambda value: lambda *_: value,
             FALSE_ALARM * SHARES["drift"] / 2,
-            "the noise of the first rounds has another scale than that of the last",
+            "the noise of the first rounds has a different scale from that of the last",
         ),
         (
             noise,

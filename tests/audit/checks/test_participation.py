@@ -50,9 +50,9 @@ def test_the_shares_of_the_false_alarms_add_up_to_all_of_them() -> None:
 ROUNDS, CLIENTS, RATE = 9, 12, 0.25
 TOTAL, ROUND_SCATTER, CLIENT_SCATTER, OVERLAP = (
     "clients take part more or less often than at rate l = S/N",
-    "clients a round scatter unlike independent draws (a fixed S?)",
-    "clients' participations scatter unlike independent draws",
-    "rounds in succession share unlike many clients (a rota?)",
+    "the numbers of clients per round vary unlike independent draws (a fixed S?)",
+    "clients' participations vary unlike independent draws",
+    "successive rounds share an unlikely number of clients (a rota?)",
 )
 
 
@@ -251,7 +251,7 @@ def test_where_all_clients_are_chosen_nothing_is_left_to_chance(of_records: Bund
         (
             "overlap_p_value",
             0.5,
-            "rounds in succession share unlike many clients (a fixed cohort, a rota?)",
+            "successive rounds share an unlikely number of clients (a fixed cohort, a rota?)",
         ),
     ],
 )

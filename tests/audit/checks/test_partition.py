@@ -92,7 +92,7 @@ def test_whether_other_records_were_drawn_is_told_where_records_are(
         text = says(changed(bundle, evidence={1: {"rows_sha256": other}}), NAME)[1]
         client = bundle.readable_ledger.rounds[1].clients[0]
         said = f"round 1: client {client} used other rows than its own"
-        assert text == said + (", or others than were drawn" if beside else "")
+        assert text == said + (", or rows that were not drawn" if beside else "")
 
 
 def test_each_client_works_on_what_it_was_given_in_any_order() -> None:
@@ -109,7 +109,7 @@ def test_each_client_works_on_what_it_was_given_in_any_order() -> None:
     assert said(swapped, records) == [
         f"client {client} works on other records than the partition gives it" for client in (0, 1)
     ]
-    other = "evidence/partition.npz: it does not speak of the training records"
+    other = "evidence/partition.npz: it does not cover the training records"
     assert said(holdings, replace(records, rows=records.rows[1:])) == [other]
     assert said(replace(holdings, offsets=holdings.offsets[1:]), records) == [other]
 
@@ -251,7 +251,7 @@ def test_a_row_is_used_as_often_as_it_was_drawn(of_records: Bundle) -> None:
         more[sum(counts[:place])] += 1
         assert says(changed(of_records, evidence={2: {"inclusions": more}}), NAME) == (
             "FAIL",
-            f"round 2: client {client} used other rows than its own, or others than were drawn",
+            f"round 2: client {client} used other rows than its own, or rows that were not drawn",
         )
 
 
@@ -476,7 +476,7 @@ def test_one_record_of_a_batch_that_holds_something_else_is_seen(
         return replace(seen, clients=seen.clients + 1000 * (index == 1))
 
     assert says(told(bundle, seen=absent), CONTENTS) == (
-        "FAIL", "round 1: contents are recorded of a client that took no part",
+        "FAIL", "round 1: contents are recorded for a client that did not take part",
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def test_noise_that_anybody_can_draw_fails_and_what_cannot_be_read_is_not_verifi
         monkeypatch.setattr(randomness, "drawn_again", unreadable)
         assert says(run, NAME) == (
             "NOT VERIFIED",
-            "whether the noise is that of a usual seed: x: y",
+            "could not test could not test whether the noise is that of a usual seed: x: y",
         )
 
 
@@ -150,14 +150,14 @@ def test_a_key_that_anybody_would_try_first_is_found_wherever_it_was_used(
     header = {} if resumed else {"commitment": known}
     assert says(changed(run, header=header, ledger={"resumes": resumes}), NAME) == (
         "FAIL",
-        "release mode, but the key is a fixed one that anybody would try first",
+        "release mode, but the key is a fixed one that anyone would try first",
     )
 
 
 def test_every_commitment_of_a_run_that_goes_on_is_looked_at(run: Bundle) -> None:
     resumes = (Resume(50, 1, "cd" * 32), Resume(51, 2, None))
     text = says(changed(run, ledger={"resumes": resumes}), NAME)[1]
-    assert text == "release mode, but the run went on without a commitment to its new key"
+    assert text == "release mode, but the run continued without a commitment to its new key"
     capital = (Resume(50, 1, "CD" * 32),)
     assert says(changed(run, ledger={"resumes": capital}), NAME)[1] == text
 
@@ -206,7 +206,7 @@ def test_a_challenged_run_goes_on_with_the_key_that_it_announced(
     assert says(challenged(run, (own, own), **told), NAME)[0] == "PASS"
     assert says(challenged(run, (own, "cd" * 32), **told), NAME) == (
         "FAIL",
-        "the run went on with a key that its intent did not commit to",
+        "the run continued with a key that its intent did not commit to",
     )
 
 

@@ -66,11 +66,11 @@ def test_a_partition_of_other_clients_or_records_is_found(run: Bundle) -> None:
     many = run.header.clients
     assert (verdict, text) == (
         "FAIL",
-        f"evidence/partition.npz: it does not say of {many} clients what they hold",
+        f"evidence/partition.npz: it does not say what {many} clients hold",
     )
     cut = replace(records, rows=records.rows[:-1])
     assert (
-        "it does not speak of the training records"
+        "it does not cover the training records"
         in says(changed(run, files={"records": cut}), "partition")[1]
     )
 
@@ -237,7 +237,7 @@ def test_one_client_by_itself_is_not_each_client(run: Bundle) -> None:
         found = replace(run.moments(), reach=Reach(**arrays))
         return says(changed(run, files={"moments": found}), "outside-budget")[1]
 
-    each = "each client's records reach from exactly 0"
+    each = "each client's records range from exactly 0"
     assert said(many, many).startswith(each)
     assert each not in said(many, many - 1)
     # Of a run with one client nothing is said twice.
@@ -272,7 +272,7 @@ def test_moments_of_other_clients_than_the_runs_are_found(run: Bundle) -> None:
     )  # fmt: skip
     assert says(changed(run, files={"moments": fewer}), "outside-budget") == (
         "FAIL",
-        "evidence/inputs.npz: it does not speak of every client",
+        "evidence/inputs.npz: it does not cover every client",
     )
 
 
@@ -326,18 +326,20 @@ def test_what_a_claim_must_say_is_asked_for_by_its_words(of_records: Bundle) -> 
         return says(run, "outside-budget")[1]
 
     assert left_out("tuned").startswith("the claim does not say that hyper-parameters")
-    assert left_out("belongs to one").startswith("the claim does not say whose records or clients")
+    assert left_out("belongs to one").startswith(
+        "the claim does not say what neighbouring data sets"
+    )
     assert left_out("sampling rate").startswith("the claim does not say whether the sampling rate")
     run = changed(of_records, claim=lambda c: c.pop("assumptions"))
     assert "claim: assumptions is missing" in says(run, "outside-budget")[1]
     nothing = changed(of_records, ledger={"claim": None})
     assert says(nothing, "outside-budget")[1].startswith(
-        "there is no claim that could say what it rests on"
+        "there is no claim that could state its assumptions"
     )
     header = {"rate_assumption": "the rate is 3"}
     rests = changed(of_records, header=header)
     assert says(rests, "outside-budget")[1] == (
-        "the claim does not rest on what the ledger's header says of sampling rates"
+        "the claim does not state what the ledger's header says about sampling rates"
     )
     noted = changed(
         of_records, header=header, claim=lambda c: c["assumptions"].append("the rate is 3")
@@ -390,10 +392,10 @@ def test_the_keys_that_anybody_would_try_are_those_of_bytes_and_small_seeds() ->
         ({"commitment": "AB" * 32}, (), "release mode without a commitment to the key"),
         ({"commitment": "ab" * 33}, (), "release mode without a commitment to the key"),
         ({"seed": 3}, (), "release mode, but a seed is stored"),
-        ({}, (None,), "release mode, but the run went on without a commitment to its new key"),
-        ({}, ("cd" * 31,), "release mode, but the run went on without a commitment"),
-        ({}, ("ab" * 32,), "the run went on with a key that was used before: noise may repeat"),
-        ({}, ("cd" * 32, "cd" * 32), "the run went on with a key that was used before"),
+        ({}, (None,), "release mode, but the run continued without a commitment to its new key"),
+        ({}, ("cd" * 31,), "release mode, but the run continued without a commitment"),
+        ({}, ("ab" * 32,), "the run continued with a key that was used before: noise may repeat"),
+        ({}, ("cd" * 32, "cd" * 32), "the run continued with a key that was used before"),
         ({}, ("cd" * 32, "ef" * 32), None),
     ],
 )
@@ -445,8 +447,8 @@ def test_a_reproducible_run_names_one_seed_in_both(
 
 def test_runs_that_came_to_nothing_are_told_in_numbers() -> None:
     assert intents_in_words(5, 2) == (
-        "the trainer had announced 5 runs to the auditor, this one included; 2 of the earlier ones "
-        "came to no run that was opened, computed again and passed"
+        "the trainer had announced 5 runs to the auditor, including this one; 2 of the earlier "
+        "ones led to no run that was opened, recomputed and found to pass"
     )
 
 
@@ -532,7 +534,7 @@ def test_of_a_sampler_that_is_not_known_nothing_is_verified(
     verdict, text = says(changed(of_records, header={"sampling": sampling}), "sensitivity")
     assert (verdict, text) == (
         "NOT VERIFIED",
-        f"nothing is known of the sampler {(sampling or '')!r}",
+        f"the sampler {(sampling or '')!r} is unknown",
     )
 
 
@@ -585,5 +587,5 @@ def test_the_probe_pokes_with_every_kind_of_update_and_round(of_clients: Bundle)
     assert {verdict for verdict, _ in told.values()} == {"NOT VERIFIED"}
     assert {text for _, text in told.values()} == {
         "the probe was not one of whole updates, or not of all their kinds",
-        "the probe summed updates that were made up: the clients' local training was not exercised",
+        "the probe summed made-up updates: the clients' local training was not exercised",
     }

@@ -105,7 +105,7 @@ def test_a_participation_that_was_added_is_told_and_changes_no_chance(run: Path)
     assert (told[2].details, told[2].power) == (told[0].details, told[0].power)
     missing = replace(tally, unjudged=["why"])
     judged = _conclude(bundle.header, rounds, 12, 3, REPLAY, missing, 4)
-    assert judged.measurement.startswith("4 of 4 participations that were drawn could be computed")
+    assert judged.measurement.startswith("4 of 4 drawn participations could be recomputed")
 
 
 def test_a_round_that_the_auditor_cannot_judge_is_told_and_never_passed(
@@ -142,7 +142,7 @@ def test_another_digest_fails_on_the_machine_that_trained(run: Path) -> None:
 def test_another_digest_on_another_machine_is_not_verified_and_told_why(run: Path) -> None:
     finding = found(run, lambda one: replace(other_digest(one), differences=("torch: 1 then",)))
     assert (finding.verdict, finding.severity) == (Verdict.NOT_VERIFIED, Severity.CRITICAL)
-    assert "that is no proof (torch: 1 then)" in finding.measurement
+    assert "that proves nothing (torch: 1 then)" in finding.measurement
 
 
 @pytest.mark.parametrize(("moved", "verdict"), [(0.009, "NOT VERIFIED"), (0.011, "FAIL")])
@@ -166,7 +166,7 @@ def test_a_cohort_that_the_key_does_not_draw_fails(run: Path) -> None:
 
 def test_charges_that_the_spec_does_not_make_fail(run: Path) -> None:
     finding = found(run, lambda one: replace(one, whole=True, charges=()))
-    assert "was not charged what the spec makes of it" in finding.measurement
+    assert "its charge is not what the spec gives" in finding.measurement
     assert finding.verdict is Verdict.FAIL
 
 
@@ -181,7 +181,7 @@ def test_published_parameters_that_the_last_round_does_not_lead_to_fail(run: Pat
         return replace(one, whole=True, charges=due, published=False)
 
     finding = found(run, change)
-    assert "the published parameters are not what it leads to" in finding.measurement
+    assert "the published parameters are not its result" in finding.measurement
     assert "was not charged" not in finding.measurement
 
 
@@ -266,7 +266,8 @@ def test_a_bound_is_kept_or_named_and_the_widest_is_told() -> None:
     assert tally.reasons == []
     tally.bound("a sum", 2e-5, 1e-5, clip=0.5)
     assert tally.reasons == [
-        "a sum: lies 4.0e-05 C from what the records make it, and rounding explains 2.0e-05 C"
+        "a sum: differs by 4.0e-05 C from what the records give, but rounding explains only "
+        "2.0e-05 C"
     ]
     assert (tally.closest, tally.hidden) == (2.0, 4e-5)
     tally.bound("a sum", float("nan"), 1.0, clip=1.0)
@@ -294,7 +295,7 @@ def test_clipping_is_worked_out_anew() -> None:
     # Clients that choose keep what is largest.
     assert _clipping(update_of([0.5, 0.1], [0.5, 0.0]), 1.0) == []
     assert _clipping(update_of([0.5, 0.1], [0.0, 0.1]), 1.0) == [
-        "what was left out of its update is larger than what was kept"
+        "a coordinate left out of its update is larger than one that was kept"
     ]
     assert _clipping(update_of([np.nan, 0.1], [0.0, 0.0]), 1.0) == []
     assert _clipping(update_of([np.nan, 0.1], [0.0, 0.1]), 1.0) == [
@@ -323,17 +324,17 @@ def test_probabilities_are_told_in_words() -> None:
 
 def test_what_was_drawn_is_told_with_how_likely_a_forger_passes() -> None:
     assert said({"participations": 12, "drawn": 12}) == (
-        "all 12 participations were computed again from the data"
+        "all 12 participations were recomputed from the data"
     )
     assert said({"participations": 12, "drawn": 13}).startswith("all 12 participations")
     # One of twelve is false: it is among eleven of them but for one in twelve.
     assert said({"participations": 12, "drawn": 11}) == (
-        "11 of 12 participations were computed again from the data; a trainer who falsified 5 % of "
+        "11 of 12 participations were recomputed from the data; a trainer who falsified 5 % of "
         "them would have passed with a probability of 8.3 %"
     )
     assert said({"drawn": 3}) == (
-        "3 participations were computed again from the data; a trainer who falsified 5 % of them "
-        f"would have passed with a probability of {percent(0.95**3)}"
+        "3 participations were recomputed from the data; a trainer who falsified 5 % of them would "
+        "have passed with a probability of {percent(0.95**3)}"
     )
 
 
@@ -346,16 +347,16 @@ def test_at_least_one_participation_is_taken_to_be_false_and_no_more_than_there_
 
 
 def test_power_is_told_for_each_share_and_how_many_would_find_one_percent() -> None:
-    assert _power(12, 12) == "any participation that was falsified"
+    assert _power(12, 12) == "any falsified participation"
     assert _power(None, 1) == (
         "chance of a FAIL: 1 % falsified: 1.0 %; 5 % falsified: 5.0 %; 20 % falsified: 20.0 %"
     )
     # To miss one of a hundred with 5 % at most, 95 must be drawn.
-    assert _power(100, 1).endswith("; to find 1 of 100 with 95 % takes 95")
+    assert _power(100, 1).endswith("; detecting 1 of 100 with 95 % needs 95")
     # Of a thousand one percent is ten, of which none is drawn with 5 % at most.
     missed = (n for n in range(1000) if math.comb(990, n) <= 0.05 * math.comb(1000, n))
-    assert _power(1000, 1).endswith(f"; to find 10 of 1000 with 95 % takes {next(missed)}")
-    assert "; to find 1 of 20 with 95 % takes 19" in _power(20, 1)
+    assert _power(1000, 1).endswith(f"; detecting 10 of 1000 with 95 % needs {next(missed)}")
+    assert "; detecting 1 of 20 with 95 % needs 19" in _power(20, 1)
 
 
 # What the finding tells.
@@ -372,16 +373,16 @@ def concluded(run: Path, many: int, drawn: int, replay: Replay = REPLAY, **tally
 
 def test_a_pass_tells_how_many_were_computed_and_what_agrees_to_the_last_bit(run: Path) -> None:
     near = (
-        "clean values are those of a second implementation in float64, one record at a time, "
-        "within what rounding explains (at most 1.0e-06 C)"
+        "clean values match a second implementation in float64, one record at a time, up to "
+        "rounding (at most 1.0e-06 C)"
     )
-    exact = "batches, noise, uploads and commitments agree to the last bit"
+    exact = "batches, noise, uploads and commitments agree bit for bit"
     found = concluded(run, 12, 3, last=True, closest=0.5, lengthened=0.25)
     assert (found.verdict, found.measurement) == (
         Verdict.PASS,
-        "3 of 12 participations, drawn after the run, were computed again from the data (9 "
-        f"queries): {exact}, and so does what the server did in 4 of 4 rounds, the last of which "
-        f"leads to the published parameters; {near}",
+        "3 of 12 participations, drawn after the run, were recomputed from the data (9 "
+        f"queries): {exact}, as does the server's step in 4 of 4 rounds, the last of which leads "
+        f"to the published parameters; {near}",
     )
     assert found.details == {
         "drawn": 3,
@@ -403,13 +404,11 @@ def test_a_pass_tells_how_many_were_computed_and_what_agrees_to_the_last_bit(run
     assert found.qualifications == (said(found.details),)
     assert found.power == _power(12, 3)
     without = concluded(run, 12, 3, rounds=1)
-    assert f"{exact}, and so does what the server did in 1 of 4 rounds; {near}" in (
-        without.measurement
-    )
+    assert f"{exact}, as does the server's step in 1 of 4 rounds; {near}" in (without.measurement)
     nobody = concluded(run, 12, 3, rounds=0, last=True)
     assert (
-        f"{exact}. What the server did was computed in no round: none was opened whole; {near}"
-        in nobody.measurement
+        f"{exact}. The server's step was not recomputed in any round: none was opened completely; "
+        f"{near}" in nobody.measurement
     )
 
 
@@ -418,7 +417,7 @@ def test_a_pass_on_another_machine_says_how_much_could_hide(run: Path) -> None:
         run, 12, 3, rounds=0, across=3, hidden=2e-4, elsewhere=["round 1: other bits"]
     )
     assert found.verdict is Verdict.PASS
-    assert "no lie of more than 2.0e-04 C hides in a clipped sum (round 1: other bits)" in (
+    assert "no false term of more than 2.0e-04 C hides in a clipped sum (round 1: other bits)" in (
         found.measurement
     )
     assert "uploads and commitments agree" not in found.measurement
@@ -429,7 +428,7 @@ def test_what_could_hide_a_record_stands_as_if_nobody_had_computed_it(run: Path)
     """So the run has level 1, however many other participations agree, and is not NOT VERIFIED."""
     found = concluded(run, 12, 3, coarse=["round 1, client 2: rounding could hide 8.8e-01 C"])
     assert (found.verdict, found.severity) == (Verdict.NOT_VERIFIED, Severity.THEORETICAL)
-    assert "1 of 3 participations that were computed again count as if" in found.measurement
+    assert "1 of 3 recomputed participations do not count" in found.measurement
     assert "rounding could hide 8.8e-01 C" in found.measurement
     assert found.qualifications[0] in found.measurement
     worse = concluded(run, 12, 3, coarse=["one"], unjudged=["another"])
@@ -442,7 +441,7 @@ def test_what_could_hide_a_record_stands_as_if_nobody_had_computed_it(run: Path)
 def test_of_whole_clients_trainings_are_told_and_not_how_many_took_part(tmp_path: Path) -> None:
     found = concluded(build_client_run(tmp_path / "run", ClientSettings()), 12, 3)
     assert found.measurement.startswith(
-        "3 participations, drawn after the run, were computed again from the data (whole local "
+        "3 participations, drawn after the run, were recomputed from the data (whole local "
         "trainings): "
     )
     assert "participations" not in found.details
@@ -455,13 +454,12 @@ def test_a_difference_fails_and_what_could_not_be_computed_is_not_verified(run: 
     missing = concluded(run, 12, 3, participations=2, unjudged=["one is not here"])
     assert (missing.verdict, missing.measurement) == (
         Verdict.NOT_VERIFIED,
-        "2 of 3 participations that were drawn could be computed again; one is not here",
+        "2 of 3 drawn participations could be recomputed; one is not here",
     )
     none = concluded(run, 0, 0)
     assert (none.verdict, none.measurement) == (
         Verdict.NOT_VERIFIED,
-        "0 of 0 participations that were drawn could be computed again; the ledger has no "
-        "participation",
+        "0 of 0 drawn participations could be recomputed; the ledger has no participation",
     )
     for one in (wrong, missing, none):
         assert (one.qualifications, one.power) == ((), None)

@@ -218,8 +218,8 @@ def test_the_local_counter_is_named_where_it_is_promised_and_rounds_go_on(
     # Divided by 1/4 in place of 1/2.
     said = corrected(corrected=np.array([[2.0]]), local_counter=local, restarts=restarts)
     assert said == [
-        "from round 7 on the bias correction divides by something else than 1-beta2^tau with "
-        "tau = 1: v-hat is 2 times what is unbiased" + (" (the local counter)" if named else "")
+        "from round 7 on the bias correction does not divide by 1-beta2^tau with tau = 1: v-hat "
+        "is 2 times the unbiased value" + (" (the local counter)" if named else "")
     ]
 
 
@@ -297,7 +297,7 @@ def test_an_interval_as_wide_as_the_margin_shows_nothing(
 def test_of_whole_clients_the_question_does_not_arise(of_clients: Bundle) -> None:
     assert says(of_clients, NAME) == (
         "NOT APPLICABLE",
-        "at client level local steps see no noise, so none enters a second moment of theirs",
+        "at client level local steps see no noise, so none enters their second moments",
     )
 
 
@@ -353,8 +353,8 @@ def at(place: tuple[int, ...], change: Callable[[Any], Any]) -> Callable[[Any], 
         ({"noisy": at((0, 0), lambda v: 0.0)}, "round 1: a second moment is not positive"),
         (
             {"corrected": at((1, 2), lambda v: v * (1 + 1.1e-4))},
-            "from round 1 on the bias correction divides by something else than 1-beta2^tau with "
-            "tau = 6: v-hat is 1 times what is unbiased",
+            "from round 1 on the bias correction does not divide by 1-beta2^tau with tau = 6: "
+            "v-hat is 1 times the unbiased value",
         ),
         ({"corrected": at((1, 2), lambda v: v * (1 + 0.9e-4))}, None),
         (
@@ -408,7 +408,7 @@ def test_of_counters_that_agree_nothing_is_told_where_there_is_but_one(
     for run in (of_records, open_bundle(build_run(tmp_path / "run", anew))):
         verdict, text = says(run, NAME)
         assert verdict == "PASS"
-        assert text.endswith("the coordinates at the floor as they must be")
+        assert text.endswith("the coordinates at the floor are correct")
 
 
 def test_a_round_that_records_no_moment_is_not_verified(of_records: Bundle) -> None:

@@ -242,7 +242,7 @@ def test_a_probe_of_the_clipped_sum_alone_is_not_verified(of_records: Bundle) ->
         run = changed(of_records, files={"probe_results": replace(probe, kinds=names)})
         verdict, text = says(run, NAME)
         assert verdict == "NOT VERIFIED"
-        assert text.startswith("the probe called the clipped sum alone")
+        assert text.startswith("the probe called only the clipped sum")
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_why_a_probe_shows_nothing_is_told_before_that_it_moves_nothing() -> Non
 
 def test_the_sampler_is_named_up_to_forty_characters(of_records: Bundle) -> None:
     text = says(changed(of_records, header={"sampling": "x" * 50}), NAME)[1]
-    assert text == f"nothing is known of the sampler {'x' * 40!r}"
+    assert text == f"the sampler {'x' * 40!r} is unknown"
 
 
 C = 0.5
@@ -396,7 +396,7 @@ def more(kind: str, difference: float, norms: float = C) -> ProbeResults:
     ("kind", "within", "beyond", "reason"),
     [
         (NOT_DRAWN, WITHIN * C, BEYOND * C, "one record that takes no part moves the sum by"),
-        (ADDED, 0.9e-3 * C, 1.1e-3 * C, "beside others one record moves the sum by other"),
+        (ADDED, 0.9e-3 * C, 1.1e-3 * C, "together with others, one record moves the sum by"),
         (ELSEWHERE, 1e-12, 0.0, "the step does not depend on the model's parameters"),
     ],
 )
@@ -432,7 +432,7 @@ def test_a_step_that_contributes_nothing_says_nothing_about_its_parameters():
 def test_a_probe_of_a_step_that_clips_at_another_norm_is_a_reason(factor):
     """Everything else may look right: a step that clips at C / 2 moves no sum by more than C."""
     assert reasons(probe(clipping_norm=C * factor)) == [
-        "the probed step clips at another norm than the ledger's C"
+        "the probed step's clipping norm is not the ledger's C"
     ]
     assert reasons(probe(clipping_norm=C * (1.0 + 1e-12))) == []
 
@@ -477,13 +477,13 @@ def test_what_float64_shows_to_be_rounding_is_excused_up_to_a_hundredth():
     found = judge_probe(with_second_opinion(9.9e-3, 0.9e-6), C, "record", [])
     assert found["pairs_judged_in_float64"] == 1
     (reason,) = reasons(with_second_opinion(1.1e-2, 0.0))
-    assert reason.endswith("moves the sum by other 0.011 C than alone")
+    assert reason.endswith("moves the sum by 0.011 C differently than alone")
 
 
 @pytest.mark.parametrize("double", [1.1e-6, 1.5e-3, np.nan])
 def test_what_float64_shows_too_is_no_rounding(double):
     first, second = reasons(with_second_opinion(1.5e-3, double))
-    assert first.endswith("moves the sum by other 0.0015 C than alone")
+    assert first.endswith("moves the sum by 0.0015 C differently than alone")
     assert second.endswith("in float64" if np.isfinite(double) else "is not finite")
 
 

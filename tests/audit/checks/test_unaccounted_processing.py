@@ -22,8 +22,8 @@ from tests.audit.checks.opened import changed, judged, says
 NAME = "outside-budget"
 ALL = "the records that the models read have mean 0 and deviation 1 to the last digit"
 EACH = "each client's records have mean 0 and deviation 1 to the last digit"
-ALL_ENDS = "the records that the models read reach from exactly 0 (or -1) to exactly 1"
-EACH_ENDS = "each client's records reach from exactly 0 (or -1) to exactly 1"
+ALL_ENDS = "the records that the models read range from exactly 0 (or -1) to exactly 1"
+EACH_ENDS = "each client's records range from exactly 0 (or -1) to exactly 1"
 UNTOLD = "how the records were scaled was not measured, because they are tokens or too many"
 # By the clients of the run, and of all together.
 FAR, SCALED = (0.25, 1.0), (0.0, 1.0)
@@ -185,7 +185,7 @@ def test_known_test_records_fail_below_the_false_alarms_and_not_at_them(
         monkeypatch.setattr(unaccounted_processing, "binom", law)
         return compared(of_records, [1, 1, 2, 3], tested).measurement
 
-    known = "records that accuracy is measured on were trained on"
+    known = "records used to measure accuracy were also used for training"
     assert said(np.nextafter(FALSE_ALARM, 0.0), [1, 2, 9]).startswith(known)
     assert known not in said(FALSE_ALARM, [1, 2, 9])
     # Two of three at least, where half of the records have an equal and one in a hundred more.
@@ -240,7 +240,7 @@ def test_records_that_were_not_measured_are_told_apart_from_those_that_were(
     untold = changed(of_records, files={"moments": none})
     found = judged(untold, NAME)
     assert (found.verdict.value, UNTOLD in found.measurement) == ("PASS", True)
-    assert found.power == "a claim that leaves out what it rests on"
+    assert found.power == "a claim that omits its assumptions"
     # A client without records is no reason to say so of the others.
     one_without = with_moments(of_records, [FAR], [0, *[64] * (many - 1)])
     passed = judged(one_without, NAME)

@@ -90,7 +90,7 @@ def test_a_round_without_clients_moves_no_server(of_records: Bundle) -> None:
         return tally.reasons
 
     assert said([]) == said([replace(second, broadcast=first.broadcast)]) == []
-    assert said([second]) == ["round 0: had no clients, and the server moved"]
+    assert said([second]) == ["round 0: had no clients, but the server moved"]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def released(bundle: Bundle, index: int, change: Callable[[Any], Any]) -> Bundle
             lambda r: replace(
                 r, broadcast=pack({"parameters": np.zeros(340), "loss": np.zeros(1)})
             ),
-            "the broadcast holds a tensor 'loss' that the algorithm has not",
+            "the broadcast holds a tensor 'loss' that the algorithm does not have",
         ),
         (
             lambda r: replace(r, released=r.released * np.float32(2.0)),

@@ -295,7 +295,7 @@ def test_further_tensors_are_named_in_order(
 
     monkeypatch.setattr(module, "read_stored", more)
     said = [
-        f"model.safetensors holds a tensor {name!r} that the model has not"
+        f"model.safetensors holds a tensor {name!r} that the model does not have"
         for name in sorted(names)
     ]
     assert says(of_records, "weights") == ("FAIL", "; ".join(said))
@@ -308,7 +308,7 @@ def test_the_last_round_is_the_one_of_the_highest_number(of_records: Bundle) -> 
     again = (*rounds, replace(rounds[-1], parameters="0" * 64))
     assert says(changed(of_records, ledger={"rounds": again}), "weights") == (
         "FAIL",
-        "model.safetensors is not the model that the last round left",
+        "model.safetensors is not the model after the last round",
     )
 
 

@@ -50,5 +50,5 @@ def test_numbers_that_are_none_where_there_should_be_some_fail(bad: float) -> No
     tally = Tally()
     tally.compare("round 1, the upload,", np.array([bad, np.inf]), HUGE + HUGE)
     assert tally.reasons == [
-        "round 1, the upload, is not what the released values make it, at 1 of 2 coordinates"
+        "round 1, the upload, is not what follows from the released values, at 1 of 2 coordinates"
     ]

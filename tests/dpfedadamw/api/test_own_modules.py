@@ -51,7 +51,9 @@ def test_a_module_is_run_from_the_weights_that_it_has_and_is_left_as_it_was(tmp_
     alone = api.Run(run.path)
     findings = alone.audit()
     assert findings.verdict.value == "PASS"
-    assert any(one.startswith("nobody can derive the weights") for one in findings.qualifications)
+    assert any(
+        one.startswith("nobody can derive the starting weights") for one in findings.qualifications
+    )
     with pytest.raises(api.DpfedadamwError, match=r"passed from Python.*model=net"):
         _ = alone.model
     # Nothing has to be built for what is exported.

@@ -143,7 +143,7 @@ def test_an_audit_run_of_a_retired_kind_is_still_judged_by_guesses(audited, monk
     found = CANARIES.judge(bundle)
     assert found.verdict.value == "PASS"
     assert "scores were not tested" in found.measurement
-    assert "plant the kind input" in found.measurement
+    assert "plant canaries of the kind input" in found.measurement
     assert found.details["views"]
     assert "scores" not in found.details
 
@@ -170,7 +170,7 @@ def test_fewer_canaries_or_answers_than_there_were_are_not_judged(audited, tmp_p
         return {**kept, "projections": arrays["projections"][:-last]}
 
     rewrite(file, without_last_row)
-    assert "has not every answer" in finding(path).measurement
+    assert "lacks an answer" in finding(path).measurement
     assert finding(path).verdict.value == "NOT VERIFIED"
 
     def without_last_canary(arrays):
@@ -184,7 +184,7 @@ def test_fewer_canaries_or_answers_than_there_were_are_not_judged(audited, tmp_p
         }
 
     rewrite(file, without_last_canary)
-    assert "another number of canaries" in finding(path).measurement
+    assert "a different number of canaries" in finding(path).measurement
 
 
 def test_coins_that_the_scores_know_contradict_the_claim(audited, tmp_path):
@@ -311,7 +311,7 @@ def test_the_evidence_of_canary_clients_must_have_every_release(tmp_path):
             "projections": arrays["projections"][40:],
         },
     )
-    assert "has not every round's release" in finding(training.run.path).measurement
+    assert "lacks a round's release" in finding(training.run.path).measurement
 
 
 def test_a_spec_that_canaries_do_not_suit_is_refused_and_nothing_is_written(tmp_path):

@@ -97,7 +97,7 @@ def test_without_the_further_key_it_is_said_what_cannot_be_computed(
     run, kept = taken_up
     found = reexecuted(run, escrow=[kept.with_name("first")])
     assert found.verdict is Verdict.NOT_VERIFIED
-    assert "2 of 6 participations that were drawn could be computed again" in found.measurement
+    assert "2 of 6 drawn participations could be recomputed" in found.measurement
     assert "run --resume RUN_DIR --escrow FILE" in found.measurement
 
 

@@ -115,7 +115,7 @@ def _no_limit(entries):
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
-        (_earlier, "though a further one would have kept to max_epsilon"),
+        (_earlier, "although a further one would have kept to max_epsilon"),
         (_another_limit, "another limit on epsilon"),
         (_no_limit, "max_epsilon: the spec says 2"),
     ],

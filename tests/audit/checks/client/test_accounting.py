@@ -99,7 +99,7 @@ def _client(claim: Document, place: int = 0) -> Document:
     [
         (
             lambda c: c["server"]["clients"].append(_client(c)),
-            "client 0: is claimed twice or without having taken part",
+            "client 0: has a claim twice, or did not take part",
         ),
         (
             lambda c: _client(c).update(client=12),
@@ -115,7 +115,7 @@ def _client(claim: Document, place: int = 0) -> Document:
         ),
         (
             lambda c: c["server"]["epsilon"].update(pld=c["server"]["epsilon"]["pld"] * 0.99995),
-            "the epsilon towards the server is not the largest of the clients'",
+            "the epsilon against the server is not the largest of the clients'",
         ),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_client_that_took_no_part_is_not_claimed(noised_by_clients: Bundle) ->
         for one in ledger.round_spends
     )
     run = changed(noised_by_clients, ledger={"round_spends": without})
-    assert "client 0: is claimed twice or without having taken part" in says(run, "accounting")[1]
+    assert "client 0: has a claim twice, or did not take part" in says(run, "accounting")[1]
     assert run.readable_ledger.round_spends != ledger.round_spends
 
 

@@ -33,7 +33,7 @@ def test_a_run_without_public_coordinates_names_none(of_clients: Bundle) -> None
         named = changed(run, evidence={3: {"kept_digest": bytes(32)}})
         assert coordinates(named) == (
             "FAIL",
-            "round 3: names kept coordinates, which the ledger knows nothing of",
+            "round 3: names kept coordinates, of which the ledger says nothing",
         )
 
 

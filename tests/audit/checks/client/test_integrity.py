@@ -74,7 +74,7 @@ def test_the_round_that_a_limit_cut_off_may_have_been_charged(of_clients: Bundle
         ({"attempt": 2}, "is not of the last attempt charged"),
         (
             {"upload_noise_sum_squares": np.ones((4, 3))},
-            "has noise of uploads that the ledger knows nothing of",
+            "has noise of uploads of which the ledger says nothing",
         ),
     ],
 )

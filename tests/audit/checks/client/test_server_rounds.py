@@ -128,7 +128,7 @@ def test_a_release_that_is_not_recorded_beside_its_noise_is_not_verified(
 
 OFF = "round 3: the released mean lies off the public grid of 16 significant bits"
 NOT_ITS_NOISE = "round 3: the released mean does not carry the noise recorded for it"
-NOT_BESIDE = "round 3: the released mean is not the one beside its noise"
+NOT_BESIDE = "round 3: the released mean is not the one recorded with its noise"
 NOT_NOTED = "round 3: its released mean is not the one that the ledger notes"
 NOT_ONE = "round 3: has no parameters, or more than one released mean"
 

@@ -192,4 +192,4 @@ def test_sums_are_divided_by_the_public_number_of_clients(
     found = says(run, "promise")
     assert found[0] == verdict
     if verdict == "FAIL":
-        assert found[1].startswith("round 7: the noisy sum was divided by something else")
+        assert found[1].startswith("round 7: the noisy sum was not divided by")

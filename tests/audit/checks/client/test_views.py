@@ -35,11 +35,11 @@ WITHIN = 1.0 + 0.9e-9
             lambda c: c["third_party"].update(participation=0.25 * OFF),
             "the third party's participation is not S/N",
         ),
-        (lambda c: c.update(closed_forms={}), "closed_forms is of the record level"),
-        (lambda c: c.update(server_worst_case={}), "server_worst_case is of the record level"),
-        (lambda c: c["server"].update(epsilon={"pld": 9.0}), "an epsilon is claimed towards the"),
-        (lambda c: c["server"].update(clients=[{"client": 1}]), "an epsilon is claimed towards"),
-        (lambda c: c.update(tuning={}), "the claim is of a selection, and the spec knows of none"),
+        (lambda c: c.update(closed_forms={}), "closed_forms belongs to the record level"),
+        (lambda c: c.update(server_worst_case={}), "server_worst_case belongs to the record level"),
+        (lambda c: c["server"].update(epsilon={"pld": 9.0}), "an epsilon is claimed against the"),
+        (lambda c: c["server"].update(clients=[{"client": 1}]), "an epsilon is claimed against"),
+        (lambda c: c.update(tuning={}), "the claim is of a selection, but the spec has none"),
         (lambda c: c.pop("third_party"), "claim: third_party is missing"),
     ],
 )
@@ -146,7 +146,7 @@ def test_towards_a_server_that_adds_no_noise_an_epsilon_is_claimed_by_pld(
     worst = budget(worst_uploads(noised_by_clients.readable_ledger), 1e-3)
     assert untrusted.details["server"] == {"epsilon": worst.epsilon}
     other = changed(noised_by_clients, claim=lambda c: c["server"].update(accountant="rdp"))
-    assert says(other, "views") == ("FAIL", "the accountant towards the server is not pld")
+    assert says(other, "views") == ("FAIL", "the accountant against the server is not pld")
 
 
 @pytest.mark.parametrize("check", ["views", "accounting"])

@@ -416,7 +416,7 @@ def test_rows_that_are_unknown_or_name_no_record_are_told(loop: Bundle) -> None:
         "norm",
     )
     shorter = with_array(loop, "batch_size", put((0, -1), 1), 1)
-    assert "file 1: a step has not as many gradients as its batch has records" in reason(
+    assert "file 1: a step does not have as many gradients as its batch has records" in reason(
         shorter, "sampling"
     )
 
@@ -485,7 +485,7 @@ def test_batches_of_a_usual_seed_are_told_in_each_attachment() -> None:
         draws.judge(reasons)
         return [one.split(":")[0] for one in reasons]
 
-    guessed = ["the batches are those of a generator seeded with a number that anybody would try "
+    guessed = ["the batches are those of a generator seeded with a number that anyone would try "
                "first"]  # fmt: skip
     assert told((fresh, 0), (fresh + 1, 0)) == []
     assert told((seeded, 0)) == guessed
@@ -597,7 +597,7 @@ def row(probe: ProbeResults, place: int, **changes: Any) -> ProbeResults:
             "NOT VERIFIED",
             "no probe record had to be clipped",
         ),
-        (lambda p: replace(p, clipping_norm=2 * CLIP), "FAIL", "clips at another norm"),
+        (lambda p: replace(p, clipping_norm=2 * CLIP), "FAIL", "clipping norm is not the ledger's"),
         (lambda p: row(p, 1, kinds="long"), "NOT VERIFIED", "the probe is not one of whole steps"),
         (lambda p: row(p, 2, kinds="long"), "NOT VERIFIED", "the probe is not one of whole steps"),
         (lambda p: row(p, 3, kinds="long"), "NOT VERIFIED", "the probe is not one of whole steps"),
@@ -668,8 +668,8 @@ def test_whole_clients_are_probed_by_whole_updates(loop: Bundle) -> None:
 def test_the_probe_clips_at_the_norm_of_the_last_charge(loop: Bundle) -> None:
     wide = a_probe(clipping_norm=2 * CLIP, difference_norm=np.array([2 * CLIP, 0.0, 0.0, 0.0, 0.1]))
     grown = with_spends(loop, STEPS - 1, clipping_norm=2 * CLIP)
-    assert "clips at another norm" not in reason(probed(grown, wide), "sensitivity")
-    assert "clips at another norm" in reason(probed(grown), "sensitivity")
+    assert "clipping norm is not the ledger's" not in reason(probed(grown, wide), "sensitivity")
+    assert "clipping norm is not the ledger's" in reason(probed(grown), "sensitivity")
 
 
 def test_a_file_that_was_never_charged_is_not_verified(loop: Bundle) -> None:
@@ -738,7 +738,7 @@ def test_a_step_that_leaves_the_model_as_it_was_is_noticed(loop: Bundle) -> None
         evidence={1: {"after_fingerprint": ends, "released": released}},
         files={"loop_end": replace(loop.loop_end(), fingerprint=int(ends[-1]))},
     )
-    assert reason(other, "steps").startswith("file 1: a step left the model as it was")
+    assert reason(other, "steps").startswith("file 1: a step did not change the model")
 
 
 def test_the_model_is_that_of_the_last_step(loop: Bundle) -> None:
@@ -748,7 +748,7 @@ def test_the_model_is_that_of_the_last_step(loop: Bundle) -> None:
     unseen = changed(loop, files={"loop_end": replace(end, fingerprint=None)})
     assert says(unseen, "steps") == (
         "NOT VERIFIED",
-        "what the parameters were when the recorder was closed is not recorded",
+        "the parameters at the recorder's closing are not recorded",
     )
 
 
@@ -856,5 +856,6 @@ def test_the_generator_is_judged_by_its_seed_and_by_what_it_is_said_to_be(
     monkeypatch.setattr(loop_ledger, "drawn_again", unreadable)
     assert says(loop, "randomness") == (
         "NOT VERIFIED",
-        "whether the noise is that of a usual seed: file 0 is missing",
+        "could not test could not test whether the noise is that of a usual seed: file 0 is "
+        "missing",
     )

@@ -169,7 +169,7 @@ def test_a_step_has_as_many_gradients_as_its_batch_has_records(
 ) -> None:
     reasons, batches, _ = filed(a_file([[0, 1], [2]], batch_size=np.array(sizes)))
     assert [reason.split(" (")[0] for reason in reasons] == (
-        [] if right else ["file 4: a step has not as many gradients as its batch has records"]
+        [] if right else ["file 4: a step does not have as many gradients as its batch has records"]
     )
     # The batches are judged by themselves.
     assert batches[0][2].tolist() == [2, 1]

@@ -168,7 +168,7 @@ def test_files_are_charged_one_by_one() -> None:
 
 
 def test_the_probe_clips_at_the_norm_of_the_last_line() -> None:
-    other = "the probed step clips at another norm than the ledger's C"
+    other = "the probed step's clipping norm is not the ledger's C"
     # The last line is not the last file's here.
     charges = (charge(0, line=9), charge(1, line=5, clip=0.25))
     assert other not in judged(probe=a_probe(STEPS), charges=charges).measurement

@@ -139,7 +139,7 @@ def judged(files: list[Any], end: int | None, rule: str = "sgd") -> Any:
 
 BETWEEN = "something moved the parameters between two noised steps"
 AFTER = "something moved the parameters after the last noised step"
-STILL = "a step left the model as it was"
+STILL = "a step did not change the model"
 
 
 @pytest.mark.parametrize(

@@ -250,11 +250,11 @@ def test_of_a_long_run_forty_points_are_drawn(of_records: Bundle) -> None:
         (lambda c: c["third_party"].update(participation=0.6 * (1 + 0.9e-9)), "PASS"),
         (
             lambda c: c.update(view_headline="third-party"),
-            "the headline is not the server's view, the one that always holds",
+            "the headline is not the server's view, the view that always holds",
         ),
         (
             lambda c: c.update(tuning={}),
-            "the claim is of a selection, and the spec knows of none",
+            "the claim is of a selection, but the spec has none",
         ),
         (
             lambda c: c["closed_forms"].update(

@@ -294,7 +294,7 @@ def test_evidence_that_is_missing_is_not_verified(run: Path) -> None:
             lambda run: rewrite_spec(
                 run, lambda s: [one.pop("learn_quantiles", 0) for one in s["data"]["columns"]]
             ),
-            "the ledger knows of bounds that are learnt, and the spec of none",
+            "the ledger has learnt bounds, but the spec has none",
         ),
         (
             on_ledger(lambda lines: lines.insert(len(lines) - 1, lines.pop(6))),
@@ -354,7 +354,7 @@ def test_histograms_of_the_kind_of_a_rounds_steps_are_composed_too() -> None:
 def test_bounds_in_runs_of_whole_clients_are_no_part_of_them(of_clients: Any) -> None:
     reasons: list[str] = []
     query_faults({"data": {}}, of_clients.ledger, of_clients.header, reasons)
-    assert reasons == ["the ledger knows of bounds that are learnt, and the spec of none"]
+    assert reasons == ["the ledger has learnt bounds, but the spec has none"]
 
 
 def test_edges_and_their_units() -> None:

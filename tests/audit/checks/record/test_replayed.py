@@ -258,7 +258,7 @@ def test_that_no_server_was_judged_is_told_where_anything_was_replayed(
     tally = Tally(replayed=replayed, rounds=rounds)
     replay: Any = SimpleNamespace()
     uploads._replay_all(of_records, replay, WHOLE, tally, {})
-    said = "no round's uploads were all kept: what the server made of them was not judged"
+    said = "no round's uploads were all kept: how the server combined them was not judged"
     assert tally.unjudged == ([said] if told else [])
 
 
@@ -289,7 +289,7 @@ def test_a_grid_that_is_too_fine_and_what_a_replay_brings_stand_in_the_finding(
     assert found.details["replay"] == "x 1.0"
     assert found.details["participations"] == 12
     assert found.qualifications == (
-        "uploads were judged by a replay that x 1.0 brings, not the auditor's",
+        "uploads were judged by a replay from x 1.0, not by the auditor's own",
     )
     monkeypatch.setattr(uploads, "too_fine", lambda header: ["the grid is too fine"])
     assert says(of_records, "uploads") == ("FAIL", "the grid is too fine")

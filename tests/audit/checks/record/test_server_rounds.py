@@ -98,7 +98,7 @@ def test_all_clients_of_a_round_are_sent_the_same(of_records: Bundle) -> None:
     first = of_records.exchange(0, 1, 340).broadcast
     run = exchanged(of_records, 1, 1, lambda one: replace(one, broadcast=first))
     client = of_records.readable_ledger.rounds[1].clients[1]
-    assert f"round 1, client {client}: was sent another broadcast than the others" in (
+    assert f"round 1, client {client}: was sent a different broadcast from the others" in (
         judged(run, NAME).measurement
     )
 
@@ -184,7 +184,7 @@ def test_a_round_without_clients_counts_where_its_server_is_judged(
     assert [one[1] for one in combined] == [0, 3, 6]
     # Its server sent the last broadcast on: the next one with clients follows the one before.
     assert (0, 2, 3) in servers.asked
-    assert "round 1: had no clients, and the server moved" in tally.reasons
+    assert "round 1: had no clients, but the server moved" in tally.reasons
 
 
 # The finding.
@@ -254,7 +254,7 @@ def test_what_was_seen_of_the_server_is_told_with_the_published_weights() -> Non
 def test_what_the_grid_leaves_open_is_told_in_bits_where_there_is_one(of_records: Bundle) -> None:
     open_bits = tally(open_bits=12.34)
     assert room_left(open_bits, of_records.header) == (
-        "; any value off the public grid, on which rounding leaves 12 bits to choose in all "
+        "; any value off the public grid, on which rounding leaves a free choice of 12 bits in all "
         "tensors together"
     )
     assert room_left(open_bits, replace(of_records.header, grid=None)) == ""

@@ -324,7 +324,7 @@ def test_a_claims_views_are_compared_one_by_one(
         ("selection", "chosen", 0.75, 7.0),
     ]
     assert Compared(of_records, monkeypatch, tuning={}).reasons == [
-        "the claim is of a selection, and the spec knows of none"
+        "the claim is of a selection, but the spec has none"
     ]
 
 
@@ -332,10 +332,12 @@ def test_the_headline_is_whom_the_claim_protects_from(
     of_records: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Compared(of_records, monkeypatch, view_headline="third-party").reasons
-    assert wrong == ["the headline is not the server's view, the one that always holds"]
+    assert wrong == ["the headline is not the server's view, the view that always holds"]
     selected = SimpleNamespace(chosen="chosen", all_trials=7.0)
     wrong = Compared(of_records, monkeypatch, selected=selected, view_headline="server").reasons
-    assert wrong == ["the headline is not the third-party's view, whom a selection protects from"]
+    assert wrong == [
+        "the headline is not the third-party's view, the reader that a selection protects against"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_that_the_grid_would_be_too_fine_is_told_and_no_failure(run: tuple[Bundl
     bundle, view = run
     verdict, text = noted(bundle, view, None, reason="too fine")
     assert verdict == "PASS"
-    assert "for which the steps are said to be too many" in text
+    assert "which reported too many steps for it" in text
 
 
 def test_of_batches_of_fixed_size_it_is_a_bound_from_below(tmp_path: Any) -> None:

@@ -68,7 +68,7 @@ def test_the_claim_keeps_to_the_limit_without_any_tolerance(
 def test_only_a_limit_that_there_is_can_end_a_run(of_records: Bundle) -> None:
     stopped = {"ledger": {"stopped": Stopped(4, 9.0)}}
     assert limited(of_records, None, None, **stopped) == (
-        "the claim says that a limit on epsilon ended the run: there is none"
+        "the claim says that a limit on epsilon ended the run, but there is none"
     )
     assert "the claim says that another limit on epsilon ended the run" in limited(
         of_records, 99.0, 99.0, **stopped
@@ -87,7 +87,7 @@ def shortened(bundle: Bundle, rounds: int, limit: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-EARLY = "the run ended after {} of {} rounds, though a further one would have kept to max_epsilon"
+EARLY = "the run ended after {} of {} rounds, although a further one would have kept to max_epsilon"
 
 
 def boundary(further: float) -> tuple[float, float]:
@@ -208,7 +208,7 @@ def test_a_run_fits_the_budget_of_all_runs_by_itself(
     assert said(whole, charged=whole) == "PASS"
     assert "is charged to it, more than the" in said(whole, charged=whole * 1.0001)
     assert said(whole, charged=0.0) == (
-        "budget: 0 is said to be charged to it, less than this run cost"
+        "budget: 0 is stated as charged to it, less than this run cost"
     )
     assert "charged is not a number from 0" in said(whole, charged=-1.0)
     low = spent * (1.0 - 1e-3)

@@ -136,7 +136,7 @@ def resumed_with(commitment: str) -> Callable[[Path], None]:
         (
             lambda run: challenge(run, clients=9, data=("01" * 32,) * 9),
             "keys of other rounds and clients than the run's; intent.json: commits to the data of "
-            "another number of clients",
+            "a different number of clients",
         ),
         (of_header(run="another-run"), "of different runs"),
         (of_header(root="ab" * 32), "commits to other keys"),

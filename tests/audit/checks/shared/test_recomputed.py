@@ -303,7 +303,7 @@ def test_a_participation_that_the_evidence_leaves_out_is_found(of_records: Bundl
     parts = _participations(of_records)
     missing = replace(parts[0], client=99)
     tally = judge(of_records, computed(of_records, [missing, *parts[1:]]))
-    assert tally.reasons == ["round 2, client 99: is in the ledger, and not in the evidence"]
+    assert tally.reasons == ["round 2, client 99: is in the ledger, but not in the evidence"]
     assert tally.participations == len(parts) - 1
 
 
@@ -341,8 +341,8 @@ def test_evidence_must_hold_the_uploads_and_commitments_that_the_ledger_notes(
     other[0, 0] ^= 1
     client = rounds[ROUND].clients[0]
     assert reasons(run(noted), other) == [
-        f"round 2: computed again, it has another the commitment of client {client} than the run "
-        "says, on the same processor with the same versions"
+        f"round 2: recomputed, the commitment of client {client} is not what the run says, on the "
+        "same processor with the same versions"
     ]
 
 
@@ -363,16 +363,14 @@ def test_digests_that_differ_are_named_three_at_most(of_records: Bundle) -> None
 def test_the_server_is_judged_where_all_of_a_round_was_computed(of_records: Bundle) -> None:
     charges = charges_of(of_records)
     other = ({**charges[0], "noise_multiplier": 9.0}, *charges[1:])
-    wrong = "round 2: was not charged what the spec makes of it"
+    wrong = "round 2: its charge is not what the spec gives"
     assert judge(of_records, computed(of_records, [], charges=other)).reasons == [wrong]
     assert judge(of_records, computed(of_records, [], charges=charges[1:])).reasons == [wrong]
     assert judge(of_records, computed(of_records, [], attempt=2)).reasons == [wrong]
     part = judge(of_records, computed(of_records, [], charges=(), whole=False, published=False))
     assert (part.reasons, part.rounds, part.last) == ([], 0, False)
     lost = judge(of_records, computed(of_records, [], published=False))
-    assert lost.reasons == [
-        "round 2: is the last, and the published parameters are not what it leads to"
-    ]
+    assert lost.reasons == ["round 2: is the last, but the published parameters are not its result"]
     assert (lost.rounds, lost.last) == (1, False)
 
 

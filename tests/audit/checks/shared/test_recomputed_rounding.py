@@ -154,7 +154,7 @@ def _clipped(taken: list[float], clipped: list[float], **more: Any) -> list[str]
 
 
 def test_what_is_kept_of_an_update_is_what_is_largest() -> None:
-    wrong = ["what was left out of its update is larger than what was kept"]
+    wrong = ["a coordinate left out of its update is larger than one that was kept"]
     assert _clipped([0.5, 0.5], [0.5, 0.0]) == []
     assert _clipped([0.8, 0.1, 0.5], [0.8, 0.1, 0.0]) == wrong
     # Nothing was kept of an update of nothing.

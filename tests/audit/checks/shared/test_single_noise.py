@@ -310,7 +310,7 @@ def test_halves_of_rounds_and_of_steps_have_one_scale(monkeypatch: pytest.Monkey
 
     half, less = 0.5 * ALPHA, float(np.nextafter(0.5 * ALPHA, 0.0))
     assert told(half, half) == []
-    said = "the noise of the first {0} has another scale than that of the last"
+    said = "the noise of the first {0} has a different scale from that of the last"
     assert told(less, half) == [said.format("rounds")]
     assert told(half, less) == [said.format("steps")]
     # In the order of rounds 5, 7 and 9, and of steps 0 and 1.

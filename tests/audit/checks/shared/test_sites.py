@@ -157,7 +157,7 @@ def test_clients_who_say_what_the_server_says_contradict_nothing(run: Path) -> N
 
 
 def test_a_key_a_client_is_needed(run: Path) -> None:
-    told = ["ledger.jsonl:1: sites does not name one key a client"]
+    told = ["ledger.jsonl:1: sites does not name one key per client"]
     assert faults(run, sites=PUBLIC[:2]) == (told, [])
 
 
@@ -256,11 +256,11 @@ OF_ONE = "client 1, round 1: "
         ),
         (
             lambda n: n[2].update(noise_multiplier=NOISE / 2),
-            [OF_ONE + "its own ledger charges another noise or clipping norm"],
+            [OF_ONE + "its own ledger charges a different noise or clipping norm"],
         ),
         (
             lambda n: n[2].update(clipping_norm=2 * CLIP),
-            [OF_ONE + "its own ledger charges another noise or clipping norm"],
+            [OF_ONE + "its own ledger charges a different noise or clipping norm"],
         ),
         (lambda n: n.pop(), [OF_ONE + "its own ledger says that it sent nothing"]),
         # It may have charged an attempt more than once, as long as each was the same.
@@ -287,9 +287,9 @@ def test_a_client_that_says_what_it_agreed_to_contradicts_nothing(run: Path) -> 
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        (pin(1, noise_multiplier=3.0), "client 1: what it agreed to has another noise_multiplier"),
-        (pin(1, local_steps=9), "client 1: what it agreed to has another local_steps"),
-        (pin(1, 1), "client 1: it was charged 2 participations and agreed to 1 at most"),
+        (pin(1, noise_multiplier=3.0), "client 1: agreed to a different noise_multiplier"),
+        (pin(1, local_steps=9), "client 1: agreed to a different local_steps"),
+        (pin(1, 1), "client 1: it was charged 2 participations, but agreed to at most 1"),
         (pin(0), "line 1 is of another client"),
         (pin(1, -1), "most_charges is not a whole number from 0"),
     ],
@@ -317,7 +317,7 @@ def test_a_pin_that_another_key_signed_or_that_stands_for_an_upload_is_refused(r
 def test_what_a_client_was_charged_and_the_server_leaves_out_contradicts_it(run: Path) -> None:
     more = [{**line, "attempt": 2} for line in own_lines(1, (0,))]
     hand_in(run, 1, [*own_lines(1), *more])
-    told = "client 1: it was charged for round 0, attempt 2, and the run's ledger does not say so"
+    told = "client 1: it was charged for round 0, attempt 2, but the run's ledger does not say so"
     assert faults(run) == ([told], [])
     # What it paid for and never sent costs the claim nothing, and contradicts it all the same.
     hand_in(run, 1, [*own_lines(1), more[0]])
@@ -334,15 +334,18 @@ def test_a_round_that_the_server_never_charged_is_for_other_checks(run: Path) ->
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"broadcast": "cd" * 32}, "round 1: a client signed for another broadcast"),
+        ({"broadcast": "cd" * 32}, "round 1: a client signed for a different broadcast"),
         (
             {"digests": {"participations_sha256": "0" * 64}},
-            "round 1: clients signed for other participations",
+            "round 1: clients signed for different participations",
         ),
-        ({"digests": {"uploads_sha256": "0" * 64}}, "round 1: clients signed for other uploads"),
+        (
+            {"digests": {"uploads_sha256": "0" * 64}},
+            "round 1: clients signed for different uploads",
+        ),
         (
             {"digests": {"uploads_sha256": together(upload, 1, (1, 0))}},
-            "round 1: clients signed for other uploads",
+            "round 1: clients signed for different uploads",
         ),
         ({"digests": {}}, None),
     ],
@@ -400,7 +403,7 @@ def test_no_more_clients_stay_away_than_are_declared_and_none_with_its_noise(
 
 def test_a_round_without_a_charge_is_that_of_the_first_attempt(run: Path) -> None:
     """What was signed must be what the server notes, charged or not."""
-    said = ["round 1: a client signed for another broadcast"]
+    said = ["round 1: a client signed for a different broadcast"]
     rounds = (a_round(0), a_round(1, broadcast="cd" * 32))
     assert faults(run, rounds, charges=(charge(0),))[0] == said
     assert faults(run, rounds, charges=())[0] == said
@@ -417,12 +420,12 @@ def test_a_round_of_which_somebody_is_not_here_hides_no_later_one(run: Path) -> 
     assert reasons == [
         "client 2, round 0: its own ledger has no charge for it",
         "client 2, round 0: its own ledger says that it sent nothing",
-        "round 1: a client signed for another broadcast",
+        "round 1: a client signed for a different broadcast",
     ]
     # One that handed in nothing at all is no different.
     (run / "evidence" / "client-00002.jsonl").unlink()
     rounds = (a_round(0, (0, 1, 2)), a_round(1, broadcast="cd" * 32))
-    assert faults(run, rounds, charges)[0] == ["round 1: a client signed for another broadcast"]
+    assert faults(run, rounds, charges)[0] == ["round 1: a client signed for a different broadcast"]
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -430,7 +433,7 @@ def test_one_client_of_two_that_signed_for_something_else_is_told(run: Path, pla
     lines = own_lines(place)
     lines[3] |= {"broadcast_sha256": "cd" * 32}
     hand_in(run, place, lines)
-    assert faults(run)[0] == ["round 1: a client signed for another broadcast"]
+    assert faults(run)[0] == ["round 1: a client signed for a different broadcast"]
 
 
 @pytest.mark.parametrize("change", [str.upper, lambda text: text + "00", lambda text: " " + text])

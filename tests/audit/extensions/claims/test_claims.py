@@ -229,7 +229,7 @@ def test_the_budgets_of_ali_dpfl_all_fit_one_noise_multiplier() -> None:
         ({"privacy__delta": 1.0}, "privacy.delta"),
         ({"privacy__unit": "user"}, "privacy.unit"),
         ({"claimed__epsilom": 1}, "epsilom"),
-        ({"suppose": {"delta": 1e-6}}, "suppose.delta: is stated already"),
+        ({"suppose": {"delta": 1e-6}}, "suppose.delta: is already stated"),
         ({"claimed__times_one_query": 2.0}, "not both"),
         ({"sampling__batch_size": 2000}, "sampling.batch_size"),
         ({"sampling__rate": 0.5}, "sampling.rate"),

@@ -137,7 +137,7 @@ def rewrite(ledger, before, after):
         (
             '"kind":"spend","noise_multiplier":2.0',
             '"kind":"spend","noise_multiplier":1.0',
-            "charges another noise",
+            "charges a different noise",
         ),
         ('"most_charges":4', '"most_charges":40', "line 1 is not signed by the key of client 1"),
         ('"kind":"upload"', '"kind":"spend"', "says that it sent nothing"),
@@ -170,7 +170,7 @@ def test_a_server_that_asks_for_more_than_its_ledger_says_is_found_out(tmp_path)
         one.close()
     verdict, checks = audited(judged(project, tmp_path / "out").run)
     assert verdict == "FAIL"
-    told = "client 1: it was charged for round 0, attempt 2, and the run's ledger does not say so"
+    told = "client 1: it was charged for round 0, attempt 2, but the run's ledger does not say so"
     assert told in checks["integrity"]["measurement"]
 
 

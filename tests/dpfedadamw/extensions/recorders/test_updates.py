@@ -37,7 +37,7 @@ def test_correct_rounds_pass(rounds, tmp_path: Path) -> None:
     } == {}
     assert found.verdict is Verdict.PASS
     assert "whole clients" in found.named("promise").measurement
-    assert any("comes to its update" in text for text in found.qualifications)
+    assert any("computes its update" in text for text in found.qualifications)
 
 
 @pytest.mark.parametrize(
