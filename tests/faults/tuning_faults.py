@@ -90,7 +90,7 @@ GROUP = FaultGroup(
             lambda: small_spec(overrides=SELECTED),
             selection_left_out,
             one_trial,
-            says="leaves it out",
+            says="must leave it out",
         ),
         Fault(
             "more-trials-than-were-drawn",
@@ -100,7 +100,7 @@ GROUP = FaultGroup(
             lambda: small_spec(overrides=SELECTED),
             unchecked,
             tried_once_more,
-            says="not what the spec's law draws",
+            says="not what the spec's distribution gives",
         ),
         Fault(
             "the-selection-of-clients-left-out-of-the-claim",
@@ -111,7 +111,7 @@ GROUP = FaultGroup(
             lambda: small_spec("dp-fedavg", overrides=CLIENTS_SELECTED),
             selection_left_out,
             one_trial,
-            says="leaves it out",
+            says="must leave it out",
         ),
         Fault(
             "more-trials-of-clients-than-were-drawn",
@@ -121,7 +121,7 @@ GROUP = FaultGroup(
             lambda: small_spec("dp-fedavg", overrides=CLIENTS_SELECTED),
             unchecked,
             tried_once_more,
-            says="not what the spec's law draws",
+            says="not what the spec's distribution gives",
             twin=True,
         ),
         Fault(

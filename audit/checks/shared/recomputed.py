@@ -186,7 +186,7 @@ def _digests(
                 different.append(f"the commitment of client {client}")
     if not different:
         return True, None
-    text = f"{where}: recomputed, {_named(different)} is not what the run says"
+    text = f"{where}: recomputed, it differs from the run in {_named(different)}"
     if again.exact:
         tally.reasons.append(f"{text}, on the same processor with the same versions")
     elif again.moved is not None and not again.moved <= _FAR:

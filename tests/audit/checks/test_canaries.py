@@ -132,15 +132,15 @@ def test_a_pass_says_what_was_seen_what_could_be_and_what_was_claimed(
     assert (found.verdict.value, found.qualifications) == ("PASS", SAID)
     assert found.measurement == (
         "not contradicted. Planted: 40 gradients far above the clipping norm in the places of "
-        "records, each there by a fair coin. Seen: the ledger's steps explain the 480 scores, with "
-        "noise between 0.500 and 2.000 times the ledger's; epsilon >= 4.00 of these steps if a "
-        "canary adds the clipping norm, 2.00 whatever it adds, claimed 8.00. Noise at most 0.50 "
-        "times the ledger's would have been seen in 999 of 1,000 runs. By guesses, lower bounds on "
-        "epsilon for any mechanism, and for these steps if the noise alone is in question, of what "
-        "40 canaries could show at most: the uploads 1.00 of 3.00, for these steps 2.00 of 4.00, "
-        "claimed 8.00; the final-model 1.00 of 3.00, for these steps 2.00 of 4.00, claimed 8.00 "
-        "(more than so many could contradict). Not shown: that nothing else leaks, or anything of "
-        "the released model, which was trained without them."
+        "records, each there by a fair coin. Scores: the ledger's steps explain the 480 scores, "
+        "with noise between 0.500 and 2.000 times the ledger's; epsilon >= 4.00 of these steps if "
+        "a canary adds the clipping norm, 2.00 whatever it adds, claimed 8.00. Noise at most 0.50 "
+        "times the ledger's would have been seen in 999 of 1,000 runs. Guesses give lower bounds "
+        "on epsilon, for any mechanism and for these steps with only the noise in doubt, next to "
+        "the most that 40 canaries could show: the uploads 1.00 of 3.00, for these steps 2.00 of "
+        "4.00, claimed 8.00; the final-model 1.00 of 3.00, for these steps 2.00 of 4.00, claimed "
+        "8.00 (more than so many could contradict). Not shown: that nothing else leaks, or "
+        "anything about the released model, which was trained without canaries."
     )
     assert found.details == {
         "canaries": 40,

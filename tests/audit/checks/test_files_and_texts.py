@@ -353,8 +353,8 @@ def read_list(monkeypatch: pytest.MonkeyPatch) -> Callable[[Bundle], tuple[str, 
     ("change", "said"),
     [
         (lambda t: t[0].update(name="another"), "its trained tensors are not those of the"),
-        (lambda t: t[0].update(shape=[120, 2]), "has 'layer-0' in another shape or type"),
-        (lambda t: t[0].update(dtype="F16"), "has 'layer-0' in another shape or type"),
+        (lambda t: t[0].update(shape=[120, 2]), "has 'layer-0' in a different shape or type"),
+        (lambda t: t[0].update(dtype="F16"), "has 'layer-0' in a different shape or type"),
         (
             lambda t: t[0].update(shape=[241]),
             "its trained tensors are not as many numbers as were trained",

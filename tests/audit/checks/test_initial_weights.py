@@ -155,7 +155,7 @@ def test_weights_that_are_made_again_are_said_to_be(run: Path) -> None:
     ("changes", "says"),
     [
         ({"broadcast_sha256": ANOTHER}, "on the same processor with the same versions"),
-        ({"tensors_sha256": ANOTHER}, "other numbers in one that is not trained"),
+        ({"tensors_sha256": ANOTHER}, "in the numbers of one that is not trained"),
         ({"file_sha256": ANOTHER}, "not those of the digest that the header names"),
     ],
 )
@@ -180,7 +180,7 @@ def test_on_another_machine_another_frozen_tensor_is_no_proof(run: Path) -> None
     replay = again(run, tensors_sha256=ANOTHER, differences=("another processor",))
     finding = found(run, replay)
     assert (finding.verdict, finding.details["made_again"]) == (Verdict.NOT_VERIFIED, False)
-    assert "not trained, than the ledger's header names; on this machine" in finding.measurement
+    assert "one that is not trained; on this machine" in finding.measurement
 
 
 # By the test accuracy before the first round.
@@ -222,7 +222,7 @@ def test_an_accuracy_that_random_weights_do_not_have_fails(
     finding = measured(run, accuracy, classes)
     assert finding.verdict is verdict
     if verdict is Verdict.FAIL:
-        assert "of the test records were classified rightly: random" in finding.measurement
+        assert "of the test records were classified correctly: random" in finding.measurement
         header(run, lambda entry: entry["initial"].update(origin="code"))
         assert found(run).verdict is Verdict.PASS, "weights of code may be trained"
 

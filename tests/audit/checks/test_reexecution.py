@@ -100,7 +100,8 @@ def test_a_participation_that_was_added_is_told_and_changes_no_chance(run: Path)
     told = [_conclude(bundle.header, rounds, 12, 3, REPLAY, tally, asked) for asked in (None, 3, 4)]
     assert told[0] == told[1]
     assert told[2].measurement.startswith(
-        "3 of 12 participations, drawn after the run, and one more of the first round were computed"
+        "3 of 12 participations, drawn after the run, and one more of the first round were "
+        "recomputed"
     )
     assert (told[2].details, told[2].power) == (told[0].details, told[0].power)
     missing = replace(tally, unjudged=["why"])
@@ -119,7 +120,7 @@ def test_a_round_that_the_auditor_cannot_judge_is_told_and_never_passed(
     monkeypatch.setattr(recomputed, "judge_round", judge_round)
     finding = found(run, lambda one: one)
     assert finding.verdict is Verdict.NOT_VERIFIED
-    assert finding.measurement.endswith("could be computed again; round 3: nobody knows")
+    assert finding.measurement.endswith("could be recomputed; round 3: nobody knows")
 
 
 def other_digest(again: RoundAgain) -> RoundAgain:
@@ -136,7 +137,7 @@ def test_without_a_replay_it_rests_on_the_trainers_word(run: Path) -> None:
 def test_another_digest_fails_on_the_machine_that_trained(run: Path) -> None:
     finding = found(run, lambda one: replace(other_digest(one), exact=True))
     assert finding.verdict is Verdict.FAIL
-    assert "another uploads than the run says, on the same processor" in finding.measurement
+    assert "it differs from the run in uploads, on the same processor" in finding.measurement
 
 
 def test_another_digest_on_another_machine_is_not_verified_and_told_why(run: Path) -> None:
@@ -334,7 +335,7 @@ def test_what_was_drawn_is_told_with_how_likely_a_forger_passes() -> None:
     )
     assert said({"drawn": 3}) == (
         "3 participations were recomputed from the data; a trainer who falsified 5 % of them would "
-        "have passed with a probability of {percent(0.95**3)}"
+        f"have passed with a probability of {percent(0.95**3)}"
     )
 
 

@@ -408,7 +408,7 @@ def test_the_ledger_names_the_challenge_in_every_part(small, name):
 
 def test_an_intent_is_the_one_that_was_answered_for_this_spec_by_this_trainer(small):
     (small.folder / "spec.yaml").write_bytes(b"another")
-    assert small.problems() == ["intent.json: announces a spec that is not the run's"]
+    assert small.problems() == ["intent.json: announces another spec than the run's"]
     (small.folder / "spec.yaml").write_bytes(b"spec")
     intent = small.folder / "intent.json"
     whole = intent.read_bytes()

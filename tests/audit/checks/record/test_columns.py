@@ -215,7 +215,7 @@ def test_only_runs_that_learn_bounds_are_asked(run: Path, tmp_path: Path) -> Non
         (on_counts(lambda c, n: (c, c + 1.5 * (n - c))), "more than the standard deviation"),
         (
             on_counts(lambda c, n: (c, c + SIGMA * np.sign(n - c))),
-            "not Gaussian with what is charged",
+            "not Gaussian with the charged",
         ),
         (on_counts(lambda c, n: (c, c + (n - c)[:1])), "two clients' histograms have the same"),
         (on_counts(lambda c, n: (2 * c, n + c)), "does not count each record of a client once"),
@@ -225,7 +225,7 @@ def test_only_runs_that_learn_bounds_are_asked(run: Path, tmp_path: Path) -> Non
         ),
         (edit_answer(first=0), "the ledger: the bounds of 'age' are not those"),
         (edit_answer(low=1.0), "low or high of 'age' is not at its edge"),
-        (edit_answer(column="dose"), "names other columns or cells"),
+        (edit_answer(column="dose"), "its columns or cells are not"),
         (
             lambda run: edit_model(run, lambda m: m["learnt"][1].update(last=24)),
             "model.json: the bounds of 'dose' are not those",
@@ -245,11 +245,11 @@ def test_only_runs_that_learn_bounds_are_asked(run: Path, tmp_path: Path) -> Non
         ),
         (
             on_ledger(lambda lines: lines[-1]["columns"].update(epsilon=0.1)),
-            "the histograms alone are claimed to cost 0.1, and cost",
+            "the histograms alone are claimed to cost 0.1, but cost",
         ),
         (
             on_ledger(lambda lines: lines[-1]["columns"].update(learnt=1)),
-            "another number of columns",
+            "a different number of columns",
         ),
         (on_ledger(lambda lines: lines[-1].pop("columns")), "claim: columns"),
         (
@@ -280,11 +280,11 @@ def test_evidence_that_is_missing_is_not_verified(run: Path) -> None:
         ),
         (edit_queries(noise_multiplier=7.0), "noise_multiplier is not the spec's"),
         (edit_queries(sensitivity=0.5), "a record moves a histogram by 1"),
-        (edit_queries(bins=[40, 25]), "charges other columns or cells"),
+        (edit_queries(bins=[40, 25]), "charges columns or cells that are not"),
         (edit_queries(records=3), "records of client 0 differ from the header's"),
         (
             on_ledger(lambda lines: lines[0].pop("column_queries")),
-            "the ledger's header is silent",
+            "the ledger's header has none",
         ),
         (
             on_ledger(lambda lines: lines[0]["column_queries"].update(noise_multiplier=9.0)),
@@ -304,7 +304,7 @@ def test_evidence_that_is_missing_is_not_verified(run: Path) -> None:
             on_ledger(lambda lines: lines.insert(1, lines.pop(6))),
             "charged after their bounds were learnt",
         ),
-        (on_ledger(lambda lines: lines.pop(6)), "does not say once which bounds"),
+        (on_ledger(lambda lines: lines.pop(6)), "does not state exactly once which bounds"),
     ],
 )
 def test_charges_that_are_not_the_specs_fail_the_promise(run: Path, edit: Edit, said: str) -> None:

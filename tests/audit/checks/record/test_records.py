@@ -115,7 +115,9 @@ def test_test_records_that_were_trained_on_are_found(
     said = audit_run(run).named("outside-budget")
     assert said.verdict is verdict
     assert said.private["test_records_in_training"] == tested
-    assert ("were trained on: the published" in said.measurement) == (verdict is Verdict.FAIL)
+    assert ("were also used for training: the published" in said.measurement) == (
+        verdict is Verdict.FAIL
+    )
 
 
 def test_equal_records_of_a_small_table_are_no_test_on_training_records(run: Path) -> None:

@@ -98,8 +98,8 @@ def test_a_run_without_a_number_is_judged_as_before_and_it_is_said(run: tuple[Bu
         # The claim is too low: what the auditor's own tolerance of 0.5 % lets pass.
         (1.0025, "FAIL", "the headline is claimed"),
         # The number is none that dp-accounting can have given, in either direction.
-        (1.02, "FAIL", "is said to give"),
-        (0.98, "FAIL", "is said to give"),
+        (1.02, "FAIL", "is recorded as giving"),
+        (0.98, "FAIL", "is recorded as giving"),
     ],
 )
 def test_a_claim_below_the_number_and_an_impossible_number_fail(
@@ -114,12 +114,12 @@ def test_a_claim_below_the_number_and_an_impossible_number_fail(
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"view": "server"}, "not of the view that leads the claim"),
+        ({"view": "server"}, "not for the claim's leading view"),
         ({"version": "0.6.0; and more"}, "version is not a text of the expected form"),
         ({"accountant": "opacus"}, "accountant is not one of pld, rdp"),
-        ({"bound": "lower"}, "not said to be what it is"),
+        ({"bound": "lower"}, "not correctly marked"),
         ({"number": None, "reason": "nobody knows"}, "reason is not one of no event, too fine"),
-        ({"number": None, "reason": "no event"}, "is said to have no event for what was composed"),
+        ({"number": None, "reason": "no event"}, "is recorded as having no event"),
         ({"number": "7"}, "epsilon is not a"),
         ({"number": -1.0}, "epsilon is not"),
     ],
@@ -148,7 +148,7 @@ def test_of_batches_of_fixed_size_it_is_a_bound_from_below(tmp_path: Any) -> Non
     assert number < 0.98 * claimed_of(bundle, "server_worst_case")
     verdict, text = noted(bundle, "server_worst_case", number, bound="lower")
     assert verdict == "PASS"
-    assert "a bound from below" in text
+    assert "a lower bound" in text
     assert noted(bundle, "server_worst_case", number)[0] == "FAIL"
 
 
@@ -196,9 +196,9 @@ def test_a_trial_that_the_law_draws_is_right():
     [
         (bundle_of(trial=None), "only one of spec and ledger"),
         (bundle_of(spec={}), "only one of spec and ledger"),
-        (bundle_of(trial=Trial(1, DRAWN + 1, COMMITTED)), "not what the spec's law draws"),
+        (bundle_of(trial=Trial(1, DRAWN + 1, COMMITTED)), "not what the spec's distribution gives"),
         (bundle_of(trial=Trial(DRAWN + 1, DRAWN, COMMITTED)), "beyond the last"),
-        (bundle_of(trial=Trial(1, DRAWN, "0" * 64)), "something else than committed to"),
+        (bundle_of(trial=Trial(1, DRAWN, "0" * 64)), "not drawn from the committed"),
         (
             bundle_of({**PRIVATE, "data": {"validation": {"fraction": 0.5, "public": False}}}),
             "does not say are public",
@@ -217,7 +217,7 @@ def test_without_the_secret_the_draw_is_not_verified():
 
     reasons, (unreadable,) = faults(bundle_of(secret=missing))
     assert not reasons
-    assert "what drew the number of trials cannot be read" in unreadable
+    assert "the random bits behind the number of trials cannot be read" in unreadable
 
 
 @pytest.mark.parametrize(
@@ -261,11 +261,11 @@ def test_the_claim_of_a_selection_states_three_numbers():
 @pytest.mark.parametrize(
     ("part", "view", "says"),
     [
-        ("third_party", {"epsilon": {"pld": 1.0}, "accountant": "pld"}, "leaves it out"),
+        ("third_party", {"epsilon": {"pld": 1.0}, "accountant": "pld"}, "must leave it out"),
         (
             "third_party",
             {"epsilon": {"pld": 1.0, "rdp": 2.0}, "accountant": "rdp"},
-            "by rdp alone",
+            "only by rdp",
         ),
         ("third_party", {"epsilon": {"rdp": 1.9}, "accountant": "rdp"}, "but costs 2"),
         ("third_party", {"epsilon": {"rdp": 2.5}, "accountant": "rdp"}, "overstated"),
@@ -284,7 +284,7 @@ def test_towards_a_server_that_adds_the_noise_nothing_is_claimed_of_all_trials()
     found = Comparison()
     claimed_selection(CLAIM, Range(2.0, 2.01), lambda _: 1.0, None, found)
     (reason,) = found.reasons
-    assert "without noise: none holds" in reason
+    assert "without noise" in reason
     found = Comparison()
     alone = {"one_trial": CLAIM["tuning"]["one_trial"]}
     claimed_selection({**CLAIM, "tuning": alone}, Range(2.0, 2.01), lambda _: 1.0, None, found)

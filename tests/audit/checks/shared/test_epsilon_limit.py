@@ -213,7 +213,7 @@ def test_a_run_fits_the_budget_of_all_runs_by_itself(
     assert "charged is not a number from 0" in said(whole, charged=-1.0)
     low = spent * (1.0 - 1e-3)
     assert said(whole, charged=spent) == "PASS"
-    assert "is said to be charged to it, less than this run cost" in said(whole, low)
+    assert "is stated as charged to it, less than this run cost" in said(whole, low)
 
 
 def test_a_budget_without_a_file_is_none(of_records: Bundle) -> None:
@@ -361,7 +361,7 @@ def test_any_client_s_further_round_explains_an_end(
     reasons: list[str] = []
     ledger = a_ledger(header=a_header())
     limit_faults({"federation": {"max_epsilon": 4.0}}, ledger, "server", {}, reasons)
-    assert [reason.split(", though")[0] for reason in reasons] == (
+    assert [reason.split(", although")[0] for reason in reasons] == (
         ["the run ended after 2 of 10 rounds"] if early else []
     )
 

@@ -96,7 +96,7 @@ def test_intents_that_came_to_nothing_qualify_the_verdict(run):
     challenge(run, dropped=2)
     (told,) = RANDOMNESS.judge(open_bundle(run)).qualifications
     assert "announced 3 runs" in told
-    assert "2 of the earlier ones came to no run" in told
+    assert "2 of the earlier ones led to no run" in told
 
 
 def of_header(**changes: object) -> Callable[[Path], None]:
@@ -128,20 +128,21 @@ def resumed_with(commitment: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda run: challenge(run, spec_sha256="ab" * 32), "announces another spec"),
+        (lambda run: challenge(run, spec_sha256="ab" * 32), "announces a spec that is not"),
         (lambda run: challenge(run, run="another-run"), "of different runs"),
-        (lambda run: challenge(run, rounds=9), "keys of other rounds and clients"),
+        (lambda run: challenge(run, rounds=9), "keys of rounds and clients that are not"),
         (lambda run: challenge(run, late=timedelta(hours=1)), "dated after the challenge"),
         (lambda run: challenge(run, late=timedelta(seconds=301)), "dated after the challenge"),
         (
             lambda run: challenge(run, clients=9, data=("01" * 32,) * 9),
-            "keys of other rounds and clients than the run's; intent.json: commits to the data of "
+            "keys of rounds and clients that are not the run's; intent.json: commits to the data "
+            "of "
             "a different number of clients",
         ),
         (of_header(run="another-run"), "of different runs"),
-        (of_header(root="ab" * 32), "commits to other keys"),
-        (of_header(nonce="ab" * 32), "names another nonce"),
-        (of_header(intents=dict.fromkeys(INTENTS, 1)), "counts other intents"),
+        (of_header(root="ab" * 32), "commits to keys that are not"),
+        (of_header(nonce="ab" * 32), "nonce is not the challenge's"),
+        (of_header(intents=dict.fromkeys(INTENTS, 1)), "count of intents is not"),
         (of_header(intent_sha256="ab" * 32), "is not the one that the ledger names"),
         (exchanged, "intent.json: is not the one that the ledger names"),
         (
@@ -282,7 +283,7 @@ def faults(root: Path, coin: object) -> tuple[list[str], list[str]]:
 
 def test_a_run_that_names_no_challenge_has_none_beside_it(tmp_path):
     assert faults(tmp_path, None) == ([], [])
-    lies = "lies in the run, but the ledger names no challenge"
+    lies = "is in the run, but the ledger names no challenge"
     (tmp_path / "challenge.json").write_bytes(b"{}")
     assert faults(tmp_path, None) == ([f"challenge.json: {lies}"], [])
     (tmp_path / "intent.json").write_bytes(b"{}")

@@ -118,7 +118,7 @@ def _another_record(one: ParticipationAgain) -> ParticipationAgain:
         ({"part": _another_record}, "its batches are not those that the key draws"),
         (
             {"part": lambda one: replace(one, upload=one.upload + b" ")},
-            "its upload is not what its steps come to",
+            "its upload is not the result of its steps",
         ),
         (
             {"query": lambda one: replace(one, noise=one.noise + 1e-4, clean=one.clean - 1e-4)},
@@ -138,7 +138,7 @@ def _another_record(one: ParticipationAgain) -> ParticipationAgain:
         ),
         (
             {"query": lambda one: replace(one, clean=one.clean + 1e-4)},
-            "query 1: the clipped sum behind the gradient: lies",
+            "query 1: the clipped sum behind the gradient: differs by",
         ),
         (
             {"query": lambda one: replace(one, norms=one.norms * np.float32(1.001))},
@@ -150,10 +150,10 @@ def _another_record(one: ParticipationAgain) -> ParticipationAgain:
         ),
         (
             {"query": lambda one: replace(one, norms=one.norms[1:])},
-            "the evidence has not one norm for each of its records",
+            "the evidence lacks a norm for one of its records",
         ),
-        ({"queries": lambda made: made[:-1]}, "makes 2 queries, and the evidence has 3"),
-        ({"queries": lambda made: [*made, *made[:2]]}, "makes 5 queries, and the evidence has 3"),
+        ({"queries": lambda made: made[:-1]}, "makes 2 queries, but the evidence has 3"),
+        ({"queries": lambda made: [*made, *made[:2]]}, "makes 5 queries, but the evidence has 3"),
     ],
 )
 def test_each_difference_of_a_participation_is_named_with_its_client(
@@ -182,7 +182,7 @@ def test_rounding_may_move_a_clipped_sum_its_noise_and_its_norms_by_so_much(
     )
     assert within.reasons == []
     beyond = judge(of_records, computed(of_records, _participations(of_records, query=more)))
-    assert ["lies" in one or "the key gives" in one for one in beyond.reasons] == [True, True]
+    assert ["differs by" in one or "the key gives" in one for one in beyond.reasons] == [True, True]
 
     def shorter(share: float, **more: Any) -> Change:
         return lambda one: replace(one, raw_norms=one.raw_norms * (1.0 + share), **more)
@@ -243,8 +243,8 @@ def test_what_another_machine_rounds_otherwise_is_compared_by_bounds_alone(
         # A record within rounding of a kink moves the sum by twice 0.15 C at most.
         (0.2, 0.01, 0.15, False, "rounding could hide 2.1e-01 C on this machine"),
         # More than rounding explains, and no proof of a lie.
-        (0.2, 0.01, 0.08, False, "lies 2.0e-01 C from what this machine makes of its records"),
-        (1.0, 1e-6, 0.0, False, "lies 1.0e+00 C from what this machine makes of its records"),
+        (0.2, 0.01, 0.08, False, "differs by 2.0e-01 C from this machine's result for its records"),
+        (1.0, 1e-6, 0.0, False, "differs by 1.0e+00 C from this machine's result for its records"),
     ],
 )
 def test_on_another_machine_no_tenth_of_a_record_may_hide(
@@ -341,8 +341,8 @@ def test_evidence_must_hold_the_uploads_and_commitments_that_the_ledger_notes(
     other[0, 0] ^= 1
     client = rounds[ROUND].clients[0]
     assert reasons(run(noted), other) == [
-        f"round 2: recomputed, the commitment of client {client} is not what the run says, on the "
-        "same processor with the same versions"
+        f"round 2: recomputed, it differs from the run in the commitment of client {client}, on "
+        "the same processor with the same versions"
     ]
 
 
@@ -355,9 +355,9 @@ def test_digests_that_differ_are_named_three_at_most(of_records: Bundle) -> None
         again = computed(of_records, [], digests=digests, exact=True)
         return judge(of_records, again).reasons[0]
 
-    assert "another broadcast than the run" in named(1)
-    assert "another broadcast, uploads, state than the run" in named(3)
-    assert "another broadcast, uploads, state and 1 more than the run" in named(4)
+    assert "differs from the run in broadcast" in named(1)
+    assert "differs from the run in broadcast, uploads, state" in named(3)
+    assert "differs from the run in broadcast, uploads, state and 1 more" in named(4)
 
 
 def test_the_server_is_judged_where_all_of_a_round_was_computed(of_records: Bundle) -> None:

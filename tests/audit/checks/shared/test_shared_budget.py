@@ -89,8 +89,8 @@ def test_a_run_fits_the_budget_that_its_spec_names(
         (float(np.nextafter(4.0, 9.0)), ["budget: 4 is charged to it"]),
         # What the run cost is 1; a ten-thousandth is the accountants' own.
         (1.0 * (1.0 - 1e-4), []),
-        (0.9998, ["budget: 0.9998 is said to be charged to it"]),
-        (0.0, ["budget: 0 is said to be charged to it"]),
+        (0.9998, ["budget: 0.9998 is stated as charged to it"]),
+        (0.0, ["budget: 0 is stated as charged to it"]),
     ],
 )
 def test_what_is_charged_lies_between_the_run_s_cost_and_the_whole(

@@ -282,7 +282,7 @@ def test_values_that_repeat_are_told_below_the_share(monkeypatch: pytest.MonkeyP
     narrow = a_table(2, narrow=True, clean=np.array([3.0, 0.5]))
     assert told(ALPHA, narrow) == []
     (said,) = told(float(np.nextafter(ALPHA, 0.0)), a_table())
-    assert said.startswith("values of the noise repeat themselves")
+    assert said.startswith("values of the noise repeat: ")
     # One unit in the last place of float32, of the longest sum; a sum of nothing has none.
     told(1.0, a_table(2, narrow=True, clean=np.array([0.25, 0.5])))
     told(1.0, a_table(0, narrow=True))
