@@ -43,7 +43,7 @@ def subheading(text: str) -> Block:
 
 
 def note(text: Text, tone: str, *, loud: bool = False) -> Block:
-    """Return a text beside a line in the colour of a verdict; loud: in that colour itself."""
+    """Return a text with a rule in the colour of a verdict; loud: in that colour itself."""
     return {"kind": "note", "text": text, "tone": tone, "loud": loud}
 
 
@@ -153,7 +153,7 @@ WORDS = (
     "PASS", "FAIL", "NOT VERIFIED", "NOT AUDITED", "NO CLAIM", "NOT APPLICABLE", "Run",
     "Qualification", "Figure", "Setting", "Value", "The audit at a glance", "Contents",
     "Skip to the content", "Numbers of figure", "The guarantee in short", "Contradicted",
-    "more rows are in the data beside this page.",
+    "more rows are in this page's data file.",
 )  # fmt: skip
 # As many rows of a figure as somebody would read on a page.
 SHOWN_ROWS = 200

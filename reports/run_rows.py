@@ -54,7 +54,7 @@ _MARKS = ("spec.yaml", "ledger.jsonl")
 
 @dataclass(frozen=True)
 class Signature:
-    """Whether the signatures beside a run hold.
+    """Whether a run's signatures hold.
 
     Attributes:
         state: "holds", "broken" or "unsigned".
@@ -77,7 +77,7 @@ class ComparedRun:
         signature: Whether its signatures hold.
         accuracy: Test accuracy of the final model, in [0, 1], or None.
         accuracies: Rounds completed and test accuracy, where it was measured.
-        spent: Rounds completed and ε spent towards a third party, by the auditor.
+        spent: Rounds completed and ε spent against a third party, by the auditor.
         bytes_up: Bytes from clients to server over the whole run, or None if not to be told.
         bytes_down: Bytes from server to clients.
         majority_rate: Accuracy of always giving the most frequent answer, or None.

@@ -88,7 +88,7 @@ class Auditing:
     Attributes:
         auditor: Fingerprint of the auditor's key.
         trainer: Fingerprint of the trainer's, as trainer.pub has it; None where it is not known.
-        one_hand: Whether both lie in one hand: they are the same, or whoever signs as the auditor
+        one_hand: Whether both lie in one hand: they are the same, or the auditor's holder
             has the trainer's key too.
     """
 
@@ -211,7 +211,7 @@ def load(run_dir: Path, files: Snapshot | None = None) -> RunSource:
 
     Args:
         run_dir: The run directory; its evidence is never opened.
-        files: Its files as another reader has them already; read anew if not given.
+        files: Its files as another reader has them already; read from disk if not given.
 
     Returns:
         What the files say, with notes on what is missing.
@@ -246,7 +246,7 @@ def load(run_dir: Path, files: Snapshot | None = None) -> RunSource:
     if not claim:
         notes.append("ledger.jsonl: ends without a claim; the run did not finish.")
     if header.get("spec_sha256") not in (None, hashes["spec.yaml"]):
-        notes.append("ledger.jsonl: was written for another spec.yaml than the one beside it.")
+        notes.append("ledger.jsonl: was written for another spec.yaml than the one in this folder.")
     spends = [line for line in lines if line.get("kind") == "spend"]
     completed = len({line.get("round") for line in lines if line.get("kind") == "round"})
     if mapping(header.get("producer")):

@@ -24,7 +24,12 @@ INSTEAD = {
     r"beside": "next to, in addition to, with",
 }
 _BANNED = re.compile(rf"\b({'|'.join(sorted(INSTEAD, key=len, reverse=True))})\b", re.IGNORECASE)
-# Identifiers, paths, code and quoted words are not prose.
+# Identifiers, paths, code and quoted words are not prose. In a string, neither are a whole string
+# that is one name, a field to fill in, and a parameter's name before its description.
+_NAME = re.compile(r"[\w-]+")
+_NAMES = re.compile(r"`+[^`\n]*`+|\{\w+\}|\"[\w-]+\"|^\s+\w+(?=: )")
+# Words that earlier runs were signed with: they are kept to be recognised.
+_SIGNED_EARLIER = "_SIGNED_EARLIER"
 _CODE = re.compile(r"```.*?```|^    [^\n]*$|`[^`\n]*`|\]\([^)\n]*\)|<!--.*?-->", re.M | re.S)
 _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|eq|vs|cf|no|fig|al)\.", re.IGNORECASE)
 _END = re.compile(r"[.!?][)\"'*_]*(?=\s|$)")
@@ -67,9 +72,19 @@ def prose_of_page(text: str) -> str:
 
 def strings_of_code(text: str) -> Iterator[tuple[int, str]]:
     """Line and text of each string in a Python source, docstrings too."""
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    tree.body = [node for node in tree.body if not _is_signed_earlier(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
+
+
+def _is_signed_earlier(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == _SIGNED_EARLIER
+
+
+def _without_names(line: str) -> str:
+    return _NAMES.sub("", line)
 
 
 def sentences_of_page(text: str) -> Iterator[tuple[int, str]]:
@@ -105,12 +120,15 @@ def complaints(name: str, text: str, sentences: bool = True) -> list[str]:
         lines = [
             (first + place, line)
             for first, string in strings_of_code(text)
-            for place, line in enumerate(re.sub(r"`[^`\n]*`", "", string).splitlines())
+            if not _NAME.fullmatch(string)
+            for place, line in enumerate(map(_without_names, string.splitlines()))
         ]
     elif name.endswith(".md"):
         lines = list(enumerate(prose_of_page(text).splitlines(), start=1))
         # Words in tables are not judged: a table may list the words themselves.
         lines = [(number, line) for number, line in lines if not line.startswith("|")]
+    elif name.endswith(".json"):
+        lines = [(number, _without_names(line)) for number, line in lines]
     found = [
         f"{name}:{number}: {word[0]!r}: write {INSTEAD[word[0].lower()]}"
         for number, line in lines
@@ -155,6 +173,10 @@ def test_pages_and_sources_keep_to_the_house_style():
         ("a.py", 'x = "ε towards the server"', ["a.py:1: 'towards': write against"]),
         ("a.py", '"""One.\n\nNothing but noise."""', ["a.py:3: 'Nothing but': write only"]),
         ("a.py", "towards = 1  # beside", []),
+        ("a.py", 'x = f(["towards"], f"{beside}", "ε beside σ")', ["a.py:1: 'beside': write next"]),
+        ("a.py", '"""One.\n\n    towards: Whom ``beside`` is.\n    """', []),
+        ("a.py", '_SIGNED_EARLIER = ("Against", "Towards it")', []),
+        ("a.json", '{"towards": {"required": ["towards"]}}', []),
         ("a.json", '{"x": "ε towards\\n"}', ["a.json:1: 'towards': write against"]),
         ("a.yaml", "name: x\ntitle: Whoever knows", ["a.yaml:2: 'Whoever': write anyone who"]),
         ("a.md", f"Short.\n\nOne. It {'is ' * 30}long.", ["a.md:3: 32 words in a sentence"]),

@@ -211,7 +211,7 @@ def single_step(
         sampling_rate: q in (0, 1].
         sigma: noise over how far one neighbour moves the sum, above 0.
         interval: width of a cell in nats.
-        direction: which neighbour has the record; no matter for a fixed size.
+        direction: which neighbour has the record; ignored for a fixed size.
         tail: probability of the outputs that may be cut off, on either side.
         fixed_size: whether the sample has a fixed size and a record is replaced, rather than
             Poisson with a record added or removed.

@@ -1,4 +1,4 @@
-"""Who sees what of an audit run, what the ledger claims against them, and what they would guess.
+"""What each party sees in an audit run, what the ledger claims against it, what it would guess.
 
 **Views.** Where records are protected there are three. Against the server, who sees every noised
 gradient: all of the run, and its beginning, where the claim is small and a fault therefore shows

@@ -204,7 +204,7 @@ def _bounds(seen: _Seen) -> list[str]:
 def _fits(seen: _Seen, details: dict[str, Any]) -> str:
     scores = seen.scores
     if scores is None:
-        return f"scores were not tested: {seen.no_scores}."
+        return f"not tested: {seen.no_scores}."
     found = details["scores"]
     text = f"the ledger's steps explain the {scores.scores} scores"
     if scores.noise_interval is not None:

@@ -46,8 +46,8 @@ QUERIED = (
 )
 
 LIMITED = (
-    "the run ends before the epsilon of any client towards the server exceeds {:g}, by a rule that "
-    "heeds who took part and nothing else; so no epsilon towards anybody exceeds it"
+    "the run ends before the epsilon of any client against the server exceeds {:g}, by a rule that "
+    "depends only on who took part; so no epsilon against anybody exceeds it"
 )
 
 

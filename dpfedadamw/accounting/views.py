@@ -43,7 +43,7 @@ FIRST = (
     "every record's gradient is clipped to the clipping norm over all trainable parameters before "
     "it is summed, and the sum is divided by a fixed public number",
     "the noise on each sum is Gaussian with the stated multiplier, independent between queries, "
-    "and unknown to whom the claim is made towards",
+    "and unknown to those whom the claim holds against",
 )
 NOT_TUNED = (
     "hyperparameters were not tuned on the private records, or their tuning is accounted elsewhere"

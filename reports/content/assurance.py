@@ -108,7 +108,7 @@ class Assurance(Part):
 
 
 class Facts(NamedTuple):
-    """What of a run's files a level is computed from.
+    """The facts of a run's files that a level is computed from.
 
     Attributes:
         verdict: The audit's.

@@ -242,8 +242,39 @@ _PREFIX = {
 }
 
 
-# These words, and those of the units that stand in them, are signed with every run: `verify` makes
-# them again and compares, so another word would end the verification of every earlier run.
+# These words, and those that the units put into them, are signed with every run, and `verify`
+# compares them with the ledger. A change of one adds a line here, or earlier runs fail there.
+_SIGNED_EARLIER = (
+    ("Against ", "Towards "),
+    ("the run has no finite ε against ", "the run has no finite ε towards "),
+    (
+        "this does not hold against anyone who knows the seed",
+        "this holds towards nobody who knows the seed",
+    ),
+    ("no guarantee against the server", "no guarantee towards the server"),
+    (
+        "stated separately, in the internal report; a client's records are hidden there, but that "
+        "it took part is not.",
+        "stated apart, in the internal report; there a client's records are hidden, that it took "
+        "part is not.",
+    ),
+    ("; against the server, which saw", "; towards the server, which saw"),
+    ("anyone who sees the model, or all models", "whoever sees the model, or all models"),
+)
+
+
+def as_signed_earlier(claims: Any) -> Any:
+    """Return attested claims in the words that runs were signed with before version 0.1.0."""
+    if isinstance(claims, dict):
+        return {key: as_signed_earlier(value) for key, value in claims.items()}
+    if isinstance(claims, list):
+        return [as_signed_earlier(value) for value in claims]
+    if isinstance(claims, str):
+        for now, then in _SIGNED_EARLIER:
+            claims = claims.replace(now, then)
+    return claims
+
+
 def _statement(
     source: RunSource, view: View | None, verdict: str, product: float | None = None
 ) -> str:
@@ -256,7 +287,7 @@ def _statement(
         return "The ledger ends without a claim, so this run makes no statement on privacy."
     prefix = _PREFIX.get(verdict, "Claimed: ")
     if view.epsilon is None:
-        return f"{prefix}the run has no finite ε towards {view.towards}."
+        return f"{prefix}the run has no finite ε against {view.towards}."
     unit = unit_of(source)
     words, covered, secret = unit.words, "", ""
     if product is not None:
@@ -266,11 +297,11 @@ def _statement(
         )
     if source.header.get("randomness") == "reproducible":
         secret = (
-            "; because the run is reproducible from a seed, this holds towards nobody who knows "
-            "the seed"
+            "; because the run is reproducible from a seed, this does not hold against anyone "
+            "who knows the seed"
         )
     return (
-        f"{prefix}Towards {view.towards}, training is (ε = {formatting.epsilon(view.epsilon)}, δ = "
+        f"{prefix}Against {view.towards}, training is (ε = {formatting.epsilon(view.epsilon)}, δ = "
         f"{formatting.power(view.delta)})-differentially private at the level of "
         f"{unit.protected_in_sentence(source)}, for {adjacency(source)} neighbours{covered}, by "
         f"{_composition(source)}, assuming that {words.public} and that sampling and "
@@ -290,7 +321,7 @@ def _choice_as_signed(source: RunSource) -> str:
     if not tuning.is_selected(source):
         return ""
     trusted = clean(source.header.get("noise_added_by"), 40) == "server"
-    server = "" if trusted else "; towards the server, which saw them all, it is larger"
+    server = "" if trusted else "; against the server, which saw them all, it is larger"
     return (
         " The run is the best of a random number of trials, and the loss is that of publishing it "
         f"and nothing of the others{server}."

@@ -24,7 +24,7 @@ _MARKS = {
     "NO CLAIM": "–",
     "NOT APPLICABLE": "–",
 }
-_MORE = "more rows are in the data beside this page."
+_MORE = "more rows are in this page's data file."
 # A table of more columns is set cell below cell on a small screen instead of being squeezed.
 _NARROW = 3
 

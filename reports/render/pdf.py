@@ -1,7 +1,7 @@
 """Sets a document as a PDF: tagged, archivable (PDF/A-3a, PDF/UA-1), with its data inside.
 
 The page is composed by typst from reports/render/templates/report.typ in a folder that holds
-nothing but the document's texts, its figures and the typefaces. Every text reaches typst as a JSON
+only the document's texts, its figures and the typefaces. Every text reaches typst as a JSON
 string, and the template shows strings without ever evaluating them. Dates come from the run, so the
 same document gives the same bytes.
 """

@@ -1,6 +1,6 @@
 """Writes an entry for OpenDP's registry of deployments (registry.opendp.org), as its schema asks.
 
-Status Draft: whoever sends it in answers for it. It is made of the public report; what no run can
+Status Draft: the sender answers for it. It is made of the public report; what no run can
 know is taken from what people state in the spec (`report`, `report.governance`). The tier is the
 highest of which every field is there.
 
@@ -144,7 +144,7 @@ def _variant(report: Report) -> dict[str, Any]:
 def _loss(report: Report) -> dict[str, Any]:
     guarantee = report[Guarantee]
     views = [
-        f"- towards {view.towards}: ε = {formatting.epsilon(view.epsilon)}, δ = "
+        f"- against {view.towards}: ε = {formatting.epsilon(view.epsilon)}, δ = "
         f"{formatting.power(view.delta)}"
         for view in report[Accounting].views
         if view.epsilon is not None

@@ -83,7 +83,7 @@ class Signed:
     """What every one of the three has.
 
     Attributes:
-        key: Of whoever signed it, as it says itself.
+        key: The signer's, as the file states it.
         created: When, as it says itself, UTC.
         envelope: Its bytes.
     """
@@ -140,8 +140,8 @@ class Challenge(Signed):
         nonce: 32 bytes.
         seen: What the auditor had seen of the trainer by then.
         intent: What it answers.
-        intent_timestamp: The timestamp beside the intent, if there was one.
-        intent_inclusion: The proof beside it that a log holds the intent, if there was one.
+        intent_timestamp: The intent's timestamp, if there was one.
+        intent_inclusion: The proof that a log holds the intent, if there was one.
     """
 
     nonce: bytes

@@ -197,9 +197,9 @@ def erase(
 ) -> None:
     """Delete a run's evidence for good, and sign that it was done.
 
-    First the record is written, then the evidence goes, then the auditor signs anew: wherever that
-    is cut off, doing it again finishes it. The record does not say what the evidence was. With it
-    goes what a copy beside the run left that was killed while it was made.
+    First the record is written, then the evidence goes, then the auditor signs again. If
+    this is interrupted, erasing again finishes it. The record does not say what the evidence was.
+    What a copy next to the run left, if it was killed, is deleted too.
 
     Args:
         run_dir: A run that is finished and signed.

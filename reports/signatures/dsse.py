@@ -4,10 +4,10 @@ The envelope has its payload and its signature on lines of their own, and the st
 subject a line, so that sed, sha256sum and openssl can check everything without this package.
 Sources: DSSE protocol v1.0.2 (pre-authentication encoding); in-toto Attestation Framework v1.
 
-Every attestation has a number, and says which one of its run it supersedes. Each new signing counts
-one up and names the SHA-256 of the envelope that it replaces. Whoever knows the latest number, or
-its digest, sees that an earlier signed state was put back; nothing in the run directory alone can
-show that, because the earlier state was rightly signed too.
+Every attestation has a number, and says which one of its run it supersedes. Each new signature has
+the next number and names the SHA-256 of the envelope that it replaces. Anyone who knows the latest
+number, or its digest, sees that an earlier signed state was put back. The run directory alone cannot
+show that, because the earlier state has valid signatures too.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A trainer who dislikes a nonce, or what is drawn, could announce the run again, and again. So each
 intent that got a nonce is kept, with the draw and the verdict that followed it if they did. An
 intent came to nothing while no run of it was opened, computed again and passed; how many did is
-counted, and stands in the next challenge. One line an event in `intents.jsonl` beside the auditor's
-keys, each with the digest of the line before, never rewritten. An intent gets one nonce, a run one
+counted, and stands in the next challenge. `intents.jsonl`, next to the auditor's keys, has one
+line per event, each with the digest of the line before, never rewritten. An intent gets one nonce, a run one
 draw.
 """
 
@@ -126,7 +126,7 @@ class IntentLog:
         if known is None:
             raise EnvelopeError(
                 f"{run}: its intent got no nonce from this key folder ({self._path} does not know "
-                "it); whoever challenged it draws"
+                "it); the auditor who challenged it must draw"
             )
         if known.draw is not None:
             if known.ledger != ledger_sha256:

@@ -79,14 +79,14 @@ def load_signing_key(role: Role, location: Path | str, passphrase: str | None = 
 
     Args:
         role: What it will sign as.
-        location: A PKCS#8 PEM file, beside which STEM.crt and STEM.rotations.json are read where
-            they exist; or a PKCS#11 address (RFC 7512) such as "pkcs11:token=Audit;object=key".
+        location: A PKCS#8 PEM file (STEM.crt and STEM.rotations.json are read too, if they lie next
+            to it), or a PKCS#11 address (RFC 7512) such as "pkcs11:token=Audit;object=key".
         passphrase: Of the file, or the token's PIN.
 
     Raises:
         KeyFileError: It cannot be read or used, its certificate has expired or is of the future, or
             it is revoked.
-        EnvelopeError: The statements beside it are damaged.
+        EnvelopeError: The statements next to it are damaged.
     """
     if str(location).startswith(HARDWARE_SCHEME):
         from reports.signatures import hardware

@@ -1,7 +1,7 @@
 """Signing keys: ECDSA on P-256, one for the trainer and one for the auditor.
 
-Private keys are PKCS#8 PEM files that only their owner may read; public keys are PEM files beside
-them. A key is never overwritten: what it signed must stay verifiable.
+Private keys are PKCS#8 PEM files that only their owner may read; public keys are PEM files in
+the same folder. A key is never overwritten: what it signed must stay verifiable.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def parse_public(data: bytes, where: str) -> ec.EllipticCurvePublicKey:
 def sign(private: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
     """Return the ECDSA signature (SHA-256, DER) of bytes, of the two equivalent ones the lower.
 
-    Whoever has (r, s) can write down (r, n - s), which holds as well. One form only is made, so
+    Anyone who has (r, s) can write down (r, n - s), which holds as well. One form only is made, so
     that the other can be refused (`has_low_s`) and no byte of an envelope changes unnoticed.
     """
     r, s = decode_dss_signature(private.sign(data, ec.ECDSA(hashes.SHA256())))

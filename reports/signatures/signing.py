@@ -1,14 +1,14 @@
 """Signs a run: the trainer what was run, the auditor what was found.
 
-Two envelopes, so that another auditor can judge and sign anew without making the trainer's
-signature void. Attestations are public: their claims are the worst case towards the server and the
+Two envelopes, so that another auditor can judge and sign again without invalidating the trainer's
+signature. Attestations are public: their claims are the worst case against the server and the
 third party's, never a loss that tells how often clients took part.
 
 VERIFY.md says how to check the run with sed, sha256sum, openssl and pdfsig alone. Its commands are
 one script, templates/verify.sh, in the one fenced block of the page; the test suite runs exactly
 that. It relies on the layout that `dsse` gives envelopes and statements. It is fed to a bash of its
 own, so that it may be pasted into any shell: that shell's options, aliases and variables do not
-reach it, and a failure ends nothing but the check.
+reach it, and a failure ends only the check.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def verify_page(
         run: The run's identifier.
         trainer: The key that signed training.attestation.json.
         auditor: The key that will sign attestation.json.
-        public: For whoever holds the public files alone.
+        public: For readers who have only the public files.
 
     Raises:
         SourceError: The identifier has characters that a shell would not take literally.
@@ -141,14 +141,14 @@ def sign(
 ) -> tuple[Path, ...]:
     """Sign in one role or in both, and write only after everything is made.
 
-    The trainer signs what was run: trainer.pub and training.attestation.json, and beside them what
-    belongs to the key: its rotations, and a timestamp where an authority is given.
+    The trainer signs what was run: trainer.pub and training.attestation.json, and what belongs
+    to the key: its rotations, and a timestamp where an authority is given.
 
     The auditor signs what was found: first the report's PDF itself (`pades`), then attestation.json
     over every file of the run, the signed PDF among them, but itself and its own timestamp;
     evidence, the findings in it included, by its salted digest. VERIFY.md and auditor.pub come
     with it. Where the public report was written, attestation-public.json is over the public files
-    alone, so that whoever holds no others can check them.
+    alone, so that a reader who has no others can check them.
 
     Each envelope has a number, one above that of the envelope that it supersedes (`dsse`).
 

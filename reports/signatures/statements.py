@@ -288,7 +288,7 @@ def read_bundle(data: bytes, kind: str, where: str) -> tuple[Sealed, ...]:
 
 
 def rotations_of(path: Path) -> tuple[Sealed, ...]:
-    """Return the statements that lead to a key from the file beside it; none where there is none.
+    """Return the statements that lead to a key from the file next to it; none if there is none.
 
     Raises:
         SourceError: The file cannot be read.

@@ -35,7 +35,7 @@ from reports.content.units import (
 from reports.files import clean, integer, mapping, number, sequence
 from reports.source import RunSource, epsilons, headline
 
-TRUSTED_SERVER = "no guarantee towards the server: it adds the noise and sees the clipped updates"
+TRUSTED_SERVER = "no guarantee against the server: it adds the noise and sees the clipped updates"
 _SERVER = "the server, which sees every noised upload and who made it"
 _TRUSTED = "the server, which adds the noise and sees the clipped updates"
 
@@ -189,8 +189,8 @@ class ClientLevel(Unit):
         if self.noise_added_by(source) == "server":
             return f" There is {TRUSTED_SERVER}, so it must be trusted."
         return (
-            f" Towards {_SERVER}, the loss is larger and stated apart, in the internal report; "
-            "there a client's records are hidden, that it took part is not."
+            f" Against {_SERVER}, the loss is larger and stated separately, in the internal report; "
+            "a client's records are hidden there, but that it took part is not."
         )
 
     def protected_count(self, source: RunSource) -> float | None:

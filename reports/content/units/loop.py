@@ -31,7 +31,7 @@ from reports.content.units.record import RECORD, RecordLevel
 from reports.files import clean, integer, mapping, number
 from reports.source import RunSource, epsilons, headline
 
-_TOWARDS = "whoever sees the model, or all models on the way to it"
+_TOWARDS = "anyone who sees the model, or all models on the way to it"
 
 
 @dataclass(frozen=True, kw_only=True)

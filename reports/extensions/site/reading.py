@@ -53,7 +53,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class SeenRun:
-    """One run, and what of it stays here.
+    """One run, and what the site keeps of it.
 
     Attributes:
         path: The run directory.

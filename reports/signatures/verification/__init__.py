@@ -251,7 +251,7 @@ def verify_pages(
     if not found.problems:
         found.say(
             "These are the pages alone. That what they state follows from ledger and evidence is "
-            "the word of whoever signed them; give the run's folder to check more."
+            "their signer's word; give the run's folder to check more."
         )
     _judge_signers(found)
     return found.result()

@@ -80,7 +80,7 @@ def _check_intent(
 
 
 def _check_draw(files: Snapshot, challenge: Challenge, trust: Trust, found: Found) -> None:
-    """Check that the draw is by whoever challenged the run, for the ledger that lies there."""
+    """Check that the auditor who challenged the run made the draw, for this ledger."""
     try:
         draw = challenges.read_draw(files.read(DRAW, challenges.MOST_BYTES), DRAW)
         if draw.ledger_sha256 != files.sha256("ledger.jsonl"):
@@ -89,7 +89,7 @@ def _check_draw(files: Snapshot, challenge: Challenge, trust: Trust, found: Foun
         found.add_error(DRAW, local(error, files.folder))
         return
     if draw.fingerprint != challenge.fingerprint:
-        found.add(DRAW, f"is signed by {draw.fingerprint}, not by whoever challenged the run")
+        found.add(DRAW, f"is signed by {draw.fingerprint}, not by the auditor who challenged the run")
         return
     stamp = stamp_beside(files, DRAW, draw.envelope, trust, found)
     _proof_beside(files, DRAW, draw.envelope, trust, found)
@@ -130,7 +130,7 @@ def _signer(
 
 
 def _proof_beside(files: Snapshot, name: str, data: bytes, trust: Trust, found: Found) -> None:
-    """Check the proof beside an envelope that a transparency log holds it, if there is one."""
+    """Check the proof that a transparency log holds an envelope, if there is one."""
     beside = name + signing.PROOF_SUFFIX
     if not files.holds(beside):
         return

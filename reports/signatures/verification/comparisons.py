@@ -144,7 +144,7 @@ def is_comparison(files: Snapshot) -> bool:
 
 
 def check(files: Snapshot, trust: Trust, found: Found) -> None:
-    """Check every comparison in a folder, and that nothing else lies beside them.
+    """Check every comparison in a folder, and that the folder holds nothing else.
 
     Args:
         files: The folder's files.
@@ -200,7 +200,7 @@ def _check_data(
         data = files.read(f"{stem}.json")
         shown = mapping(parse_json(data, f"{stem}.json"))
         if pades.attached(files.read(f"{stem}.pdf"), f"{stem}.pdf", _ATTACHMENT) != data:
-            found.add(f"{stem}.pdf", f"carries other data than {stem}.json beside it")
+            found.add(f"{stem}.pdf", f"carries other data than {stem}.json in the same folder")
     except (SourceError, PdfSignatureError, KeyFileError) as error:
         told = local(error, files.folder)
         of_pages = told.startswith(f"{stem}.pdf: ")

@@ -5,7 +5,7 @@ run agree? Where the public files lie alone there is no ledger and no audit to c
 the auditor signed is what counts: these files and no others, by this key, about this run and model,
 with the verdict and the claims that the public report states.
 
-May they be signed again? A signature judges nothing: whoever signs as the auditor without an audit
+May they be signed again? A signature judges nothing: someone who signs as the auditor without an audit
 takes over what an earlier audit found. So what lies there must be what that audit's signature
 covers. Otherwise a verdict that somebody changed would get the auditor's signature when a report is
 written, and lose the evidence against it by an erasure.
@@ -92,7 +92,7 @@ def refuse_changed(
         run_dir: A run directory.
         name: The envelope, the trainer's or the auditor's.
         keys: Keys of its signer; one of them must have signed it.
-        rewritten: Files that are written anew whatever they are. Evidence that is not here is
+        rewritten: Files that are always rewritten. Evidence that is not here is
             passed over.
 
     Returns:
@@ -185,7 +185,7 @@ def about(source: RunSource) -> About:
 
 
 def check_files(files: Snapshot, statements: dict[str, Statement], last: str, found: Found) -> None:
-    """Check that every signed file is unchanged, and nothing unsigned lies beside them.
+    """Check that every signed file is unchanged, and that the folder holds nothing unsigned.
 
     Args:
         files: The files of a run directory, or the public ones alone.
@@ -251,8 +251,8 @@ def _check_unlisted(files: Snapshot, found: Found) -> None:
         remedy = "dpfedadamw run --resume RUN_DIR finishes it"
         if files.holds(copies.ERASURE):
             remedy = (
-                "without evidence nothing is judged anew, so do again what it was: dpfedadamw "
-                "erase, report or sign RUN_DIR"
+                "without evidence nothing can be audited again, so repeat the command that was cut off: "
+                "dpfedadamw erase, report or sign RUN_DIR"
             )
         found.add(UNFINISHED, f"a write to this run was cut off or is going on; {remedy}")
     if files.holds(CHECKPOINT):
@@ -305,10 +305,11 @@ def check_claims(source: RunSource, statements: dict[str, Statement], found: Fou
         file, _, reason = note.rstrip(".").partition(": ")
         found.add(file, reason)
     expected = json.loads(json.dumps(guarantee.attested_claims(source)))
+    earlier = guarantee.as_signed_earlier(expected)
     for envelope, statement in statements.items():
         if statement.predicate.get("run") != source.run:
             found.add(envelope, f"speaks of another run than the ledger, {source.run}")
-        if statement.predicate.get("claims") != expected:
+        if statement.predicate.get("claims") not in (expected, earlier):
             found.add(envelope, "claims something else than the ledger")
     verdict = findings.verdict(source, PUBLIC).value
     for envelope in (signing.RUN_ENVELOPE, signing.PUBLIC_ENVELOPE):
@@ -338,7 +339,7 @@ _MEANING = {
 def check_reports(
     files: Snapshot, subject: About, found: Found, stems: tuple[str, ...] = REPORTS
 ) -> None:
-    """Check that the reports beside the model are about this run, this model and this audit.
+    """Check that the reports in the model's folder are about this run, this model and this audit.
 
     The first of them must be there.
     """
@@ -367,10 +368,10 @@ def check_reports(
 
 
 def _check_attachment(files: Snapshot, stem: str, pages: bytes, found: Found) -> None:
-    """Check that the pages carry the data that lie beside them, so that both say the same."""
+    """Check that the pages carry the data of the JSON file next to them, so that both agree."""
     try:
         if pades.attached(pages, f"{stem}.pdf") != files.read(f"{stem}.json"):
-            found.add(f"{stem}.pdf", f"carries other data than {stem}.json beside it")
+            found.add(f"{stem}.pdf", f"carries other data than {stem}.json in the same folder")
     except PdfSignatureError as error:
         found.add_error(f"{stem}.pdf", error)
     except SourceError:
@@ -414,7 +415,7 @@ def _report_data(data: bytes, name: str, subject: About, found: Found) -> None:
         for entry in sequence(identity.get("hashes"))
     }
     if stated.get(_MODEL) != subject.hashes.get(_MODEL):
-        found.add(name, f"is about another model than {_MODEL} beside it")
+        found.add(name, f"is about another model than {_MODEL} in the same folder")
     for file, digest in stated.items():
         known = subject.complete or file in subject.hashes
         if file != _MODEL and known and digest != subject.hashes.get(file):
@@ -429,7 +430,7 @@ def _report_pages(data: bytes, name: str, subject: About, found: Found) -> None:
     if f"run {subject.run}".encode() not in data:
         found.add(name, f"is about another run than {subject.run}")
     elif model is None or f"model sha256:{model}".encode() not in data:
-        found.add(name, f"is about another model than {_MODEL} beside it")
+        found.add(name, f"is about another model than {_MODEL} in the same folder")
 
 
 _REPORT = "report-public"

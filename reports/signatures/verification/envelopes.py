@@ -351,7 +351,7 @@ def open_envelope(
 def stamp_beside(
     files: Snapshot, name: str, data: bytes, trust: Trust, found: Found
 ) -> Timestamp | None:
-    """Return the time to rely on from the timestamp beside an envelope, if there is one."""
+    """Return the time to rely on from an envelope's timestamp, if there is one."""
     beside = name + signing.STAMP_SUFFIX
     if not files.holds(beside):
         return None

@@ -42,7 +42,7 @@ class Signer:
     """Who signed what.
 
     Attributes:
-        role: "trainer", "auditor", or "signer" for whoever signs a report off.
+        role: "trainer", "auditor", or "signer" for a person who signs a report off.
         fingerprint: Of the key under which the signature holds.
         envelope: Name of the signed file.
         pinned: Whether the key was given by the caller rather than found in the run.
@@ -88,7 +88,7 @@ class VerificationResult:
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing was found that does not hold, whoever signed."""
+        """Whether everything holds, regardless of who signed."""
         return not self.problems
 
     @property

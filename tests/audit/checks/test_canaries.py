@@ -201,7 +201,7 @@ def test_scores_that_are_missing_are_told_in_a_pass(
 ) -> None:
     found = asked(planted(of_records), PASSING, "they are missing", monkeypatch)
     assert found.verdict.value == "PASS"
-    assert "Seen: scores were not tested: they are missing. By guesses" in found.measurement
+    assert "Scores: not tested: they are missing. By guesses" in found.measurement
     assert found.details["scores_missing"] == "they are missing"
     assert "scores" not in found.details
 
@@ -349,7 +349,7 @@ def test_what_was_planted_is_told(
     of_records: Bundle, kind: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = asked(planted(of_records, kind), PASSING, evaluation(), monkeypatch)
-    assert f"Planted: 40 {what}, each there by a fair coin. Seen" in found.measurement
+    assert f"Planted: 40 {what}, each there by a fair coin. Scores" in found.measurement
 
 
 def test_in_the_places_of_whole_clients_updates_are_planted(

@@ -479,7 +479,7 @@ def test_a_round_is_charged_again_where_the_run_went_on_and_nowhere_else(
             ledger={"spends": spends, "resumes": lines},
             evidence={2: {"attempt": attempt}},
         )
-        return [one for one in faults(run) if "cut off" in one]
+        return [one for one in faults(run) if "interrupt" in one]
 
     assert found((), 1) == []
     assert len(found((), 2)) == 3

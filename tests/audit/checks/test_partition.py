@@ -199,7 +199,7 @@ def test_contents_that_do_not_speak_of_all_records_are_not_counted() -> None:
     found = _equal_contents(holdings, replace(records, contents=twice))
     assert found["records_with_an_equal"] == 2
     assert found["most_equal_records_of_one_client"] == 1
-    assert "protected less than one with a single one" in str(found["group_privacy"])
+    assert "protected less than one with a single record" in str(found["group_privacy"])
 
 
 def test_contents_of_two_clients_are_never_taken_for_those_of_one() -> None:

@@ -102,7 +102,7 @@ def test_noise_that_anybody_can_draw_fails_and_what_cannot_be_read_is_not_verifi
         monkeypatch.setattr(randomness, "drawn_again", unreadable)
         assert says(run, NAME) == (
             "NOT VERIFIED",
-            "could not test could not test whether the noise is that of a usual seed: x: y",
+            "could not test whether the noise is that of a usual seed: x: y",
         )
 
 

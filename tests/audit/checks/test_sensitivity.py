@@ -489,7 +489,7 @@ def test_what_float64_shows_too_is_no_rounding(double):
 
 def test_a_second_opinion_on_another_pair_excuses_nothing():
     (reason,) = reasons(with_second_opinion(1.5e-3, 0.0, name="another"))
-    assert reason.startswith("probe, further: beside others")
+    assert reason.startswith("probe, further: together with others")
 
 
 def test_the_largest_differences_are_told_over_c_added_and_replaced_apart():

@@ -79,10 +79,10 @@ def test_the_last_rounds_parameters_under_the_names_that_were_said_pass(run: Pat
         (lambda tensors: renamed(tensors), "'module.layer-0'"),
         (lambda t: t.pop("layer-1"), "lacks the tensor 'layer-1'"),
         (lambda t: t.update(more=np.ones(2, np.float32)), "holds a tensor 'more'"),
-        (lambda t: t.update({"layer-1": t["layer-1"].reshape(1, -1)}), "another shape or type"),
+        (lambda t: t.update({"layer-1": t["layer-1"].reshape(1, -1)}), "a different shape or type"),
         (
             lambda t: t["layer-2"].__setitem__(3, np.nextafter(t["layer-2"][3], np.float32(9))),
-            "left",
+            "not the model after the last round",
         ),
     ],
     ids=["renamed", "missing", "further", "reshaped", "one bit"],

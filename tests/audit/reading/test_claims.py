@@ -61,7 +61,7 @@ def test_an_understated_claim_of_the_old_form_is_caught(run: Path) -> None:
     try:
         found = judged(run)[0]
         assert found.verdict is Verdict.FAIL
-        assert "epsilon by rdp is claimed 0.1" in found.measurement
+        assert "epsilon by rdp is claimed as 0.1" in found.measurement
     finally:
         rewrite_ledger(run, lambda entries: entries.__setitem__(-1, copy.deepcopy(stated)))
 
@@ -70,7 +70,7 @@ def test_an_understated_claim_of_the_old_form_is_caught(run: Path) -> None:
     ("name", "value", "verdict", "says"),
     [
         ("toy", 0.1, Verdict.NOT_VERIFIED, "toy is claimed, which no accountant"),
-        ("epsilon_pld", 0.1, Verdict.FAIL, "another form"),
+        ("epsilon_pld", 0.1, Verdict.FAIL, "by something that is not a name"),
         ("toy", "0.1", Verdict.FAIL, "toy is not a number"),
     ],
 )

@@ -81,7 +81,7 @@ def test_the_deepest_document_that_is_accepted_is_read() -> None:
 
 
 def test_the_detail_of_a_refusal_names_the_key_or_number() -> None:
-    for raw, detail in ((b'{"k":1,"k":2}', "'k' appears twice"), (b"[NaN]", "NaN is no JSON")):
+    for raw, detail in ((b'{"k":1,"k":2}', "'k' appears twice"), (b"[NaN]", "NaN is not a JSON")):
         with pytest.raises(DocumentError) as caught:
             parse_json(raw)
         assert detail in caught.value.detail

@@ -1,7 +1,7 @@
 """Histograms of m and √v at the end of the last round (DP-FedAdamW, Fig. 4).
 
-Beside the moments as the rule holds them stand those that the same clipped gradients, taken at the
-same points, would have left without noise. Where moments go on from round to round, so do these:
+The moments that the rule holds are drawn with those that the same clipped gradients, taken at the
+same points, give without noise. Where the rule keeps moments between rounds, so do these:
 their mean over clients, shared as the rule shares its own, is what the next round starts from.
 """
 

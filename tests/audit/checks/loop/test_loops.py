@@ -424,8 +424,8 @@ def test_rows_that_are_unknown_or_name_no_record_are_told(loop: Bundle) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda loop: changed(loop, header={"sampling": "random"}), "nothing is known of the samp"),
-        (lambda loop: changed(loop, header={"sampling": None}), "nothing is known of the sampler"),
+        (lambda loop: changed(loop, header={"sampling": "random"}), "the sampler 'random' is unknown"),
+        (lambda loop: changed(loop, header={"sampling": None}), "the sampler '' is unknown"),
         (lambda loop: with_spends(loop, 0, round=9), None),
         (lambda loop: changed(loop, ledger={"spends": ()}), "file 0: was never charged"),
     ],
@@ -687,7 +687,7 @@ def test_updates_that_follow_from_noised_gradients_pass(loop: Bundle) -> None:
     assert found.measurement.startswith(f"{STEPS} updates at the sampled coordinates are what sgd")
 
 
-UPDATE = "an update is not what sgd makes of the noised gradient"
+UPDATE = "an update is not what sgd computes from the noised gradient"
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -856,6 +856,6 @@ def test_the_generator_is_judged_by_its_seed_and_by_what_it_is_said_to_be(
     monkeypatch.setattr(loop_ledger, "drawn_again", unreadable)
     assert says(loop, "randomness") == (
         "NOT VERIFIED",
-        "could not test could not test whether the noise is that of a usual seed: file 0 is "
+        "could not test whether the noise is that of a usual seed: file 0 is "
         "missing",
     )

@@ -44,7 +44,7 @@ def test_each_coordinate_is_moved_by_the_settings_of_its_own_group() -> None:
     evidence.group = np.array([1, 1, 0])
     _moved(7, evidence, "sgd", _State(), reasons)
     assert [reason.split(" (")[0] for reason in reasons] == [
-        "file 7: an update is not what sgd makes of the noised gradient"
+        "file 7: an update is not what sgd computes from the noised gradient"
     ]
 
 

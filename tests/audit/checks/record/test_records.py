@@ -166,7 +166,7 @@ def test_continuous_records_between_their_own_extremes_are_found(
     reach(run, **changes)
     said = audit_run(run).named("outside-budget")
     assert said.verdict is (Verdict.FAIL if found else Verdict.PASS)
-    assert ("least and greatest" in said.measurement) == found
+    assert ("minimum and maximum" in said.measurement) == found
 
 
 def scale(run: Path, mean: Any, deviation: Any) -> None:

@@ -140,7 +140,7 @@ def test_a_claim_that_covers_fixed_sizes_covers_everything_here() -> None:
     assert above.verdict is ClaimVerdict.CONSERVATIVE
     below = judge_claim(claim(sampling__kind="fixed", claimed__epsilon=0.98 * epsilon))
     assert below.verdict is ClaimVerdict.CONSISTENT
-    assert "lies below every-round/fixed-size" in below.reason
+    assert "it is below every-round/fixed-size" in below.reason
 
 
 def test_only_readings_towards_the_stated_view_decide() -> None:
