@@ -201,7 +201,7 @@ def test_scores_that_are_missing_are_told_in_a_pass(
 ) -> None:
     found = asked(planted(of_records), PASSING, "they are missing", monkeypatch)
     assert found.verdict.value == "PASS"
-    assert "Scores: not tested: they are missing. By guesses" in found.measurement
+    assert "Scores: not tested: they are missing. Guesses" in found.measurement
     assert found.details["scores_missing"] == "they are missing"
     assert "scores" not in found.details
 

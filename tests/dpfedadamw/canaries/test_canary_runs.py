@@ -142,7 +142,7 @@ def test_an_audit_run_of_a_retired_kind_is_still_judged_by_guesses(audited, monk
     monkeypatch.setattr(type(bundle), "header", header)
     found = CANARIES.judge(bundle)
     assert found.verdict.value == "PASS"
-    assert "scores were not tested" in found.measurement
+    assert "Scores: not tested" in found.measurement
     assert "plant canaries of the kind input" in found.measurement
     assert found.details["views"]
     assert "scores" not in found.details
