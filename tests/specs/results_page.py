@@ -1,4 +1,4 @@
-"""The page of results: `python -m tests.specs.results_page docs/results.md` writes its tables anew.
+"""The page of results: `python -m tests.specs.results_page docs/results.md` writes its tables.
 
 Each command that stands alone between the page's marks is run, on the committed data, and what it
 prints follows it. Nothing is trained.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "results.md"
 BEGIN, END = "<!-- printed by this command -->", "<!-- end -->"
 _TABLE = re.compile(rf"{BEGIN}\n\n    (dpfedadamw [^\n]+)\n\n.*?{END}", re.DOTALL)
+_SHARED = re.compile(
+    r"(<!-- notes of every table -->\n).*?(<!-- end of notes of every table -->)", re.DOTALL
+)
+_KINDS: dict[str, Callable[[str], bool]] = {
+    "Under every table": lambda command: True,
+    "Under every table of accuracies": lambda command: "--against" not in command,
+    "Under every table of differences": lambda command: "--against" in command,
+}
 
 
 def printed_by(command: str) -> str:
@@ -45,12 +55,44 @@ def commands(page: str) -> list[str]:
 
 
 def written(page: str) -> str:
-    """The page with the output of its commands."""
+    """The page with the output of its commands, and no note twice.
 
-    def anew(found: re.Match[str]) -> str:
-        return f"{BEGIN}\n\n    {found[1]}\n\n{printed_by(found[1])}\n{END}"
+    Notes that stand under every table, or under every table of a kind, are listed once, between
+    marks of their own. A table of differences repeats no note of the accuracies that it is of.
+    """
+    printed = {command: _parts(printed_by(command)) for command in commands(page)}
+    shared = {
+        kind: _of_all([notes for command, (_, notes) in printed.items() if has(command)])
+        for kind, has in _KINDS.items()
+    }
+    said: dict[str, list[str]] = {}
 
-    return _TABLE.sub(anew, page)
+    def table(found: re.Match[str]) -> str:
+        body, notes = printed[found[1]]
+        data = shlex.split(found[1])[3]
+        known = [*said.get(data, []), *itertools.chain(*shared.values())]
+        if "--against" not in found[1]:
+            said[data] = notes
+        own = "".join(f"{note}\n" for note in notes if note not in known)
+        return f"{BEGIN}\n\n    {found[1]}\n\n{body}\n\n{own}{own and chr(10)}{END}"
+
+    lists, listed = "", set()
+    for kind, notes in shared.items():
+        lists += f"\n{kind}:\n\n" + "".join(f"* {note}\n" for note in notes if note not in listed)
+        listed |= set(notes)
+    page = _SHARED.sub(lambda found: f"{found[1]}{lists}\n{found[2]}", page)
+    return _TABLE.sub(table, page)
+
+
+def _parts(output: str) -> tuple[str, list[str]]:
+    """A table, and the notes under it."""
+    body, _, notes = output.partition("\n\n")
+    return body, notes.splitlines()
+
+
+def _of_all(tables: list[list[str]]) -> list[str]:
+    """The notes that each of the tables has."""
+    return [note for note in tables[0] if all(note in notes for notes in tables)]
 
 
 if __name__ == "__main__":

@@ -30,6 +30,13 @@ def test_every_table_is_printed_by_the_command_above_it_byte_for_byte():
     assert results_page.written(page) == page
 
 
+def test_no_note_that_a_command_prints_is_missing():
+    page = PAGE.read_text(encoding="utf-8")
+    for command in results_page.commands(page):
+        _, _, notes = results_page.printed_by(command).partition("\n\n")
+        assert [note for note in notes.splitlines() if note not in page] == []
+
+
 def test_the_papers_leads_stand_beside_what_the_committed_data_give():
     page = papers_read_again.PAGE.read_text(encoding="utf-8")
     assert papers_read_again.written(page) == page

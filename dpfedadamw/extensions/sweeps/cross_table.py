@@ -151,6 +151,7 @@ def tabulate(
     readings: dict[str, None] = {}
     losses: dict[tuple[str, str], set[float]] = {}
     cells: dict[tuple[str, str, Value], Value] = {}
+    edges: dict[tuple[str, Value], dict[str, None]] = {}
     for row in rows:
         value, why = row.get(measure), _objection(row)
         if why is None and not isinstance(value, int | float):
@@ -167,7 +168,9 @@ def tabulate(
                 "results vary in more than rows and columns: choose with --where AXIS=VALUE"
             )
         groups.setdefault(where, {})[row.get(SEED)] = float(value)
-        remarks |= dict.fromkeys(_remarks(row, " and ".join(filter(None, where)), measure))
+        remarks |= dict.fromkeys(_remarks(row, measure))
+        if row.get("tune") and row.get("on_the_grids_edge"):
+            edges.setdefault((where[1], row["on_the_grids_edge"]), {})[where[0]] = None
         printed[where] = (
             _number(row.get(f"{EXPECTED}{measure}")),
             _number(row.get(f"{EXPECTED}{measure}{DEVIATION}")),
@@ -180,6 +183,11 @@ def tabulate(
             losses.setdefault(where, set()).add(float(epsilon))
     if not groups:
         raise ReportError("there is nothing to show: " + (_told(left_out) or "no rows"))
+    remarks |= dict.fromkeys(
+        f"Warning: the best of {'; '.join(names)}{f' in column {column}' if column else ''} is at "
+        f"the edge of its grid ({edge}); there may be a better one beyond."
+        for (column, edge), names in edges.items()
+    )
     entries = {
         where: Entry(values, tuple(sorted(losses.get(where, ()))), printed[where])
         for where, values in groups.items()
@@ -194,7 +202,7 @@ def tabulate(
     )  # fmt: skip
 
 
-def _remarks(row: Row, where: str, measure: str) -> list[str]:
+def _remarks(row: Row, measure: str) -> list[str]:
     """What has to be said of how a row's settings were chosen."""
     if not row.get("tune"):
         return []
@@ -215,12 +223,6 @@ def _remarks(row: Row, where: str, measure: str) -> list[str]:
     if row.get("tune") == "unaccounted" and row.get("unit") != "none":
         found.append(
             "Hyper-parameters were chosen using the private records, and no ε covers that choice."
-        )
-    edge = row.get("on_the_grids_edge")
-    if edge:
-        found.append(
-            f"Warning: the best of {where} is at the edge of its grid ({edge}); there may be a "
-            "better one beyond."
         )
     return found
 

@@ -82,14 +82,14 @@ class DifferenceTable:
         counts = ", ".join(f"{name} {many}" for name, many in self.counts().items() if many)
         seeds = {each.seeds for each in self.differences.values()}
         count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-        unit = " in points" if _is_share(self.table) else ""
+        unit = ", in points" if _is_share(self.table) else ""
         found = [
-            f"{self.row} minus the row{unit}: mean over {count} common seeds, and Student's "
-            "interval of that mean alone at 95 %.",
+            f"The row at the head of the table minus each other row{unit}: mean over {count} "
+            "common seeds, and Student's interval of that mean alone at 95 %.",
             "It wins or loses where a paired t-test distinguishes the two, "
             f"{paired.PERCENT} for all of a column together (Holm's correction). Otherwise it "
-            "ties: these seeds do not decide, which does not mean that the two are equal. "
-            f"{counts}.",
+            "ties: these seeds do not decide, which does not mean that the two are equal.",
+            f"In all: {counts}.",
         ]
         found += self._left_open()
         if self.counts()["other ε"]:
