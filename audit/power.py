@@ -247,19 +247,33 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def tables() -> str:
-    """All tables as Markdown."""
-    parts = [
-        _noise_table(),
-        _coordinate_table(),
-        _drift_table(),
-        _tail_table(),
-        _grain_table(),
-        _rate_table(),
-        _extremes_table(),
-        _claim_table(),
-        _histogram_table(),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in parts)
+    """All tables as Markdown, each below what it is of."""
+    parts = {
+        "`noise-scale`, all noise: the wrong size, or a ledger that misreports σ by as much. Noise "
+        "values are queries times parameters.": _noise_table(),
+        "`noise-scale`, by coordinate: how many coordinates of one noised vector have a noise of "
+        "exactly 0, and how much noise each got over the run (`evidence/coordinates.npz`).": (
+            _coordinate_table()
+        ),
+        "`noise-scale`, by round: each round alone, and the first half of the rounds against the "
+        "second.": _drift_table(),
+        "`noise-scale`, by tail: the largest value of each noised vector follows a known law, "
+        "unless nothing lies beyond some multiple of σC.": _tail_table(),
+        "`noise-scale`, by repeated values: noise of few levels, of float16 or from a table has "
+        "too many equal pairs. Sampled are 256 values of a vector, 400,000 in all at most.": (
+            _grain_table()
+        ),
+        "`sensitivity`, the sampling rate: one client's steps in the whole run.": _rate_table(),
+        "`sensitivity`, the ends of the law of batch sizes (Poisson binomial): empty batches, and "
+        "those beyond each of twelve levels at either end, of all clients and rounds together. "
+        "Here clients have 150 records. An engine that draws empty batches again, or cuts large "
+        "ones, fails in each run from that many batches on.": _extremes_table(),
+        "`accounting`: ε claimed from a larger σ than the ledger's charges have (tolerance 0.01 % "
+        "of ε).": _claim_table(),
+        "`columns`: noise of the histograms that bounds of columns come from. Counts are clients "
+        "times cells.": _histogram_table(),
+    }
+    return "\n\n".join("\n".join([name, "", *lines]) for name, lines in parts.items())
 
 
 def _percent(value: float) -> str:

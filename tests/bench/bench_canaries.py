@@ -131,12 +131,13 @@ def table(auditing: Any) -> str:
         heads = ["all scores", "guesses", *(f"jax `{name}`" for name in theirs)]
         lines += [
             f"{setting.words[0].upper()}{setting.words[1:]}, σ = {setting.sigma:.3f}, "
-            f"{REPEATS} repetitions a cell:",
+            f"{REPEATS} repetitions of {', '.join(map(str, NUMBERS))} canaries, in %:",
             "",
-            "| fault | N | " + " | ".join(heads) + " |",
-            "|---|---|" + "---|" * len(heads),
+            "| fault | " + " | ".join(heads) + " |",
+            "|---|" + "---|" * len(heads),
         ]
         for name, wrong in FAULTS:
+            shares = []
             for count in NUMBERS:
                 rng = np.random.default_rng([count, len(name), setting.steps])
                 found = np.zeros(len(heads))
@@ -149,9 +150,10 @@ def table(auditing: Any) -> str:
                         setting.guessed(scores, included),
                         *(method(auditor) > CLAIMED for method in theirs.values()),
                     ]
-                cells = " | ".join(f"{share:.0%}" for share in found / REPEATS)
-                lines.append(f"| {name} | {count} | {cells} |")
-                sys.stderr.write(lines[-1] + "\n")
+                shares.append([f"{100.0 * share:.0f}" for share in found / REPEATS])
+            cells = " | ".join(", ".join(column) for column in zip(*shares, strict=True))
+            lines.append(f"| {name} | {cells} |")
+            sys.stderr.write(lines[-1] + "\n")
         lines.append("")
     return "\n".join([*lines, correct()])
 
