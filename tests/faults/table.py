@@ -14,6 +14,7 @@ of them, with a model of 19,210 parameters and says which are caught; it writes 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import tempfile
@@ -28,16 +29,7 @@ from tests.faults.fault import LARGE, Fault, failed, findings_of
 from tests.faults.gallery import GALLERY, GROUPS
 
 BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
-CAUGHT, ALSO = "**FAIL**", "FAIL"
 CHECK_ORDER = tuple(dict.fromkeys(check.name for check in (*checks_of(RECORD), *checks_of(CLIENT))))
-
-
-def verdict_cells(fault: Fault, fails: Sequence[str], checks: Sequence[str]) -> list[str]:
-    """One cell a check: bold where it must say FAIL, plain where it does so too."""
-    return [
-        "" if check not in fails else CAUGHT if check in fault.caught_by else ALSO
-        for check in checks
-    ]
 
 
 def description(fault: Fault) -> str:
@@ -45,28 +37,27 @@ def description(fault: Fault) -> str:
     return f"{fault.breaks}. *Seen in {fault.seen}.*"
 
 
-def row(fault: Fault, fails: Sequence[str], checks: Sequence[str]) -> str:
-    """A fault's row in the table of its group."""
-    cells = [f"`{fault.name}`: {description(fault)}", *verdict_cells(fault, fails, checks)]
-    return "| " + " | ".join(cells) + " |"
+def verdicts(fault: Fault, fails: Sequence[str]) -> str:
+    """The checks that say FAIL, in bold those that must."""
+    seen = [check for check in CHECK_ORDER if check in fails]
+    return ", ".join(f"**{check}**" if check in fault.caught_by else check for check in seen)
 
 
 def tables(fails: Mapping[str, Sequence[str]]) -> str:
-    """All groups as Markdown, one table each, with the checks that fail in it.
+    """All groups as Markdown, one table each.
+
+    Faults that stand next to each other and differ in nothing but their names share a row.
 
     Args:
         fails: by a fault's name the checks that said FAIL.
     """
-    parts = [
-        f"{len(GALLERY)} faults, each caught by the check that should. Checks that are not in a "
-        "table's head found nothing in its faults."
-    ]
+    parts = [f"{len(GALLERY)} faults, each caught by the check that should."]
     for group in GROUPS:
-        seen = {check for fault in group.faults for check in fails[fault.name]}
-        checks = [check for check in CHECK_ORDER if check in seen]
-        head = ["fault", *checks]
-        lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        lines += [row(fault, fails[fault.name], checks) for fault in group.faults]
+        lines = ["| fault | FAIL by |", "|---|---|"]
+        rows = ((description(one), verdicts(one, fails[one.name]), one) for one in group.faults)
+        for (text, said), alike in itertools.groupby(rows, key=lambda row: row[:2]):
+            names = ", ".join(f"`{fault.name}`" for *_, fault in alike)
+            lines.append(f"| {names}: {text} | {said} |")
         parts.append(f"## {group.title}\n\n" + "\n".join(lines))
     return "\n\n".join(parts)
 
@@ -74,16 +65,14 @@ def tables(fails: Mapping[str, Sequence[str]]) -> str:
 def published(page: str) -> dict[str, tuple[str, list[str], list[str]]]:
     """Description, checks in bold and checks that say FAIL, by fault, as a page has them."""
     found: dict[str, tuple[str, list[str], list[str]]] = {}
-    head: list[str] = []
     for line in page.partition(BEGIN)[2].partition(END)[0].splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if line.startswith("| fault"):
-            head = cells[1:]
-        elif line.startswith("| `"):
-            name, _, text = cells[0].partition(": ")
-            said = dict(zip(head, cells[1:], strict=True))
-            bold = [check for check, cell in said.items() if cell == CAUGHT]
-            found[name.strip("`")] = (text, bold, [check for check, cell in said.items() if cell])
+        if line.startswith("| `"):
+            described, said = line.removesuffix(" |").rsplit(" | ", 1)
+            names, _, text = described.removeprefix("| ").partition("`: ")
+            checks = said.split(", ")
+            bold = [check.strip("*") for check in checks if check.startswith("**")]
+            row = text, bold, [check.strip("*") for check in checks]
+            found |= dict.fromkeys((name.strip("`") for name in names.split(", ")), row)
     return found
 
 
