@@ -41,9 +41,10 @@ def _head(judged: ClaimJudgement) -> str:
     """The verdict, with what is missing and supposed, as it is for several claims."""
     claim = judged.claim
     missing = ", ".join(claim.missing) if claim.missing else "epsilon"
+    verdict: str = judged.verdict.value
     if not claim.missing and judged.verdict is not ClaimVerdict.NOT_DETERMINABLE:
-        return judged.verdict.value
-    head = f"{judged.verdict.value}, not stated: {missing.replace('_', ' ')}"
+        return verdict
+    head = f"{verdict}, not stated: {missing.replace('_', ' ')}"
     if judged.implied:
         return f"{head}. Each reading needs this σ for the printed ε"
     supposed = ", ".join(f"{name} = {value:g}" for name, value in claim.supposed.items())

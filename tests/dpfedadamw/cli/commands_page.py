@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,24 +108,40 @@ def _default(one: Any) -> str:
     return f" Default: `{value}`."
 
 
-def _parameters(command: Any) -> Iterator[str]:
-    rows = [
+# An option that so many commands describe in the same words is described once.
+_SHARED_BY = 5
+
+
+def _row(one: Any) -> str:
+    """A parameter's row: how it is written, what it means, its default."""
+    if one.param_type_name == "argument":
+        name = one.metavar or one.name.upper()
+    else:
+        names = " / ".join((*one.opts, *one.secondary_opts))
+        name = f"{names} {one.metavar}" if one.metavar else names
+    return f"| `{_cell(name)}` | {_cell(one.help or '')}{_default(one)} |"
+
+
+def _shown(command: Any) -> list[Any]:
+    """The parameters of a command that its help shows."""
+    return [
         one
         for one in command.params
         if not getattr(one, "hidden", False) and one.name not in ("help", "install_completion")
     ]
-    if not rows:
-        return
-    yield "| | |"
-    yield "|---|---|"
-    for one in rows:
-        if one.param_type_name == "argument":
-            name = one.metavar or one.name.upper()
-        else:
-            names = " / ".join((*one.opts, *one.secondary_opts))
-            name = f"{names} {one.metavar}" if one.metavar else names
-        yield f"| `{_cell(name)}` | {_cell(one.help or '')}{_default(one)} |"
-    yield ""
+
+
+def _table(rows: list[str]) -> Iterator[str]:
+    if rows:
+        yield from ("| | |", "|---|---|", *rows, "")
+
+
+def _parameters(command: Any, shared: list[str]) -> Iterator[str]:
+    rows = [_row(one) for one in _shown(command)]
+    yield from _table([row for row in rows if row not in shared])
+    also = [row.split("|")[1].strip() for row in rows if row in shared]
+    if also:
+        yield from (f"[Shared](#shared-options): {', '.join(also)}.", "")
 
 
 def page() -> str:
@@ -138,10 +155,13 @@ def page() -> str:
     lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in _EXIT_CODES.items()]
     lines += ["", *_OUTPUT.split("\n")]
+    counts = Counter(_row(one) for _, command in found for one in _shown(command))
+    shared = [row for row, times in counts.items() if times >= _SHARED_BY]
+    lines += ["## Shared options", "", *_table(shared)]
     for name, command in found:
         level = "##" if " " not in name else "###"
         lines += [f"{level} {name}", "", f"    {_usage(name, command)}", ""]
-        lines += [inspect.cleandoc(command.help), "", *_parameters(command)]
+        lines += [inspect.cleandoc(command.help), "", *_parameters(command, shared)]
         if name in _MORE:
             lines += [f"More: [{_MORE[name].partition('#')[0]}]({_MORE[name]})", ""]
     return _INTRODUCTION + "\n".join(lines).rstrip() + "\n"
