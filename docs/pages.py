@@ -94,8 +94,10 @@ def _place(target: str) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let wide tables be scrolled by keyboard; the theme sees to code that overflows."""
+    """Let the keyboard scroll wide tables and blocks of code (contrast.css makes both scroll)."""
     del page, config, files
-    return html.replace("<table>", '<div tabindex="0" class="wide"><table>').replace(
-        "</table>", "</table></div>"
+    return (
+        html.replace("<table>", '<div tabindex="0" class="wide"><table>')
+        .replace("</table>", "</table></div>")
+        .replace("<pre>", '<pre tabindex="0">')
     )

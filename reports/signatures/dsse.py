@@ -6,8 +6,8 @@ Sources: DSSE protocol v1.0.2 (pre-authentication encoding); in-toto Attestation
 
 Every attestation has a number, and says which one of its run it supersedes. Each new signature has
 the next number and names the SHA-256 of the envelope that it replaces. Anyone who knows the latest
-number, or its digest, sees that an earlier signed state was put back. The run directory alone cannot
-show that, because the earlier state has valid signatures too.
+number, or its digest, sees that an earlier signed state was put back. The run directory alone
+cannot show that, because the earlier state has valid signatures too.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A trainer who dislikes a nonce, or what is drawn, could announce the run again, 
 intent that got a nonce is kept, with the draw and the verdict that followed it if they did. An
 intent came to nothing while no run of it was opened, computed again and passed; how many did is
 counted, and stands in the next challenge. `intents.jsonl`, next to the auditor's keys, has one
-line per event, each with the digest of the line before, never rewritten. An intent gets one nonce, a run one
-draw.
+line per event, each with the digest of the line before, never rewritten. An intent gets one nonce,
+a run one draw.
 """
 
 from __future__ import annotations

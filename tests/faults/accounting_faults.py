@@ -57,7 +57,7 @@ def amplified(part: Composition) -> Composition:
 
 
 def averaged_noise(patch: Patch) -> None:
-    """As if the noise of S clients averaged out up to the release: σ√S towards a third party."""
+    """As if the noise of S clients averaged out up to the release: σ√S against a third party."""
     accountant, leads = registry.leading()
 
     def larger(kinds, participation, delta):
@@ -234,7 +234,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "noise-averaged-over-clients-for-adamw",
-            "towards a third party the noise is taken as σ√S, which steps that divide by it break",
+            "against a third party the noise is taken as σ√S, which steps that divide by it break",
             "adaptive federated methods that borrow a theorem on averaged gradients",
             ("views",),
             lambda: small_spec(clients_per_round=2),
@@ -295,7 +295,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "epsilon-of-clients-rounded-down",
-            "the same where whole clients are protected, towards a third party",
+            "the same where whole clients are protected, against a third party",
             "papers and model cards that print 2.04 for 2.0408",
             ("accounting",),
             client_spec,

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-TRUSTED = "no guarantee towards the server: it adds the noise itself and sees the clipped updates"
+TRUSTED = "no guarantee against the server: it adds the noise itself and sees the clipped updates"
 
 
 def protect_clients(

@@ -67,7 +67,7 @@ def test_parquet_holds_the_same_with_types():
     [
         (lambda text: text.replace("audit,", "", 1), "it lacks the column audit"),
         (lambda text: text + "one,two\n", "line 3: has not as many fields as the first line"),
-        (lambda text: text.replace("0.5", "half"), "test_accuracy: found half; a number is due"),
+        (lambda text: text.replace("0.5", "half"), "test_accuracy: found half; give a number"),
     ],
 )
 def test_what_is_no_table_of_results_is_refused_in_one_line(change, message, tmp_path):

@@ -189,8 +189,8 @@ class ClientLevel(Unit):
         if self.noise_added_by(source) == "server":
             return f" There is {TRUSTED_SERVER}, so it must be trusted."
         return (
-            f" Against {_SERVER}, the loss is larger and stated separately, in the internal report; "
-            "a client's records are hidden there, but that it took part is not."
+            f" Against {_SERVER}, the loss is larger and stated separately, in the internal "
+            "report; a client's records are hidden there, but that it took part is not."
         )
 
     def protected_count(self, source: RunSource) -> float | None:

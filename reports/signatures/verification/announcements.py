@@ -89,7 +89,9 @@ def _check_draw(files: Snapshot, challenge: Challenge, trust: Trust, found: Foun
         found.add_error(DRAW, local(error, files.folder))
         return
     if draw.fingerprint != challenge.fingerprint:
-        found.add(DRAW, f"is signed by {draw.fingerprint}, not by the auditor who challenged the run")
+        found.add(
+            DRAW, f"is signed by {draw.fingerprint}, not by the auditor who challenged the run"
+        )
         return
     stamp = stamp_beside(files, DRAW, draw.envelope, trust, found)
     _proof_beside(files, DRAW, draw.envelope, trust, found)

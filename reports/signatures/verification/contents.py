@@ -5,8 +5,8 @@ run agree? Where the public files lie alone there is no ledger and no audit to c
 the auditor signed is what counts: these files and no others, by this key, about this run and model,
 with the verdict and the claims that the public report states.
 
-May they be signed again? A signature judges nothing: someone who signs as the auditor without an audit
-takes over what an earlier audit found. So what lies there must be what that audit's signature
+May they be signed again? A signature judges nothing: signing as the auditor without an audit takes
+over what an earlier audit found. So what lies there must be what that audit's signature
 covers. Otherwise a verdict that somebody changed would get the auditor's signature when a report is
 written, and lose the evidence against it by an erasure.
 """
@@ -251,8 +251,8 @@ def _check_unlisted(files: Snapshot, found: Found) -> None:
         remedy = "dpfedadamw run --resume RUN_DIR finishes it"
         if files.holds(copies.ERASURE):
             remedy = (
-                "without evidence nothing can be audited again, so repeat the command that was cut off: "
-                "dpfedadamw erase, report or sign RUN_DIR"
+                "without evidence nothing can be audited again, so repeat the command that was cut "
+                "off: dpfedadamw erase, report or sign RUN_DIR"
             )
         found.add(UNFINISHED, f"a write to this run was cut off or is going on; {remedy}")
     if files.holds(CHECKPOINT):

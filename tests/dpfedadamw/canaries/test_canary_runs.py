@@ -71,7 +71,7 @@ def test_an_audit_run_passes_every_check_of_a_run_and_one_more(audited):
     (check,) = [one for one in found["checks"] if one["name"] == "canaries"]
     said = check["measurement"]
     assert said.startswith("not contradicted. Planted: 120 gradients far above the clipping norm")
-    assert "Seen: the ledger's steps explain" in said
+    assert "Scores: the ledger's steps explain" in said
     assert "Not shown: that nothing else leaks" in said
     assert {view["view"] for view in check["details"]["views"]} >= {"uploads", "final-model"}
     for view in check["details"]["views"]:

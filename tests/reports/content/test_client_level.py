@@ -55,7 +55,7 @@ def test_the_third_party_leads_for_every_audience(
     assert guarantee["delta_times_clients"] == pytest.approx(0.01)
     assert guarantee["delta_times_records"] is None
     for part in (
-        "Towards a third party",
+        "Against a third party",
         "ε = 4.97, δ = 0.001",
         "one client with all its records",
         "add-or-remove-one-client neighbours",
@@ -72,7 +72,7 @@ def test_a_server_that_adds_the_noise_has_no_guarantee(
 ) -> None:
     run = make_client_run()
     report = data_of(run, audience)
-    assert "no guarantee towards the server" in report["guarantee"]["statement"]
+    assert "no guarantee against the server" in report["guarantee"]["statement"]
     view = next(v for v in report["accounting"]["views"] if v["key"] == "trusted_server")
     assert (view["epsilon"], view["method"]) == (None, "no guarantee")
     assert not any(v["key"] == "server" for v in report["accounting"]["views"])
@@ -185,7 +185,7 @@ def test_attestations_claim_the_third_partys_view_and_fit_their_schemas(
         assert views["third_party"]["epsilon"] == 4.9673
         assert set(views) == ({"third_party", "trusted_server"} if noise == "server" else
                               {"third_party"})  # fmt: skip
-        said = "no guarantee towards the server" in predicate["claims"]["statement"]
+        said = "no guarantee against the server" in predicate["claims"]["statement"]
         assert said is (noise == "server")
         for loss in (source.claim["server"]["epsilon"] or {}).values():
             assert formatting.epsilon(loss) not in predicate["claims"]["statement"]
@@ -200,7 +200,7 @@ def test_the_pages_say_the_same(make_client_run: MakeRun, noise: str) -> None:
         assert "one client with all its records" in text
         assert "δ·N" in text
         assert "add-or-remove-one-record" not in text
-        assert ("No guarantee towards the server" in text) is (noise == "server")
+        assert ("No guarantee against the server" in text) is (noise == "server")
         assert ("Rate q" in text) is False
         assert ("Uploaded by all clients" in text) is (audience == "internal")
 

@@ -359,7 +359,7 @@ def test_the_seed_caveat_stands_even_if_the_auditor_forgot_it(make_run: MakeRun)
         report = data_of(run, audience)
         assert wording.SEED_CAVEAT in report["qualifications"][0]
         assert report["randomness"]["caveat"] == wording.SEED_CAVEAT
-        assert "nobody who knows the seed" in report["guarantee"]["statement"]
+        assert "not hold against anyone who knows the seed" in report["guarantee"]["statement"]
     assert data_of(run)["randomness"]["seed"] == 0
     assert data_of(run, "public")["randomness"]["seed"] is None
 

@@ -183,6 +183,6 @@ def test_client_level_trees_count_every_charged_round() -> None:
     assert found["third_party"]["of"][0]["parameters"]["rate"] == 0.3
     counts = [part["parameters"]["count"] for part in found["server"]["of"]]
     assert sorted(counts) == [4, 6]
-    # Towards a third party: the auditor's accountant and dp-accounting's agree on this tree.
+    # Against a third party: the auditor's accountant and dp-accounting's agree on this tree.
     assert epsilon(found["third_party"]) > 0
     assert set(roots(source, internal=False)) == {"third_party"}

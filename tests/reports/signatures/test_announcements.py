@@ -193,7 +193,7 @@ def header(**changes: object) -> Callable[[Case], None]:
         (header(nonce="00" * 32), "challenge.json: is not what the ledger's header says"),
         (header(intents={"of_trainer": 1}), "challenge.json: is not what the ledger's header says"),
         (lambda case: draw(case, case.trainer), "in the role of the auditor"),
-        (lambda case: draw(case, case.auditor), "not by whoever challenged the run"),
+        (lambda case: draw(case, case.auditor), "not by the auditor who challenged the run"),
         (lambda case: draw(case, case.challenger, "ab" * 32), "was drawn for another ledger"),
     ],
 )
@@ -449,7 +449,7 @@ def test_a_draw_is_by_the_challenger_for_this_ledger(small):
         (small.drawn(small.auditor, "ab" * 32), "was drawn for another ledger", True),
         (
             small.drawn(other),
-            f"is signed by {other.fingerprint}, not by whoever challenged the run",
+            f"is signed by {other.fingerprint}, not by the auditor who challenged the run",
             False,
         ),
         (b"{}", "payloadType must be application/vnd.in-toto+json", False),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -221,9 +222,11 @@ def test_a_report_is_about_the_run_its_model_its_files_and_the_audits_verdict() 
     ]
     model = [{"file": "model.safetensors", "sha256": "x"}, {"file": "spec.yaml", "sha256": "s"}]
     assert said_of(report(hashes=model)) == [
-        "is about another model than model.safetensors beside it"
+        "is about another model than model.safetensors in the same folder"
     ]
-    assert said_of(report(hashes=[])) == ["is about another model than model.safetensors beside it"]
+    assert said_of(report(hashes=[])) == [
+        "is about another model than model.safetensors in the same folder"
+    ]
     spec = [{"file": "model.safetensors", "sha256": "m"}, {"file": "spec.yaml", "sha256": "x"}]
     assert said_of(report(hashes=spec)) == ["was made with another spec.yaml"]
 
@@ -242,7 +245,7 @@ def test_pages_carry_run_and_model() -> None:
 
     assert said(b".. run a-run .. model sha256:m ..") == []
     assert said(b".. model sha256:m ..") == ["is about another run than a-run"]
-    other = ["is about another model than model.safetensors beside it"]
+    other = ["is about another model than model.safetensors in the same folder"]
     assert said(b".. run a-run .. model sha256:x ..") == other
     assert said(b".. run a-run .. model sha256:None", replace(ABOUT, hashes={})) == other
 
@@ -292,7 +295,10 @@ def test_the_public_envelope_names_no_evidence_and_the_form_before_numbers_no_fi
 
 
 def claimed(
-    monkeypatch: pytest.MonkeyPatch, verdict: str = "PASS", **predicates: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch,
+    verdict: str = "PASS",
+    claims: Mapping[str, Any] = MappingProxyType({"views": (1, 2)}),
+    **predicates: dict[str, Any],
 ) -> tuple[list[str], list[str]]:
     """What is found of attestations of a run that claims one thing and was found to pass."""
     names = {
@@ -300,7 +306,7 @@ def claimed(
         "judged": signing.RUN_ENVELOPE,
         "public": signing.PUBLIC_ENVELOPE,
     }
-    monkeypatch.setattr(contents.guarantee, "attested_claims", lambda _: {"views": (1, 2)})
+    monkeypatch.setattr(contents.guarantee, "attested_claims", lambda _: dict(claims))
     value = SimpleNamespace(value=verdict)
     monkeypatch.setattr(contents.findings, "verdict", lambda *_: value)
     statements = {names[who]: Statement({}, RUN_TYPE, said) for who, said in predicates.items()}
@@ -340,6 +346,18 @@ def test_each_attestation_says_what_the_ledger_and_the_audit_say(
         "The audit's verdict is FAIL; the guarantee is contradicted, and valid signatures do not "
         "mend that."
     ]
+
+
+@pytest.mark.parametrize(
+    ("signed", "holds"),
+    [("Against a reader, ε = 2", True), ("Towards a reader, ε = 2", True), ("To a reader", False)],
+)
+def test_a_claim_may_be_in_the_words_that_earlier_runs_were_signed_with(
+    monkeypatch: pytest.MonkeyPatch, signed: str, holds: bool
+) -> None:
+    said = {"run": "a-run", "claims": {"statement": signed}, "verdict": "PASS"}
+    found = claimed(monkeypatch, claims={"statement": "Against a reader, ε = 2"}, judged=said)[0]
+    assert (len(found) == 1) is holds
 
 
 @pytest.fixture
@@ -393,7 +411,7 @@ def test_each_form_of_a_report_is_about_the_run(reported: Path) -> None:
     (reported / "report.json").write_bytes(b"{")
     problems = reports_found(reported)
     assert {problem.split(":")[0] for problem in problems} == {"report.json", "report.pdf"}
-    assert "report.pdf: carries other data than report.json beside it" in problems
+    assert "report.pdf: carries other data than report.json in the same folder" in problems
 
 
 def test_pages_without_data_inside_are_named(

@@ -300,7 +300,7 @@ def test_pages_that_carry_other_data_than_lie_beside_them_are_found_even_if_sign
     path.write_bytes(path.read_bytes().rstrip() + b"\n\n")
     resign(signed)
     assert [str(problem) for problem in verify(signed.run).problems] == [
-        "report.pdf: carries other data than report.json beside it"
+        "report.pdf: carries other data than report.json in the same folder"
     ]
 
 

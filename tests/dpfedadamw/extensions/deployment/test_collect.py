@@ -222,7 +222,7 @@ def test_a_run_that_declares_no_drop_outs_may_have_none(copied, tmp_path):
         again.append(line["kind"], {k: v for k, v in changed.items() if k not in chain})
     verdict, checks = audited(collected.run)
     assert verdict == "FAIL"
-    assert "the run declares 0 at most" in checks["integrity"]["measurement"]
+    assert "the run declares at most 0" in checks["integrity"]["measurement"]
 
 
 def test_evidence_that_was_changed_after_it_was_named_is_not_taken(copied, tmp_path):

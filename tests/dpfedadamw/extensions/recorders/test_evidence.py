@@ -58,7 +58,7 @@ def test_the_report_states_what_the_loop_states(run: Path) -> None:
         data = build(run, audience).data()
         stated = findings.named("accounting").details["stated"]
         assert data["guarantee"]["epsilon"] == pytest.approx(stated)
-        assert "whoever sees the model" in data["guarantee"]["statement"]
+        assert "anyone who sees the model" in data["guarantee"]["statement"]
         assert data["mechanism"]["rounds_completed"] == numpy_loop.STEPS
         assert "cryptographic generator" not in data["randomness"]["statement"]
         assert "numpy-example" in data["mechanism"]["statement"]

@@ -398,7 +398,7 @@ def test_envelope_data_and_pages_speak_of_the_same_runs(
     ]
     assert data_found(tmp_path, monkeypatch, said, data) == ([], told)
     assert data_found(tmp_path, monkeypatch, said, data, b"other") == (
-        ["comparison.pdf: carries other data than comparison.json beside it"], told,
+        ["comparison.pdf: carries other data than comparison.json in the same folder"], told,
     )  # fmt: skip
     about = ["comparison.attestation.json: is not about the internal comparison"]
     other = statement_of("public", ONE, TWO)
