@@ -35,6 +35,10 @@ _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|eq|vs|cf|no|fig|al)\.", re.IGNORECASE
 _END = re.compile(r"[.!?][)\"'*_]*(?=\s|$)")
 _ITEM = re.compile(r"\s*([*+-]|\d+\.)\s")
 LONGEST_SENTENCE = 30
+# Folders whose strings are held to it as well.
+STRINGS = ("audit/**/*.py", "dpfedadamw/**/*.py", "reports/**/*.py")
+# Words that runs are signed with, and that `verify` compares: they stay as long as they are.
+_SIGNED = {"reports/content/guarantee.py": "_statement"}
 # What is held to it, as patterns below the root: pages whose words and sentences are, and files
 # whose words are. A pattern is added when its files are clean, and none is taken out.
 HELD = (
@@ -77,6 +81,36 @@ def strings_of_code(text: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
+
+
+def sentences_of_code(text: str, signed: str | None = None) -> Iterator[tuple[int, str]]:
+    """Line and text of each sentence of a source's strings, a placeholder being one word.
+
+    Docstrings, strings of several lines (scripts, templates, schemas) and rows of tables are left
+    out, and so is the function that `signed` names.
+    """
+    left = [ast.parse(text)]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef) and node.name == signed:
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        if isinstance(node, ast.JoinedStr) or _text(node) is not None:
+            whole = "".join(_text(part) or "X" for part in parts)
+            if "\n" not in whole and not whole.startswith("|"):
+                yield from _sentences([(node.lineno, whole)])
+            parts = [part for part in parts if isinstance(part, ast.FormattedValue)]
+            left += [part.value for part in parts]
+        else:
+            left += ast.iter_child_nodes(node)
+
+
+def _text(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return None
 
 
 def _is_signed_earlier(node: ast.stmt) -> bool:
@@ -135,14 +169,18 @@ def complaints(name: str, text: str, sentences: bool = True) -> list[str]:
         for word in _BANNED.finditer(line)
     ]
     if name.endswith(".md") and (sentences):
-        for number, sentence in sentences_of_page(text):
-            words = len(re.findall(r"\S*\w\S*", sentence))
-            if words > LONGEST_SENTENCE:
-                found.append(
-                    f"{name}:{number}: {words} words in a sentence: write two of at most "
-                    f"{LONGEST_SENTENCE}: {sentence[:60]!r}"
-                )
+        found += _too_long(name, sentences_of_page(text))
     return found
+
+
+def _too_long(name: str, sentences: Iterator[tuple[int, str]]) -> list[str]:
+    counted = [(line, len(re.findall(r"\S*\w\S*", one)), one) for line, one in sentences]
+    return [
+        f"{name}:{line}: {words} words in a sentence: write two of at most "
+        f"{LONGEST_SENTENCE}: {sentence[:60]!r}"
+        for line, words, sentence in counted
+        if words > LONGEST_SENTENCE
+    ]
 
 
 def found_by(patterns: tuple[str, ...]) -> list[str]:
@@ -163,6 +201,39 @@ def test_pages_and_sources_keep_to_the_house_style():
         for one in complaints(name, (ROOT / name).read_text("utf-8"), sentences)
     ]
     assert not found, "docs/style.md:\n" + "\n".join(found)
+
+
+def test_no_string_of_the_code_has_a_sentence_of_more_than_thirty_words():
+    found = [
+        one
+        for name in found_by(STRINGS)
+        for one in _too_long(
+            name, sentences_of_code((ROOT / name).read_text("utf-8"), _SIGNED.get(name))
+        )
+    ]
+    assert not found, "docs/style.md:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (f'x = "It {"is " * 28}long."', []),
+        (f'x = "It {"is " * 29}long."', [1]),
+        (f'x = (\n    "It {"is " * 15}"\n    "{"is " * 15}long. Short."\n)', [2]),
+        (f'x = "Short. It {"is " * 28}long."', []),
+        (f"x = f\"It {'is ' * 28}{{'a b c'}}.\"", []),
+        (f'x = f"It {"is " * 29}{{a}}."', [1]),
+        ("x = f\"{y('It " + "is " * 29 + "long.')}\"", [1]),
+        (f'"""It {"is " * 29}long."""\n\n\ndef f():\n    """It {"is " * 29}long."""', []),
+        (f'x = """#!/bin/sh\n{"is " * 31}"""', []),
+        (f'x = "| {"is " * 31}|"', []),
+        (f'def signed():\n    return "{"is " * 31}"', []),
+        (f'def unsigned():\n    return "{"is " * 31}"', [2]),
+    ],
+)
+def test_a_long_sentence_is_found_in_strings_that_a_user_reads(text, lines):
+    found = _too_long("a.py", sentences_of_code(text, "signed"))
+    assert [int(one.split(":")[1]) for one in found] == lines
 
 
 @pytest.mark.parametrize(

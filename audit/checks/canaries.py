@@ -111,17 +111,17 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
         return Judgement(
             Verdict.NOT_VERIFIED,
             f"{canaries.count} canaries are too few: even if every guess were right they could not "
-            "contradict this claim, and their scores could not reveal noise of half its size; "
-            f"plant at least {seen.needed}",
+            "contradict this claim, and their scores could not reveal noise of half its size. "
+            f"Plant at least {seen.needed}",
             details,
             qualifications=said,
         )
     text = (
         f"not contradicted. {planted} Scores: {_fits(seen, details)} Guesses give lower bounds on "
-        "epsilon, for any mechanism and for these steps with only the noise in doubt, next to the "
-        f"most that {canaries.count} canaries could show: {'; '.join(_bounds(seen))}. Not shown: "
-        "that nothing else leaks, or anything about the released model, which was trained without "
-        "canaries."
+        "epsilon, for any mechanism and for these steps with only the noise in doubt. Next to each "
+        f"stands the most that {canaries.count} canaries could show: {'; '.join(_bounds(seen))}. "
+        "Not shown: that nothing else leaks, or anything about the released model, which was "
+        "trained without canaries."
     )
     return Judgement(Verdict.PASS, text, details, qualifications=said)
 
@@ -313,10 +313,11 @@ CANARIES = Check(
     claim="Nobody who sees the releases can tell whether a canary was included better than the "
     "claimed privacy profile allows.",
     tolerance=f"a claim is contradicted where the law of the ledger's steps gives the scores, or "
-    f"its own profile the right guesses, a chance below {FALSE_ALARM:g}, over both, all views and "
-    f"all numbers of guesses; lower bounds are printed at {CONFIDENCE:.0%} confidence each",
+    f"its own profile the right guesses, a chance below {FALSE_ALARM:g}. The chance counts both, "
+    f"all views and all numbers of guesses. Lower bounds are printed at {CONFIDENCE:.0%} "
+    "confidence each",
     power="the finding names the noise that the scores would have revealed and, next to each "
-    "bound, the largest bound that so many canaries can show by guesses; the documentation has a "
+    "bound, the largest bound that so many canaries can show by guesses. The documentation has a "
     "table of faults and numbers of canaries",
     limits="A claim that is not contradicted is not proved. The check judges an audit run of the "
     "same spec, not the released model. The bounds of these steps assume the ledger's sampling and "

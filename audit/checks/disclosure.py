@@ -258,10 +258,10 @@ def _judge(bundle: Bundle) -> Judgement:
         )
     details = {"lines_of_metrics": lines}
     return conclude(
-        "metrics, ledger, model and its configuration hold only their own fields; the published "
-        "learning rates are the schedule's, and times are whole seconds; every tensor of the model "
-        "is a trained parameter or was frozen; there is no other file next to them or in the "
-        "evidence; and none of them, nor any existing report, contains a number of the private "
+        "metrics, ledger, model and its configuration hold only their own fields. The published "
+        "learning rates are the schedule's, and times are whole seconds. Every tensor of the model "
+        "is a trained parameter or was frozen. There is no other file next to them or in the "
+        "evidence. None of these files, nor any existing report, contains a number of the private "
         "evidence",
         reasons,
         unjudged,
@@ -286,9 +286,9 @@ DISCLOSURE = Check(
     "Outside it each file holds only known fields, and the model only trained and frozen "
     "parameters.",
     tolerance="none for names; 1e-9 relative for learning rates, written and read again in decimal",
-    power="any further field of metrics, ledger or model.json; running statistics, or any further "
+    power="any further field of metrics, ledger or model.json. Running statistics, or any further "
     "tensor of a model that is trained in full; any further file; a time that is not a whole "
-    f"number of seconds; a private number copied with at least {leaks.DIGITS} digits, out of the "
+    f"number of seconds. A private number copied with at least {leaks.DIGITS} digits, out of the "
     f"{leaks.MOST_NUMBERS:,} that are searched for",
     limits="A training loss published as test_loss is not detected, because the audit has no test "
     "records; nor is a mean of private numbers, or a rounded one. It is taken on trust that a "

@@ -232,7 +232,7 @@ INITIAL_WEIGHTS = Check(
     place=55,
     meaning="If it fails, training started from weights that may have been made from private "
     "records, and no noise hides those.",
-    claim="The first round sends the weights whose digest the ledger's header names, and they "
+    claim="The first round sends the weights whose digest the ledger's header names. They "
     "come from where it says: a public seed, a published file, code, or a module passed from "
     "Python.",
     tolerance="none for digests; on a machine other than the trainer's, a thousandth of the "
@@ -242,8 +242,8 @@ INITIAL_WEIGHTS = Check(
     "that is not trained. Without: a first broadcast that is not the committed one, and, with ten "
     "equal classes, a test accuracy of 88 % or more before the first round",
     limits="The check does not show that a published file, or code, was made without the clients' "
-    "records. Without --replay the weights are not rebuilt; weights trained beforehand then pass "
-    "unless their test accuracy gives them away, which it cannot do with fewer than nine classes "
+    "records. Without --replay the weights are not rebuilt. Weights trained beforehand then pass "
+    "unless their test accuracy gives them away. It cannot do so with fewer than nine classes "
     "or more than 300.",
     rule=_judge,
 )

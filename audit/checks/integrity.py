@@ -115,7 +115,7 @@ _ENVIRONMENT = re.compile(r"environment-(\d{5,12})\.json")
 # The command line lets the trainer sign before it audits; only a run whose signature was never
 # made, or was deleted, comes here without.
 UNATTESTED = (
-    "nothing ties these files to the trainer: there is no attestation, so changes to model, "
+    "nothing ties these files to the trainer. There is no attestation, so changes to model, "
     "metrics and most of the evidence would not be detected; `dpfedadamw sign --role trainer` "
     "makes one"
 )
@@ -169,7 +169,7 @@ def judge_run(
         "attested": attested,
     }
     judged = conclude(
-        "every line of the ledger names the digest of the line before and its own, the spec is the "
+        "every line of the ledger names the digest of the line before and its own. The spec is the "
         "one the header names, all rounds are charged before they end, and all evidence is there"
         "; every file is the one that the trainer attested to",
         reasons,
@@ -433,7 +433,7 @@ INTEGRITY = Check(
     claim="The ledger is an unbroken hash chain from header to claim, started from this spec, and "
     "each finished round has its evidence.",
     tolerance="none: digests and counts are compared exactly",
-    power="any single changed byte of ledger, spec or an array of the evidence; a process that "
+    power="any single changed byte of ledger, spec or an array of the evidence. A process that "
     "continued after a crash without a line in the ledger, if its note in the evidence is left",
     limits="A ledger rewritten as a whole, digests included, is consistent with itself; only the "
     "trainer's signature ties it to the moment of training. Weights, metrics and any evidence that "
@@ -507,8 +507,8 @@ CLIENT_INTEGRITY = Check(
     place=10,
     meaning="If it fails, files were changed or are missing, and no other finding can be relied "
     "on.",
-    claim="The ledger is an unbroken hash chain from header to claim, started from this spec; "
-    "each round, empty ones included, is charged once per attempt before it ends and has its "
+    claim="The ledger is an unbroken hash chain from header to claim, started from this spec. "
+    "Each round, empty ones included, is charged once per attempt before it ends and has its "
     "evidence.",
     tolerance=INTEGRITY.tolerance,
     power=INTEGRITY.power,

@@ -442,7 +442,7 @@ def _about_queries(bundle: Bundle, reasons: list[str]) -> _Question | None:
         counted="queries",
         seen="; pairs of queries in a round with correlation above {:.3f}",
         unseen="; too few sampled coordinates to compare pairs of queries",
-        passed=f"noise of all {len(releases)} released queries against the ledger's sigma C: scale "
+        passed=f"noise of all {len(releases)} released queries against the ledger's sigma C. Scale "
         "overall, per client, block, round and step inside the interval in both directions, every "
         "query noised at every coordinate, Gaussian shape and tails, no noise used twice",
         by_coordinate=by_coordinate(bundle, releases, reasons),
@@ -484,8 +484,8 @@ def _about_rounds(bundle: Bundle, reasons: list[str]) -> _Question:
         seen=seen,
         unseen=f"{seen}; too few sampled coordinates to compare rounds",
         passed=f"noise on the sum of updates of all {len(sums)} rounds against the ledger's sigma "
-        "C: scale overall, per block and per round inside the interval in both "
-        f"directions{also if len(uploads) else ''}; every round noised, empty ones too, at every "
+        "C. Scale overall, per block and per round inside the interval in both "
+        f"directions{also if len(uploads) else ''}. Every round noised, empty ones too, at every "
         "coordinate; Gaussian shape and tails; no noise used twice",
         by_coordinate=by_coordinate(bundle, sums, reasons),
     )
@@ -515,7 +515,7 @@ register(
         NOISE,
         units=AT_CLIENT_LEVEL,
         claim="Each round's sum of clipped updates carries fresh Gaussian noise of standard "
-        "deviation sigma C in every coordinate that is released; where the clients add it, each "
+        "deviation sigma C in every coordinate that is released. Where the clients add it, each "
         "upload carries a share of standard deviation sigma C over the root of m.",
         limits="The noise is the one recorded as released minus clean; that these are the released "
         "values rests on the recorder alone. Sampled coordinates stand for all in the tests of "

@@ -234,8 +234,8 @@ def _independent(bundle: Bundle) -> Judgement:
     details |= numbers
     return conclude(
         f"who took part in {rounds} rounds against independent draws of {clients} clients with "
-        "probability l: how often in all, each client, scatter of the rounds' sizes and of the "
-        "clients' counts, and clients shared by successive rounds",
+        "probability l. Compared: how often in all, each client, scatter of the rounds' sizes and "
+        "of the clients' counts, and clients shared by successive rounds",
         reasons,
         details=details,
         private=private,
@@ -304,7 +304,7 @@ PARTICIPATION = Check(
     meaning="If it fails, clients were not drawn with the randomness that the loss against a "
     "third party relies on.",
     claim="The clients of a round are S of N, every such set equally likely, or each client "
-    "independently with probability S/N, as the ledger says; and rounds do not depend on each "
+    "independently with probability S/N, as the ledger says. Rounds do not depend on each "
     "other.",
     tolerance="Exact laws: binomial for each client's count, hypergeometric for what neighbouring "
     "rounds share. All tests together raise a false alarm in at most 1 of 1000 correct runs "
@@ -328,7 +328,7 @@ register(
         "tests together raise a false alarm in at most 1 of 1000 correct runs (Bonferroni).",
         power="a fixed number of clients or a fixed cohort, if the run is long enough",
         limits="Short runs show little. Draws that depend on the data but look independent cannot "
-        "be distinguished from chance, nor can a cohort that was redrawn until it suited; rounds "
+        "be distinguished from chance, nor can a cohort that was redrawn until it suited. Rounds "
         "repeated after a crash are judged as they ended.",
         rule=_independent,
     )

@@ -327,7 +327,7 @@ def _judge(bundle: Bundle) -> Judgement:
     details = {"records": count, "clients": header.clients}
     return conclude(
         f"{count} training records: each was given to one of {header.clients} clients, and no "
-        f"client works on a record that it or another client already has; {division}; in "
+        f"client works on a record that it or another client already has; {division}. In "
         f"{participations} participations the rows used are the client's own; {same}{people}",
         reasons,
         unreadable,
@@ -341,15 +341,15 @@ PARTITION = Check(
     title="Does each record belong to one client, once?",
     place=30,
     meaning="If it fails, a record is used by more than one client, more than once, or by a "
-    "client that is not charged for it: its losses add up, or are counted for the wrong client.",
+    "client that is not charged for it. Its losses add up, or are counted for the wrong client.",
     claim="The partition gives each training record to exactly one client, as the spec's seed "
     "draws it, and the clients work on these records, none of them twice, in every round. Where "
     "the header commits to contents, those under each client's rows are what they were before "
     "training.",
     tolerance="none: rows, counts and digests are compared exactly",
     power="any record in two clients, or twice in one; any client whose size is not the declared "
-    "one; records that two clients have exchanged, once or in a single round; a division that the "
-    "seed does not produce; different contents under a client's own rows, all of them in one "
+    "one. Records that two clients have exchanged, once or in a single round; a division that the "
+    "seed does not produce. Different contents under a client's own rows, all of them in one "
     "round or one in the batches of many",
     limits="Records are distinguished by their place in the data set. Two with the same content, "
     "or two about the same person, count as two: a person with several is protected less, and "

@@ -277,11 +277,11 @@ RANDOMNESS = Check(
     claim="In release mode noise and sampling come from a key of which only a commitment is "
     "published; in reproducible mode the seed and its consequence are stated.",
     tolerance="none: fields are compared exactly",
-    power="a stored seed in release mode, a missing commitment, modes that disagree, a key that "
-    "is one byte repeated or made of a seed below 4096 in one of six usual ways; noise drawn in "
+    power="a stored seed in release mode, a missing commitment, modes that disagree. A key that "
+    "is one byte repeated or made of a seed below 4096 in one of six usual ways. Noise drawn in "
     f"release mode by torch on a CPU, NumPy or Python's random from one of {len(SEEDS)} usual "
-    "seeds; in a run that an auditor challenged, an intent or a challenge that is not the "
-    "ledger's, of another spec, of other keys, with another nonce, or dated after its answer",
+    "seeds. In a run that an auditor challenged: an intent or a challenge of another spec or other "
+    "keys, with another nonce, dated after its answer, or not the ledger's",
     limits="A fixed key that is not among these looks like any other in one run; the same "
     "commitment in two runs would give it away. The same holds for noise of another generator or "
     "another seed. A run directory cannot show that the key was drawn from the operating system's "

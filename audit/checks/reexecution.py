@@ -156,7 +156,7 @@ def _coarse(
     from audit.checks.shared.recomputed import MOST_HIDDEN
 
     notice = (
-        f"{len(tally.coarse)} of {asked} recomputed participations do not count: on a machine "
+        f"{len(tally.coarse)} of {asked} recomputed participations do not count. On a machine "
         f"other than the one that trained, a false term of more than {MOST_HIDDEN:g} C could hide "
         "in a clipped sum"
     )
@@ -180,7 +180,7 @@ def _unit(header: Header, tally: Recomputed) -> str:
 def _exact(tally: Recomputed, rounds: int) -> str:
     if tally.across:
         return (
-            f"batches and noise agree bit for bit; in {tally.across} participations, which another "
+            f"batches and noise agree bit for bit. In {tally.across} participations, which another "
             "machine trained, gradients agree up to rounding, and no false term of more than "
             f"{tally.hidden:.1e} C hides in a clipped sum ({listed(tally.elsewhere)})"
         )
@@ -248,14 +248,14 @@ REEXECUTION = Check(
     meaning="If it fails, the run is not what its data and key produce: somebody changed the "
     "computation, or the record of it. If nothing was recomputed, all other findings judge what "
     "the trainer's own process recorded.",
-    claim="Each participation's batches and noise are those that the committed key draws, its "
+    claim="Each participation's batches and noise are those that the committed key draws. Its "
     "clipped sums are those of the client's records, and its upload and the server's step follow "
     "from them.",
     tolerance="none for batches, charges, commitments, uploads and states, by the run's own "
-    "arithmetic on the same processor with the same versions; on other machines, the difference "
-    "plus what rounding could hide is at most a tenth of C in each clipped sum, according to the "
-    "trainer's own record of its gradients. Clean values, L2: 8 times the square root of the "
-    "batch's size times what the run's precision moves a second order of evaluation, plus 2^-24 of "
+    "arithmetic on the same processor with the same versions. On other machines, the difference "
+    "plus what rounding could hide is at most a tenth of C in each clipped sum. This is judged by "
+    "the trainer's own record of its gradients. Clean values, L2: 8 times the root of the batch's "
+    "size times what the run's precision moves a second order of evaluation, plus 2^-24 of "
     "each record (Higham & Mary 2019). Gradients handed out: half a spacing of the noise's grid "
     "and two roundings to float32, coordinate by coordinate.",
     power="a falsified participation, if it is drawn",

@@ -313,13 +313,13 @@ def _judge(bundle: Bundle) -> Judgement:
     note = " (one round: the local counter makes no difference yet)" if counters_agree else ""
     return conclude(
         f"shift of the second moment over {recursion.sums.count} client rounds against "
-        "(1-beta2^tau) Phi: inside the interval for all blocks and pooled; divisor, tau, "
+        "(1-beta2^tau) Phi: inside the interval for all blocks and pooled. Divisor, tau, "
         f"subtracted term and the coordinates at the floor are correct{note}",
         reasons,
         details=details,
         private=private,
         power=f"equivalence within a factor of 1 plus or minus {_MARGIN} is shown pooled and for "
-        f"{conclusive} of {len(half_widths)} blocks on their own; noise at half or twice its scale "
+        f"{conclusive} of {len(half_widths)} blocks on their own. Noise at half or twice its scale "
         "(factors 1/4 and 4) lies far outside",
     )
 
@@ -338,17 +338,17 @@ SECOND_MOMENT = Check(
     units=AT_RECORD_LEVEL,
     place=110,
     meaning="If it fails, the optimiser corrects for noise that is absent, or corrects too little.",
-    claim="E[v] exceeds the noiseless second moment by (1-beta2^tau) Phi, v-hat divides by "
-    "1-beta2^tau with tau all steps since the start, debiasing subtracts Phi = (sigma C/B)^2, and "
-    "what is left, an estimate that may be negative, is held above a floor (DP-FedAdamW, Algorithm "
-    "1 with the global counter of FedAdamW, Algorithm 2).",
+    claim="E[v] exceeds the noiseless second moment by (1-beta2^tau) Phi. v-hat divides by "
+    "1-beta2^tau with tau all steps since the start. Debiasing subtracts Phi = (sigma C/B)^2. "
+    "What is left, an estimate that may be negative, is held above a floor (DP-FedAdamW, "
+    "Algorithm 1 with the global counter of FedAdamW, Algorithm 2).",
     tolerance="Innovations of the difference, independent given the past, have mean "
-    "(1-beta2^K) Phi and a variance that follows from the recursion; gamma or normal law of the "
+    "(1-beta2^K) Phi and a variance that follows from the recursion. Gamma or normal law of the "
     "same two moments, or of three, whichever is wider, 99.9 % over all blocks together "
-    "(Bonferroni), and what float32 and the public grid may round, at most K+2 times 2^-22 and a "
-    "unit of the grid's last bit of v a round. Divisor: "
+    "(Bonferroni). What float32 and the public grid may round, at most K+2 times 2^-22 and a "
+    "unit of the grid's last bit of v a round, is added. Divisor: "
     "1e-4 relative, from float32 moments; subtracted term: 1e-6. Floor: coordinates not raised "
-    "have v-hat of Phi and the floor at least, so by Markov's inequality no more than mean(v-hat) "
+    "have v-hat of Phi and the floor at least. So by Markov's inequality no more than mean(v-hat) "
     "over that are not raised; 1e-4 and one coordinate more are allowed.",
     power="noise at half or twice its scale (factors 1/4 and 4) lies far outside; no floor at all",
     limits="Whether a floor is high enough for stable training is not judged. The noiseless "

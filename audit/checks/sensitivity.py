@@ -338,10 +338,10 @@ def _of_records(bundle: Bundle) -> Judgement:
     details, pairs, unreadable = _probe(bundle, norms, one, one, fault)
     return conclude(
         f"norms of every {one} of {batches.steps} steps before and after clipping: each clipped "
-        f"norm is the lesser of raw norm and C; {LAWS[sampling]}; and {pairs} synthetic "
-        f"neighbouring batches, extreme {one}s among them, move the real step's answer, from the "
-        "clients' rows on, by at most C where one is added or removed, by 2C where one is replaced "
-        "and not at all where one is not drawn",
+        f"norm is the lesser of raw norm and C; {LAWS[sampling]}. {pairs} synthetic neighbouring "
+        f"batches, extreme {one}s among them, went through the real step, from the clients' rows "
+        "on. They move its answer by at most C where one is added or removed, by 2C where one is "
+        "replaced and not at all where one is not drawn",
         reasons,
         unreadable,
         details=details | {"steps": batches.steps, "clients_tested": batches.clients},
@@ -371,7 +371,7 @@ def _of_updates(bundle: Bundle) -> Judgement:
     details, pairs, unreadable = _probe(bundle, norms, "client", "update", fault)
     return conclude(
         "norms of every client's whole update before and after clipping: each clipped norm is the "
-        f"lesser of raw norm and C; and {pairs} synthetic neighbouring rounds, with extreme "
+        f"lesser of raw norm and C. {pairs} synthetic neighbouring rounds, with extreme "
         "updates and clients among them, move the real sum by at most C, local training included",
         reasons,
         unreadable,
@@ -381,8 +381,8 @@ def _of_updates(bundle: Bundle) -> Judgement:
 
 
 _FLOAT32 = (
-    "1e-4 of C for norms and sums computed in float32: a sum of d squares in float32 is off by at "
-    "most a few times log2(d) rounding errors of 2^-24 each, below 1e-5; a sigma smaller by 1e-4 "
+    "1e-4 of C for norms and sums computed in float32. A sum of d squares in float32 is off by at "
+    "most a few times log2(d) rounding errors of 2^-24 each, below 1e-5. A sigma smaller by 1e-4 "
     "of itself changes epsilon by less than 0.03 %."
 )
 SENSITIVITY = Check(
@@ -391,21 +391,21 @@ SENSITIVITY = Check(
     units=AT_RECORD_LEVEL,
     place=40,
     meaning="If it fails, one record can have a larger effect than the noise hides.",
-    claim="Each record's whole gradient is clipped to norm C and counts zero if not finite: "
-    "a record added or removed moves the sum by at most C and a replaced one by at most 2C; and "
-    "batches are drawn as the ledger says.",
+    claim="Each record's whole gradient is clipped to norm C and counts zero if not finite. "
+    "A record added or removed moves the sum by at most C and a replaced one by at most 2C. "
+    "Batches are drawn as the ledger says.",
     tolerance=f"{_FLOAT32} Poisson batches: exact binomial test of the mean size for every client, "
-    "a test of the sizes' variance, exact tests of how many batches of all clients are empty and "
-    "how many are at either end of their distribution, and a bound on how often records repeat "
-    "between batches, together at most one false alarm in 1000 correct runs (Bonferroni); fixed "
+    "and a test of the sizes' variance. Exact tests of how many batches of all clients are empty "
+    "and how many are at either end of their distribution. A bound on how often records repeat "
+    "between batches. Together at most one false alarm in 1000 correct runs (Bonferroni). Fixed "
     "sizes and epochs exactly.",
-    power="any record above C; clipping of a batch's mean or sum, or per tensor; non-finite or "
-    "huge records that slip through; a record that changes how others are read, whether by "
-    "statistics of a batch, of a client or of all, by its length, by mixing, or by a divisor; a "
+    power="any record above C; clipping of a batch's mean or sum, or per tensor. Non-finite or "
+    "huge records that slip through. A record that changes how others are read, whether by "
+    "statistics of a batch, of a client or of all, by its length, by mixing, or by a divisor. A "
     "step at parameters that are not the model's; batches of fixed size that pose as Poisson "
     "samples",
     limits="The probe uses synthetic records, not the worst possible ones, and starts after the "
-    "data set has been read: it does not cover what a file reader does to all records. The "
+    "data set has been read. It does not cover what a file reader does to all records. The "
     "evidence records how often a record was used in a participation, but not in which batches.",
     rule=_of_records,
 )
@@ -419,7 +419,7 @@ register(
         claim="Each client's whole update is clipped to norm C as one vector, and an update that "
         "is not finite counts zero.",
         tolerance=_FLOAT32,
-        power="any update above C; clipping tensor by tensor or of the mean; non-finite or huge "
+        power="any update above C; clipping tensor by tensor or of the mean. Non-finite or huge "
         "updates that slip through; a client that affects another one's local training, by "
         "leftover state or by statistics of all",
         limits="The probe uses synthetic updates, not the worst possible ones. That the recorded "

@@ -80,8 +80,8 @@ def _extremes(reach: Reach, reasons: list[str]) -> None:
     if between_its_extremes(reach, last):
         reasons.append(
             "the records that the models read range from exactly 0 (or -1) to exactly 1, which "
-            "only scaling by their own minimum and maximum produces: a release that no privacy "
-            "budget covers"
+            "only scaling by their own minimum and maximum produces. No privacy budget "
+            "covers that release"
         )
     elif last > 1 and all(between_its_extremes(reach, row) for row in range(last)):
         reasons.append(
@@ -126,7 +126,7 @@ def _scaling(moments: Moments, reasons: list[str]) -> dict[str, object]:
     clients = [row for row in range(last) if moments.numbers[row] > 1]
     if clients and all(scaled_by_themselves(moments, row, _EXACT) for row in clients):
         reasons.append(
-            "each client's records have mean 0 and deviation 1 to the last digit: one record "
+            "each client's records have mean 0 and deviation 1 to the last digit. One record "
             "changes how all others of its client are scaled, and so affects more than its own "
             "gradient"
         )
@@ -199,9 +199,9 @@ def _judge(bundle: Bundle) -> Judgement:
             power="a claim that omits its assumptions",
         )
     return conclude(
-        "the claim states the assumptions that no run can show; the numbers that the models read "
-        "have neither mean 0 and deviation 1 nor the ends 0 and 1 of records scaled by themselves; "
-        "and accuracy is not measured on training records",
+        "the claim states the assumptions that no run can show. The numbers that the models read "
+        "have neither mean 0 and deviation 1 nor the ends 0 and 1 of records scaled by themselves. "
+        "Accuracy is not measured on training records",
         reasons,
         unreadable,
         private=private,
@@ -217,13 +217,13 @@ UNACCOUNTED_PROCESSING = Check(
     "budget covers.",
     claim="Records are scaled by constants that do not come from them, and the claim says which "
     "choices on private data it does not account for.",
-    tolerance="5e-6 for a mean of 0 and a deviation of 1: records of float32 that were scaled by "
+    tolerance="5e-6 for a mean of 0 and a deviation of 1. Records of float32 that were scaled by "
     "their own statistics are off by 2^-24 of their mean over their deviation, at most 2.4e-6 "
     "where that is below 40. Constants from elsewhere come this close by chance with a probability "
     "of the order of the tolerance squared.",
     power="records scaled to mean 0 and deviation 1 by statistics of all of them, of each client, "
-    "or of each channel or column; continuous records scaled to the range from 0 or -1 to 1 by "
-    "their minimum and maximum; test records used for training; a claim that does not mention "
+    "or of each channel or column. Continuous records scaled to the range from 0 or -1 to 1 by "
+    "their minimum and maximum; test records used for training. A claim that does not mention "
     "tuning, or where sampling rates come from",
     limits="Identical records show no scaling, and grey levels have no minimum and maximum of "
     "their own. Scaling to other values, constants rounded to a few digits, and vocabularies or "

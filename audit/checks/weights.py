@@ -126,8 +126,8 @@ _HEX = r"[0-9a-f]{64}"
 _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _ANOTHER_LIST = "model.json: its list of tensors is not the one that the ledger's header names"
 NOT_NOTED = (
-    "the version that made this run did not record names and digest of the published weights: "
-    "whether they are the last round's was judged only as far as the check uploads says"
+    "the version that made this run did not record names and digest of the published weights. "
+    "Whether they are the last round's was judged only as far as the check uploads says"
 )
 
 
@@ -287,7 +287,7 @@ def _judge_weights(bundle: Bundle) -> Judgement:
         diverged = _divergence(bundle, _finite(left), unseen)
     return conclude(
         f"the {len(listed)} tensors of the published model have the names, shapes and types "
-        "recorded before training; those not trained are unchanged, and the trained ones are bit "
+        "recorded before training. Those not trained are unchanged, and the trained ones are bit "
         "for bit what the ledger records after the last round",
         reasons,
         unseen,
@@ -325,10 +325,10 @@ WEIGHTS = Check(
     claim="model.safetensors holds only the tensors recorded before training: the trained ones "
     "are the parameters after the last round, and all others are unchanged after every round.",
     tolerance="none: names, shapes, types and digests are compared exactly",
-    power="any renamed, missing or further tensor; any changed bit of any number, in a model of "
-    "any size and for any unit of protection; a frozen tensor or a buffer that moved in between",
+    power="any renamed, missing or further tensor. Any changed bit of any number, in a model of "
+    "any size and for any unit of protection. A frozen tensor or a buffer that moved in between",
     limits="The digests of the parameters, and after each round of what is not trained, are noted "
-    "in the ledger by the process that trains, of the model in its own memory; the check uploads "
+    "in the ledger by the training process, of the model in its memory. The check uploads "
     "judges whether the trained ones follow from noised values. The check initial-weights judges "
     "the model that the first round began with.",
     rule=_judge_weights,

@@ -23,7 +23,7 @@ NOT_TUNED = "hyper-parameters were not chosen on these data, or that choice is a
 ASSUMPTIONS = (
     "neighbouring data sets differ by one client with all its records (add or remove)",
     "each round every client takes part independently with the stated probability, the ratio of "
-    "two numbers of the spec (clients_per_round and clients) that are public constants: one client "
+    "two numbers of the spec (clients_per_round and clients) that are public constants. One client "
     "more or less does not change it",
     "the update is clipped over the whole vector and divided by a public number of clients",
     "sampling and noise come from randomness that the adversary does not know",

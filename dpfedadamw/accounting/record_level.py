@@ -35,19 +35,19 @@ from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.sampling import from_ledger
 
 ADAPTED = (
-    "steps or noise followed what was released before, so every epsilon is that of the most that "
+    "steps or noise followed what was released before. Every epsilon is that of the most that "
     "the rule could have spent in the rounds taken part in, not of what it happened to spend"
 )
 
 QUERIED = (
-    "bounds of columns were learnt before the first round: each record is counted once in the "
+    "bounds of columns were learnt before the first round. Each record is counted once in the "
     "histogram of each such column, to which its client adds Gaussian noise of the stated "
-    "multiplier, and no draw of clients or records amplifies what that costs"
+    "multiplier. No draw of clients or records amplifies what that costs"
 )
 
 LIMITED = (
     "the run ends before the epsilon of any client against the server exceeds {:g}, by a rule that "
-    "depends only on who took part; so no epsilon against anybody exceeds it"
+    "depends only on who took part. So no epsilon against anybody exceeds it"
 )
 
 

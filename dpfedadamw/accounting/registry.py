@@ -129,7 +129,7 @@ def check_epsilon(epsilon: float, reader: str) -> None:
         found = f"an epsilon of {epsilon:.3g}" if epsilon < math.inf else "no finite epsilon"
         raise PrivacyError(
             f"privacy: this run could spend {found} against {reader}, where {LARGEST_EPSILON:,.0f} "
-            "is the most that is accounted for, far above any useful protection; use a larger "
+            "is the most that is accounted for, far above any useful protection. Use a larger "
             "noise_multiplier, or fewer rounds, local steps or records in a batch"
         )
 

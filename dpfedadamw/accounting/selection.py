@@ -48,8 +48,8 @@ ACCOUNTANT = "rdp"
 TUNED = {
     "private": (
         "hyper-parameters were chosen by private selection: each trial drew one of the candidates "
-        "by chance, all of which cost the same; how many trials there were was drawn by the stated "
-        "law and is secret; the best by accuracy on public validation records is published, and "
+        "by chance, all of which cost the same. How many trials there were was drawn by the stated "
+        "law and is secret. The best by accuracy on public validation records is published, and "
         "nothing of the others was shown to anybody but the server and the clients"
     ),
     "public": (

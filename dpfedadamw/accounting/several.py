@@ -48,23 +48,23 @@ _MOST_SETS = 300
 
 PEOPLE_DERIVED_RATE = (
     "the number of people of each client, as the ledger's header lists it, is assumed to be "
-    "public, and the sampling rate q, B over it, to be a constant: data sets that differ by one "
+    "public, and the sampling rate q, B over it, to be a constant. Data sets that differ by one "
     "person are drawn from at the same q, and how many people a client has is not protected"
 )
 PEOPLE_STATED_RATE = (
-    "the sampling rate q and the divisor B are public constants that the spec states, the same for "
-    "all clients and for data sets that differ by one person, whatever a client's number of people "
-    "is; the numbers that the ledger lists are assumed to be known to its readers"
+    "the sampling rate q and the divisor B are public constants that the spec states. They are the "
+    "same for all clients and for data sets that differ by one person, however many people a "
+    "client has. The numbers that the ledger lists are assumed to be known to its readers"
 )
 _OF_PEOPLE = {
     FIRST[0]: "each record is about one person and belongs to one client, where it occurs once",
     FIRST[1]: "the mean of the gradients of one person's records is clipped to the clipping norm "
-    "over all trainable parameters before it is summed, and the sum is divided by a fixed public "
-    "number; of each person as many records are drawn as the spec allows at most",
+    "over all trainable parameters before it is summed. The sum is divided by a fixed public "
+    "number. Of each person as many records are drawn as the spec allows at most",
     DERIVED_RATE: PEOPLE_DERIVED_RATE,
     STATED_RATE: PEOPLE_STATED_RATE,
     REPLACE_ONE: "neighbouring data sets differ in what the records of one person hold, which "
-    "moves a clipped sum by up to twice the clipping norm; that the person is there is not hidden",
+    "moves a clipped sum by up to twice the clipping norm. That the person is there is not hidden",
 }
 
 

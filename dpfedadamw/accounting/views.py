@@ -30,13 +30,13 @@ __all__ = [
 
 DERIVED_RATE = (
     "the number of records R of each client, as the ledger's header lists it, is assumed to be "
-    "public, and the sampling rate q = B/R that follows from it to be a constant: data sets that "
-    "differ by one record are drawn from at the same q, and a client's size is not protected"
+    "public. The sampling rate q = B/R that follows from it is assumed to be a constant. Data sets "
+    "that differ by one record are drawn from at the same q, and a client's size is not protected"
 )
 STATED_RATE = (
-    "the sampling rate q and the divisor B are public constants that the spec states, the same for "
-    "all clients and for data sets that differ by one record, whatever a client's number of "
-    "records is; the sizes that the ledger lists are assumed to be known to its readers"
+    "the sampling rate q and the divisor B are public constants that the spec states. They are the "
+    "same for all clients and for data sets that differ by one record, however many records a "
+    "client has. The sizes that the ledger lists are assumed to be known to its readers"
 )
 FIRST = (
     "each record belongs to one client and occurs there once",
@@ -50,7 +50,7 @@ NOT_TUNED = (
 )
 REPLACE_ONE = (
     "neighbouring data sets differ in the content of one record, which moves a clipped sum by up "
-    "to twice the clipping norm; that the record is there at all is not hidden"
+    "to twice the clipping norm. That the record is there at all is not hidden"
 )
 _BATCHES = {
     "poisson": (
@@ -85,7 +85,7 @@ _CLIENT_DRAWS = {
     ),
     "poisson": (
         "each client is in a round independently of the others, so how often it takes part is "
-        "binomial; how many are in a round is drawn without regard to the records, and a round may "
+        "binomial. How many are in a round is drawn without regard to the records, and a round may "
         "have none"
     ),
 }

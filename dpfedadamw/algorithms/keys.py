@@ -79,7 +79,7 @@ class ServerSpec(Section, title="Server"):
     averaging: float | None = key(
         None,
         "Evaluate and publish a running average of the models after each round, in which round s "
-        "counts about s to this power: 0 is the plain mean, and at 8 the last rounds count most. "
+        "counts about s to this power. 0 is the plain mean, and at 8 the last rounds count most. "
         "It costs no privacy and suits a constant schedule; not with privacy.unit client. Without "
         "it the last round's model is published.",
         title="Averaging of models",
@@ -146,9 +146,10 @@ class SecondMomentSpec(Section, title="Second moment"):
 
     aggregation: Literal["heads", "hessian", "tensor", "layer", "full", "none"] = key(
         "heads",
-        "Blocks whose mean of the second moment is shared: heads (each head of query, key "
-        "and value; every other layer one block), hessian (finer: by token, head or output "
-        "neuron), tensor, layer, full (every coordinate) or none (restarts at 0 every round).",
+        "Blocks whose mean of the second moment is shared: heads, hessian, tensor, layer, full "
+        "(every coordinate) or none (restarts at 0 every round). With heads, each head of query, "
+        "key and value is a block, and every other layer is one. Blocks of hessian are finer: by "
+        "token, head or output neuron.",
         examples=("heads", "tensor"),
     )
     debias: bool = key(True, "Subtract Φ, the noise's part, from the second moment.")

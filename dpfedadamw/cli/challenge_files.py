@@ -176,7 +176,7 @@ def finished(run: RunDirectory) -> FinishedRun:
     if header.public_coin is None:
         raise FilingError(
             f"{run.path}: had no intent and no challenge, so its trainer alone chose the key and "
-            "an opened key would prove nothing; audit it with the escrow file: dpfedadamw audit "
+            "an opened key would prove nothing. Audit it with the escrow file: dpfedadamw audit "
             "RUN_DIR --replay N --escrow FILE"
         )
     challenge = challenges.read_challenge(

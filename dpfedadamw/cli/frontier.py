@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _SPECS_OWN = "> is the spec itself."
 _RECORD_NOTE = (
-    "gradient, client, training: standard deviation of the noise on one coordinate, in units of C, "
-    "of a mean gradient (σ/B), of one client's local steps before they are averaged (√K·σ/B), and "
-    "of the mean of all gradients. uploads: vectors that all clients send. records: expected "
-    f"number of per-record gradients computed. {_SPECS_OWN}"
+    "gradient, client, training: standard deviation of the noise on one coordinate, in units of C. "
+    "It is that of a mean gradient (σ/B), of one client's local steps before they are averaged "
+    "(√K·σ/B), and of the mean of all gradients. uploads: vectors that all clients send. records: "
+    f"expected number of per-record gradients computed. {_SPECS_OWN}"
 )
 _CLIENT_NOTE = (
     "noise: standard deviation on one coordinate of the mean of all updates, in units of C. "

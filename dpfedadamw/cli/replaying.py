@@ -104,7 +104,7 @@ def keys_of(header: Mapping[str, Any], escrow: Sequence[Path]) -> Keys:
         return published(int(header.get("seed") or 0))
     if not escrow:
         raise ReexecutionError(
-            "the noise of a run in release mode can only be recomputed from its key; give --escrow "
+            "the noise of a run in release mode can only be recomputed from its key. Give --escrow "
             "FILE, the file that `run --escrow` saved, or what was opened for a draw. Without a "
             "key nothing can be recomputed, and the trainer alone vouches for the run"
         )

@@ -127,10 +127,10 @@ class EvenBatches:
         moved = float((together.double() - others.double() - alone.double()).norm())
         if not moved <= _TOLERANCE * count * self._clipping_norm:
             raise ClippingError(
-                "compute.precision: bfloat16 cannot be used here: on this device a record's "
-                "gradient depends on the other records of its batch (a neighbour moved others' "
-                f"clipped gradients by {moved / self._clipping_norm:.1g} of the clipping norm), so "
-                "clipping would not bound one record's effect; use float32"
+                "compute.precision: bfloat16 cannot be used here. On this device a record's "
+                "gradient depends on the other records of its batch: a neighbour moved others' "
+                f"clipped gradients by {moved / self._clipping_norm:.1g} of the clipping norm. So "
+                "clipping would not bound one record's effect. Use float32"
             )
 
 

@@ -38,7 +38,7 @@ class Suspected:
         """What to do about it, in one line."""
         return (
             f"the column {self.column} looks like an identifier of people, and one value has "
-            f"{self.most:,} rows; set data.person: {self.column}, or only single rows are "
+            f"{self.most:,} rows. Set data.person: {self.column}, or only single rows are "
             "protected, and a person with several rows less than the claim says"
         )
 

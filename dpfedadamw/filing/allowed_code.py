@@ -55,5 +55,5 @@ def _refuse_others(path: Path) -> None:
     if found.st_uid not in (0, os.geteuid()) or mode & 0o022:
         raise FilingError(
             f"{path}: another user may write to it (mode {mode:04o}) and so choose code that runs "
-            "as you; own the file, run chmod go-w on it, and check the modules that it lists"
+            "as you. Own the file, run chmod go-w on it, and check the modules that it lists"
         )

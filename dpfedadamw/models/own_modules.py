@@ -86,8 +86,8 @@ class ForeignModelSpec(ModelSpec, title="Model of one's own"):
     tokeniser: Literal["words", "bytes"] = key(
         "words",
         "How texts become tokens: words (lower case, each by its digest, so that nothing is learnt "
-        "from the records) or bytes (of UTF-8, each plus 1; needs a vocabulary of 257). Arrays may "
-        "hold tokens from your own tokeniser.",
+        "from the records) or bytes. Bytes are of UTF-8, each plus 1, and need a vocabulary of 257."
+        " Arrays may hold tokens from your own tokeniser.",
         title="Tokeniser",
         examples=("words", "bytes"),
     )

@@ -224,7 +224,7 @@ def own_code(keys: ModelSpec) -> Iterator[None]:
             raise
         raise ModelError(
             f"model: its own code failed on records, the run's or made-up ones, at {place} "
-            f"({type(error).__name__}; its text is not shown because it may quote a record); fix "
+            f"({type(error).__name__}; its text is not shown because it may quote a record). Fix "
             "the code, and start a new run"
         ) from None
 

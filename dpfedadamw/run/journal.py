@@ -272,7 +272,7 @@ class Journal:
                 return Recovery(completed, state, _repeated(over, completed))
         raise RunDirectoryError(
             f"{self._run.checkpoint}: the states after round {over} and the round before do not "
-            "match the ledger (lost, damaged, or from another run); restore the folder, because "
+            "match the ledger (lost, damaged, or from another run). Restore the folder, because "
             "training those rounds again would spend their budget twice"
         )
 

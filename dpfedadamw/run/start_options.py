@@ -183,8 +183,8 @@ def check_promise(experiment: Experiment, challenged: Challenged) -> None:
     if found.spec_sha256 != promised.spec_sha256:
         raise RunError(
             f"the spec is not the one of the intent of {challenged.run} (its resolved form has "
-            f"another digest, {found.spec_sha256[:12]}… instead of {promised.spec_sha256[:12]}…); "
-            "run the spec that was announced, with the same --set, or announce this one"
+            f"another digest, {found.spec_sha256[:12]}… instead of {promised.spec_sha256[:12]}…). "
+            "Run the spec that was announced, with the same --set, or announce this one"
         )
     if (found.root, found.rounds, found.clients) != (
         promised.root,

@@ -217,7 +217,7 @@ Augmentation = Annotated[
     key(
         (),
         "Random views of training images, one per record and step, which leaves the sensitivity "
-        "unchanged: flip mirrors left to right with probability 1/2, crop moves by up to an eighth "
+        "unchanged. Flip mirrors left to right with probability 1/2, crop moves by up to an eighth "
         "of the side.",
         max_length=2,
         examples=((), ("flip", "crop")),

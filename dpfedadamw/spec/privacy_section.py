@@ -38,7 +38,7 @@ class PoissonSamplingSpec(SamplingSpec, title="Poisson sampling"):
     expected_batch_size: float = key(
         ...,
         "The fixed, public divisor B of each noisy sum. Where neither rate nor reference_size is "
-        "stated, client i draws each of its R_i records with probability B/R_i, so B is at most "
+        "stated, client i draws each of its R_i records with probability B/R_i. So B is at most "
         "the records of the smallest client, and client sizes are assumed to be public.",
         unit="records",
         ge=0.001,
@@ -169,8 +169,8 @@ class PrivacySpec(Section, title="Privacy"):
     unit: str = key(
         ...,
         "What the guarantee protects: record (each single record), person (a person with all "
-        "records that are about them), client (a whole client with all its records) or none (no "
-        "privacy claim at all).",
+        "records about them), client (a whole client with all its records) or none (no "
+        "privacy claim).",
         title="Privacy unit",
     )
     adjacency: AbsentText = None
@@ -195,7 +195,7 @@ class RecordPrivacy(PrivacySpec, title="Record-level privacy"):
     adjacency: Literal["add-remove", "replace-one"] = key(
         "add-remove",
         "What neighbouring data sets differ by: one record added or removed (with sampling "
-        "poisson), or one record's content replaced (with sampling fixed or shuffled), which "
+        "poisson), or one record's content replaced (with sampling fixed or shuffled). Replacing "
         "moves a sum by up to twice the clipping norm.",
         examples=("add-remove", "replace-one"),
     )
@@ -225,8 +225,8 @@ class PersonPrivacy(PrivacySpec, title="Person-level privacy"):
     adjacency: Literal["add-remove", "replace-one"] = key(
         "add-remove",
         "What neighbouring data sets differ by: one person, with all records at all clients, added "
-        "or removed (with sampling poisson), or replaced (with sampling fixed or shuffled), which "
-        "moves a sum by up to twice the clipping norm.",
+        "or removed (with sampling poisson), or replaced (with sampling fixed or shuffled). "
+        "Replacing moves a sum by up to twice the clipping norm.",
         examples=("add-remove", "replace-one"),
     )
     clipping_norm: float = _clipping_norm("the mean of the gradients of one person's records")

@@ -36,9 +36,9 @@ choice are refused under another: `--set 'algorithm={name: dp-fedavg, learning_r
 ## YAML as it is read here
 
 A spec is signed evidence and must mean the same to every reader. So there are no anchors, aliases,
-merge keys, tags, tabs, duplicate keys or second documents; no infinities; only `true` and `false`
-are booleans (`yes`, `no`, `on` and `off` are text); `1e-5` is a number; a date is text. A file has
-at most 1 MiB of UTF-8.
+merge keys, tags, tabs, duplicate keys or second documents, and no infinities. Only `true` and
+`false` are booleans (`yes`, `no`, `on` and `off` are text). `1e-5` is a number; a date is
+text. A file has at most 1 MiB of UTF-8.
 
 ## Noise multiplier and target epsilon
 

@@ -162,8 +162,8 @@ class FederationSpec(Section, title="Federation"):
     client_sampling: Literal["fixed", "poisson"] = key(
         "fixed",
         "How the clients of a round are drawn: fixed (exactly S of the N, every such set equally "
-        "likely) or poisson (each independently with probability S/N; a round may have none). With "
-        "unit client it must be poisson, which is then the default.",
+        "likely) or poisson (each independently with probability S/N). With poisson a "
+        "round may have none. With unit client it must be poisson, which is then the default.",
         default_by_unit={"client": "poisson"},
         examples=("fixed", "poisson"),
     )

@@ -249,7 +249,7 @@ def _describe_quantiles(report: Report) -> FigureText | None:
         identifier="noise-quantiles",
         title="Quantiles of the noise",
         caption="Where the Kolmogorov-Smirnov test accepts each quantile of the recorded noise, as "
-        "a distance from the normal law’s in units of the charged standard deviation; the mark "
+        "a distance from the normal law’s in units of the charged standard deviation. The mark "
         "says whether the noise’s own quantile lay inside. Where it lay is private: noise that is "
         "known can be subtracted.",
         alternative_text=f"Interval chart of {len(rows)} quantiles from probability "
@@ -305,7 +305,7 @@ def _describe_shift(report: Report) -> FigureText | None:
         identifier="bias-shift",
         title="What is left of the second moment once the noise’s share is subtracted",
         caption="Bars begin at the share (1 − β₂^τ)Φ that noise adds, and reach to the released "
-        "mean of each block: what stands above the band is signal of the gradients, and right. The "
+        "mean of each block. What stands above the band is signal of the gradients, and right. The "
         "band is where noise alone would end, with 99.9 %; a bar that ends below it would show "
         "less noise than was charged.",
         alternative_text=f"Bar chart of {len(found.blocks)} blocks: the released mean over the "

@@ -197,7 +197,7 @@ def check(
     if run_dir is None:
         found.say(
             "No run was given (--of), so that nothing is said of the report that it names, nor of "
-            "the decision: without the run nothing shows that pages and data say the same."
+            "the decision. Without the run nothing shows that pages and data say the same."
         )
     return found.result()
 

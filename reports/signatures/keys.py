@@ -89,7 +89,7 @@ def refuse_open(directory: Path) -> None:
     if mode & 0o022 and os.name == "posix":
         raise KeyFileError(
             f"{directory}: others may write to it (mode {mode:04o}), so they could bring in keys "
-            "and take lists of revoked ones away; run chmod 700 on it and look at what it holds"
+            "and take lists of revoked ones away. Run chmod 700 on it and look at what it holds"
         )
 
 

@@ -212,7 +212,7 @@ CLIENT_ACCOUNTING = Check(
     place=70,
     meaning="If it fails, the stated loss is not what the ledger's rounds cost.",
     claim="Against a third party epsilon follows from all charged rounds as Poisson-subsampled "
-    "Gaussians over clients; against the server, where clients add the noise, from each client's "
+    "Gaussians over clients. Against the server, where clients add the noise, from each client's "
     "uploads as plain Gaussians of multiplier sigma over the root of m.",
     tolerance=ACCOUNTING.tolerance,
     power="a noise multiplier, participation or number of rounds wrong by about 0.02 %; an "

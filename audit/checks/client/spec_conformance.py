@@ -131,8 +131,8 @@ def _judge(bundle: Bundle) -> Judgement:
     }
     return conclude(
         "spec, header and every round's charge agree on sigma, C, l = S/N, T, S, delta, unit, "
-        "sampling of clients, adjacency and who adds the noise; sums divided by the public S; "
-        "delta below 1/N",
+        "sampling of clients, adjacency and who adds the noise. Sums are divided by the public S, "
+        "and delta is below 1/N",
         reasons,
         unreadable,
         details=details,

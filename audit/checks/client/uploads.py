@@ -283,8 +283,8 @@ CLIENT_UPLOADS = Check(
     meaning="If it fails, more left a round than its noised mean: the guarantee does not hold.",
     claim="Uploads hold only one clipped update, clients keep nothing, broadcasts hold only the "
     "parameters, and each model is the previous one plus the noised mean times the server's rate.",
-    tolerance="Coordinate by coordinate, four float32 roundings (2^-22) of the sum; names exactly; "
-    "the released mean against recorded noise to 2^-18 of its parts; the grid of released means "
+    tolerance="Coordinate by coordinate, four float32 roundings (2^-22) of the sum; names exactly. "
+    "The released mean against recorded noise to 2^-18 of its parts. The grid of released means "
     "and of the published weights exactly, by the significant bits that the ledger states.",
     power="any further tensor; any term added to a model by more than rounding; a value off the "
     "grid",

@@ -168,8 +168,8 @@ SAMPLING = Check(
     claim="Each step's batch is a fresh Poisson draw of the records at the accounted rate, and "
     "each drawn batch becomes one noised step.",
     tolerance="Exact binomial test of the mean size, a test of the sizes' scatter, and a bound on "
-    "how often records repeat between batches, together at most one false alarm in 1000 correct "
-    "loops (Bonferroni); equal batches where chance makes any in fewer than one loop in a million",
+    "how often records repeat between batches. Together at most one false alarm in 1000 correct "
+    "loops (Bonferroni). Equal batches where chance makes any in fewer than one loop in a million",
     power="shuffled epochs that pose as Poisson draws",
     limits="Batches are observed where the data loader draws them and counted where gradients are "
     "clipped. Records that the program reads without the loader are not observed; nor are batches "
@@ -195,9 +195,9 @@ UNGUARDED = (
 )
 _OF_RECORDS = (
     "the clipped sums of {steps} steps are those that the recorder computes of the records' "
-    "own gradients at sampled coordinates; and synthetic neighbouring batches, records that "
-    "must be clipped among them, move the sum of the loop's own model and optimiser by at most "
-    "C where a record is added and by 2C where one is replaced"
+    "own gradients at sampled coordinates. Synthetic neighbouring batches include records that "
+    "must be clipped. They move the sum of the loop's own model and optimiser by at most C where "
+    "a record is added and by 2C where one is replaced"
 )
 
 
@@ -275,7 +275,7 @@ def _judge_sensitivity(bundle: Bundle) -> Judgement:
     if of_clients:
         passed = (
             f"the clipped sums of {steps} rounds are those that the recorder computes of the "
-            "clients' own updates at sampled coordinates; and synthetic updates, some that must be "
+            "clients' own updates at sampled coordinates. Synthetic updates, some that must be "
             "clipped among them, move the program's own sum by at most C"
         )
     else:
@@ -302,7 +302,7 @@ SENSITIVITY = Check(
     "Opacus adds to each norm; 1e-4 of C for the probe. Not a statistical test: only rounding "
     "could cause a false alarm.",
     power="clipping of a batch's mean or sum, or of a part of the parameters; sums of earlier "
-    "steps that were not cleared; a record that changes how others are read (batch statistics)",
+    "steps that were not cleared. A record that changes how others are read (batch statistics)",
     limits="Under ghost clipping no record's gradient ever exists, so the recorder takes clipped "
     "gradients from the second backward pass; only the probe can then show that clipping is "
     "correct. The probe uses one tensor of numbers or tokens and one label per record; a model "

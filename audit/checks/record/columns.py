@@ -255,13 +255,13 @@ def _judge(bundle: Bundle) -> Judgement:
     width = details["sigma_half_width"]
     return conclude(
         f"{details['cells']} counts of {header.clients} clients have Gaussian noise of the charged "
-        f"standard deviation (within {width:.1%}), each record is counted once in each of "
+        f"standard deviation (within {width:.1%}). Each record is counted once in each of "
         f"{len(columns)} columns, and the bounds in ledger and model.json are those that the "
-        f"noised counts give; on their own they cost epsilon = {alone:.4g}",
+        f"noised counts give. On their own they cost epsilon = {alone:.4g}",
         reasons,
         details=details,
         power=f"noise of {details['caught_below']:.3f} times the standard deviation that is "
-        f"charged or less, and of {details['caught_above']:.3f} times or more; bounds that follow "
+        f"charged or less, and of {details['caught_above']:.3f} times or more. Bounds that follow "
         "from counts without noise; a record that is counted twice or not at all; noise that two "
         "clients share",
     )
@@ -274,13 +274,13 @@ COLUMNS = Check(
     place=56,
     meaning="If it fails, bounds that anyone can read in the model may reveal single records.",
     claim="Before the first round each client counted each of its records once in the histogram of "
-    "each column whose bounds are learnt, and added Gaussian noise of the charged standard "
+    "each column whose bounds are learnt. It added Gaussian noise of the charged standard "
     "deviation to each count. The bounds follow from the noised counts alone.",
     tolerance="chi-square intervals on the variance of all noise and of each column's, a "
     "Kolmogorov-Smirnov test of its law, and correlations between clients, together at 0.1 %; "
     "counts, edges and digests exactly",
     power="noise whose standard deviation is off by more than the finding states (with few counts, "
-    "half of it may go undetected); bounds that follow from counts without noise; a record that is "
+    "half of it may go undetected). Bounds that follow from counts without noise; a record that is "
     "counted twice or not at all; noise that two clients share",
     limits="The counts are those that the trainer recorded; only someone with the data can check "
     "that they are the counts of the committed records, as re-execution does. A run's files "

@@ -260,12 +260,12 @@ SPEC_CONFORMANCE = Check(
     place=20,
     meaning="If it fails, the run was not the one that was described, even if its numbers look "
     "right.",
-    claim="The ledger records the spec's mechanism for every client and round, delta is below 1/n "
+    claim="The ledger records the spec's mechanism for every client and round. Delta is below 1/n "
     "for each client, sampler and adjacency have an accounting together, and every noisy sum is "
     "divided by the public batch size.",
     tolerance="1e-9 relative, for numbers written and read again in decimal; counts exactly",
     power="any different parameter in spec, header or a single charge; for adaptive rules, a "
-    "round whose steps or noise are not those of the rule; a limit on epsilon that was exceeded, "
+    "round whose steps or noise are not those of the rule. A limit on epsilon that was exceeded, "
     "or that ended the run a round too early",
     limits="Client sizes, and with them B/n where the spec states no sampling rate, are taken as "
     "public metadata. One run's files cannot show that the only trials were those of a private "

@@ -340,7 +340,7 @@ def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any
     }
     power = (
         "certainly detected, in the update of any replayed participation: an added term longer "
-        f"than {hidden:.1e} C (a clean mean gradient is at most about C long); in other tensors "
+        f"than {hidden:.1e} C (a clean mean gradient is at most about C long). In other tensors "
         f"and points, one of about 1e-5 of their size{room_left(tally, header)}"
     )
     if tally.reasons:
@@ -374,7 +374,7 @@ def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any
         Verdict.PASS,
         f"{what} replayed: each tensor uploaded or kept, and each point at which a gradient was "
         f"asked for, follows from the noised gradients ({tally.tensors} tensors); "
-        f"{_served(tally)}; the gradients used carry the noise that the noise checks measured",
+        f"{_served(tally)}. The gradients used carry the noise that the noise checks measured",
         details,
         private,
         power=power,
@@ -445,9 +445,9 @@ UPLOADS = Check(
     power="an added term far shorter than a clean gradient, in any tensor; a value off the grid",
     limits="The evidence is written by the process that trains. Digests in the ledger bind it to "
     "the messages that were combined, and it must agree with the noise and norms that the other "
-    "checks judge; a process that forges all of them consistently is not caught. Only "
+    "checks judge. A process that forges all of them consistently is not caught. Only "
     "participations that were kept are judged. They are drawn after each upload, with a key that "
-    "the training process holds; a fault in a single round or participation is detected with the "
+    "the training process holds. A fault in a single round or participation is detected with the "
     "probability that the finding names. The server is judged in the rounds that were kept, or at "
     "the kept pieces of their vectors. A value within rounding of the middle between two grid "
     "points may pass as either: the finding says how many bits that leaves free. Algorithms that "

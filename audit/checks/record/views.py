@@ -315,7 +315,7 @@ def _judge(bundle: Bundle) -> Judgement:
     return judgement_on(
         comparison,
         f"at delta = {delta:g}: server {server.headline:.4g}, a client in every round {worst:.4g}, "
-        f"third party {third:.4g}{chosen}; closed forms match their formulas; compared with the "
+        f"third party {third:.4g}{chosen}. Closed forms match their formulas; compared with the "
         f"composed numbers, {readings}; none of them is the headline; {second}{person}",
         details,
     )
@@ -327,14 +327,15 @@ VIEWS = Check(
     units=AT_RECORD_LEVEL,
     place=80,
     meaning="If it fails, a loss is stated against the wrong reader.",
-    claim="The server's view is composed directly; a third party who does not know who took part "
-    "is bounded by delta(eps) <= E[delta_nK(eps)], n ~ Binomial(T, l), for the client whose "
-    "participations cost most, whether S of N clients are drawn or each independently. The closed "
+    claim="The server's view is composed directly. A third party who does not know who took part "
+    "is bounded by delta(eps) <= E[delta_nK(eps)], n ~ Binomial(T, l). The bound is that of the "
+    "client whose participations cost most, whether S of N clients are drawn or each "
+    "independently. The closed "
     "forms are printed for comparison, never as the claim. For the best of a random number of "
     "trials, the third party's number is that of the selection (Papernot & Steinke 2022, Theorem "
     "2). The headline is not below the number that dp-accounting gave for it when the run ended, "
     "where one was recorded; for batches of fixed size that is a lower bound. If the spec names "
-    "the person of each record, the epsilon of the person with most records is that of the mixture "
+    "the person of each record, the epsilon of the person with most records is of the mixture "
     "over how many are drawn (Charles et al. 2024).",
     tolerance="1e-4 below, 5 % and 0.01 above for composed numbers; 1e-6 for closed forms. The "
     "headline may be 0.1 % and 0.0001 below dp-accounting's number, and that number may be off by "

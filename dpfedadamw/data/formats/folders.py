@@ -66,7 +66,7 @@ class ImageFolderSpec(DataSpec, title="Image folder"):
     person: str | None = key(
         None,
         "How a file's name says whom the image is about: a text with {person}, such as "
-        "'scan-{person}_', where the person is what stands between the text before it and the "
+        "'scan-{person}_'. The person is what stands between the text before it and the "
         "first occurrence of the text after it (the name's ending where there is none). Splits and "
         "claims then go by person, as with a column of a table. Null where each image is about "
         "somebody else.",

@@ -63,9 +63,9 @@ class GivenSpec(DataSpec, title="Given from Python"):
     label: str = _name("label", "Column of the class, in a frame.", "Label column", "diagnosis")
     targets: tuple[_Column, ...] = key(
         (),
-        "Columns of a frame, in place of label: numbers that task.kind regression predicts, 0 and "
-        "1 for each label of task.kind multi_label, or one column of lists of whole numbers, a "
-        "class for each token, of task.kind token_classification.",
+        "Columns of a frame, in place of label. With task.kind regression: the numbers to predict. "
+        "With multi_label: 0 and 1 for each label. With token_classification: one column of lists "
+        "of whole numbers, a class for each token.",
         title="Target columns",
         max_length=10_000,
         examples=((), ("price",)),

@@ -178,7 +178,7 @@ def check_spends(
             raise DeploymentError(
                 f"{site.ledger}: charged round {index} at a noise multiplier of {noise:g}, a "
                 f"clipping norm of {entry['clipping_norm']:g} and a sampling rate of "
-                f"{entry['sampling_rate']:g}, which spec.yaml does not say; restore the spec that "
+                f"{entry['sampling_rate']:g}, which spec.yaml does not say. Restore the spec that "
                 "this folder was used with"
             )
 

@@ -79,7 +79,7 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
     unit = "one record" if plan.unit.name == "record" else "one client with all its records"
     lines = [
         f"epsilon = {one.planned:.2f} against {one.against}, after the spec's {plan.rounds} "
-        f"rounds; at most {_rounded_up(one.most)} if the server asks for all {most_charges} "
+        f"rounds. At most {_rounded_up(one.most)} if the server asks for all {most_charges} "
         f"participations that a client pays for (delta = {plan.claimed_delta:g}, protects {unit}, "
         f"{plan.adjacency} neighbours)"
         for one in found

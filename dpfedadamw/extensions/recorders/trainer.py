@@ -52,7 +52,7 @@ class RecordingCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         if args.gradient_accumulation_steps > 1:
             raise RecorderError(
                 "gradient_accumulation_steps is above 1: the Trainer then adds up several batches "
-                "in a step that Opacus accounts as one draw; set it to 1, and split batches that "
+                "in a step that Opacus accounts as one draw. Set it to 1, and split batches that "
                 "do not fit into memory with Opacus' BatchMemoryManager"
             )
         loader: DataLoader[Any] = objects["train_dataloader"]

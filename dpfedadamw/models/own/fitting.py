@@ -241,7 +241,7 @@ def _refuse_mixing(
     if finite and float((together - alone).abs().amax()) > _MIXED * float(alone.abs().amax()):
         raise ModelError(
             f"{place}: its answer to a record depends on the other records of the batch, so "
-            "clipping would bound nothing; if it cuts or pads a batch to its longest record, "
+            "clipping would bound nothing. If it cuts or pads a batch to its longest record, "
             "exclude padding from attention and means"
         )
 

@@ -202,7 +202,7 @@ def _fetch(name: str, revision: str, with_weights: bool) -> Path:
             return folder
     raise ModelError(
         f"model.source: {name} at {revision[:12]} is neither in the local cache nor can it be "
-        f"downloaded; where there is a network run `hf download {name} --revision {revision} "
+        f"downloaded. Where there is a network run `hf download {name} --revision {revision} "
         "--local-dir FOLDER`, and give that FOLDER as model.source without a revision"
     )
 

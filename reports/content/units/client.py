@@ -203,7 +203,7 @@ class ClientLevel(Unit):
         clip, noise = (number(header.get(key)) for key in ("clipping_norm", "noise_multiplier"))
         cut, where = _sparsification(header)
         start = (
-            "Per round: each participant trains without noise on its own records; its update, over "
+            "Per round: each participant trains without noise on its own records. Its update, over "
             f"all trainable parameters as one vector, is {cut}clipped to norm C = "
             f"{formatting.plain(clip)}, and one that is not finite counts zero."
         )
@@ -216,7 +216,7 @@ class ClientLevel(Unit):
             how = (
                 "Each of a round’s m participants adds Gaussian noise of standard deviation σC/√m "
                 f"to its own update, at {where}, so that the sum carries σC with σ = "
-                f"{formatting.plain(noise)}; in an empty round the server adds it."
+                f"{formatting.plain(noise)}. In an empty round the server adds it."
             )
         else:
             how = (

@@ -69,8 +69,8 @@ _OF_A_LOOP = RecordedWords(
     why="Each step's gradients are clipped and noised before they move the model.",
     evidence="single records",
     mechanism="A training loop of {who}, recorded while it ran. In each step every record's "
-    "gradient, over all trained parameters as one vector, is clipped to norm C = {clip}; Gaussian "
-    "noise of standard deviation σC with σ = {noise} (of the first step) is added to the sum; the "
+    "gradient, over all trained parameters as one vector, is clipped to norm C = {clip}. Gaussian "
+    "noise of standard deviation σC with σ = {noise} (of the first step) is added to the sum. The "
     "noisy sum is divided by B = {divisor}. Gradients: {mode}; update: {optimizer}; noise from "
     "{generator}.",
     draws={
@@ -82,8 +82,8 @@ _OF_A_LOOP = RecordedWords(
 )
 _OF_ROUNDS = RecordedWords(
     promise="nobody who sees what was released, the model of each round included, can {limit} "
-    "Nothing is promised against anyone who holds the run’s directory, or sees updates before they "
-    "are noised.",
+    "Nothing is promised against anyone who holds the run’s directory, or sees updates without "
+    "noise.",
     onlooker="Anyone who sees what the rounds release",
     why="Each round's mean of clipped updates is noised before it is released.",
     evidence="single clients",
@@ -95,8 +95,8 @@ _OF_ROUNDS = RecordedWords(
         unless="",
     ),
     mechanism="Rounds of {who}, recorded while they ran. Each client's whole update is clipped to "
-    "norm C = {clip}; Gaussian noise of standard deviation σC with σ = {noise} (of the first "
-    "round) is added to the sum; the noisy sum is divided by {divisor}, the public number of "
+    "norm C = {clip}. Gaussian noise of standard deviation σC with σ = {noise} (of the first "
+    "round) is added to the sum. The noisy sum is divided by {divisor}, the public number of "
     "clients in a round. Noise is added by: {mode}; it comes from {generator}.",
     draws={
         "poisson": "In each round every client is drawn independently, at rate {rate}.",

@@ -184,9 +184,9 @@ class RecordLevel(Unit):
         )
         statement = (
             "Per local step: each sampled record's gradient, over all trainable parameters as "
-            f"one vector, is clipped to norm C = {formatting.plain(clip)}; Gaussian noise of "
+            f"one vector, is clipped to norm C = {formatting.plain(clip)}. Gaussian noise of "
             f"standard deviation σC with σ = {formatting.plain(noise)} is added to every "
-            "coordinate of the sum; the noisy sum is divided by the public constant B = "
+            "coordinate of the sum. The noisy sum is divided by the public constant B = "
             f"{formatting.plain(batch)}. Everything that leaves a client is computed from these "
             f"noisy gradients alone.{tuning.adaptation_in_words(header)}"
             f"{tuning.early_end(source.claim, header)}"

@@ -259,7 +259,7 @@ def _check_unlisted(files: Snapshot, found: Found) -> None:
         found.add(
             CHECKPOINT,
             "is not signed: a run that is not finished goes on from it (dpfedadamw run --resume "
-            "RUN_DIR), a finished one has none; only from an older, finished run may it be moved",
+            "RUN_DIR), a finished one has none. Only from an older, finished run may it be moved",
         )
 
 

@@ -136,11 +136,11 @@ def test_a_pass_says_what_was_seen_what_could_be_and_what_was_claimed(
         "with noise between 0.500 and 2.000 times the ledger's; epsilon >= 4.00 of these steps if "
         "a canary adds the clipping norm, 2.00 whatever it adds, claimed 8.00. Noise at most 0.50 "
         "times the ledger's would have been seen in 999 of 1,000 runs. Guesses give lower bounds "
-        "on epsilon, for any mechanism and for these steps with only the noise in doubt, next to "
-        "the most that 40 canaries could show: the uploads 1.00 of 3.00, for these steps 2.00 of "
-        "4.00, claimed 8.00; the final-model 1.00 of 3.00, for these steps 2.00 of 4.00, claimed "
-        "8.00 (more than so many could contradict). Not shown: that nothing else leaks, or "
-        "anything about the released model, which was trained without canaries."
+        "on epsilon, for any mechanism and for these steps with only the noise in doubt. Next "
+        "to each stands the most that 40 canaries could show: the uploads 1.00 of 3.00, for these "
+        "steps 2.00 of 4.00, claimed 8.00; the final-model 1.00 of 3.00, for these steps 2.00 of "
+        "4.00, claimed 8.00 (more than so many could contradict). Not shown: that nothing else "
+        "leaks, or anything about the released model, which was trained without canaries."
     )
     assert found.details == {
         "canaries": 40,
@@ -318,7 +318,7 @@ def test_canaries_are_too_few_where_neither_scores_nor_guesses_could_contradict(
     assert (found.verdict.value, found.qualifications) == (verdict, SAID)
     if verdict != "PASS":
         assert found.measurement.startswith("40 canaries are too few: even if every guess were")
-        assert found.measurement.endswith("noise of half its size; plant at least 77")
+        assert found.measurement.endswith("noise of half its size. Plant at least 77")
         assert found.details["canaries"] == MANY
 
 
@@ -333,7 +333,7 @@ def test_as_many_canaries_are_asked_for_as_the_view_that_needs_fewest(
 ) -> None:
     few = {name: outcome(able=False) for name in PASSING}
     found = asked(planted(of_records), few, "none", monkeypatch, needed=iter(needed))
-    assert found.measurement.endswith(f"plant at least {least}")
+    assert found.measurement.endswith(f"Plant at least {least}")
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def _measure(run: FinishedRun, settings: Settings) -> Spectrum:
     if size > MOST_PARAMETERS:
         raise FigureError(
             f"the model has {size:,} trained parameters, and the Hessian's spectrum is computed "
-            f"for {MOST_PARAMETERS:,} at most: {STEPS} vectors of that length are kept, and "
+            f"for {MOST_PARAMETERS:,} at most. {STEPS} vectors of that length are kept, and "
             f"{STEPS * PROBES} passes over the test records taken, each of several gradients"
         )
     records = run.test_records(settings.records)

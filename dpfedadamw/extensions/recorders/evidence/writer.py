@@ -263,7 +263,7 @@ class EvidenceWriter:
         if lost:
             raise EvidenceError(
                 f"{path}: an earlier process ended before it paused: {lost} steps were charged but "
-                "have no evidence, so nobody can judge them; keep the folder, record into a new "
+                "have no evidence, so nobody can judge them. Keep the folder, record into a new "
                 "one, and count the cost of both"
             )
         known = tuple(header.get(name) for name in ("parameters", "records", "delta", "unit"))

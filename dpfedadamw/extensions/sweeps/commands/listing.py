@@ -96,7 +96,7 @@ def list_cells(
             Text(
                 f"on a GPU about {duration(total)} in all, at most: an estimate, not a "
                 f"measurement, from {total * rate:.2g} training operations at {rate / 1e12:g} "
-                "TFLOP/s (--gpu-rate), without noise, evaluation and audit; small models take "
+                "TFLOP/s (--gpu-rate), without noise, evaluation and audit. Small models take "
                 "longer"
             )
         )

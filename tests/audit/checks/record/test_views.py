@@ -129,7 +129,7 @@ def test_each_view_is_made_of_what_ledger_and_spec_say(
     found = spent.found
     assert found.verdict.value == "PASS"
     assert found.measurement == (
-        "at delta = 1e-05: server 2, a client in every round 4, third party 0.75; closed forms "
+        "at delta = 1e-05: server 2, a client in every round 4, third party 0.75. Closed forms "
         "match their formulas; compared with the composed numbers, third_party_noble conservative, "
         "server_noble conservative, equation_13 conservative, equation_14 double-counts; none of "
         "them is the headline; no number by dp-accounting was recorded"

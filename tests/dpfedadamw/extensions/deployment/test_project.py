@@ -159,5 +159,5 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_written(tmp_path)
 
 def test_the_project_states_what_a_client_agrees_to_and_the_most_that_a_server_can_ask(unused):
     text = (unused.path / "README.md").read_text()
-    assert "after the spec's 2 rounds; at most" in text
+    assert "after the spec's 2 rounds. At most" in text
     assert "all 4 participations that a client pays for" in text

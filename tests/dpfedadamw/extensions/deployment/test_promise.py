@@ -19,7 +19,7 @@ def test_the_quickstart_is_7_08_and_at_most_7_87_with_its_reserve():
     plan = foresee(specs.load("quickstart", []))
     most = plan.rounds + reserve(plan.rounds)
     (line,) = sentences(plan, most, reproducible=False)
-    assert "epsilon = 7.08 against the server, after the spec's 20 rounds; at most 7.87" in line
+    assert "epsilon = 7.08 against the server, after the spec's 20 rounds. At most 7.87" in line
     assert "all 24 participations" in line
     assert "(delta = 1e-05, protects one record, add-remove neighbours)" in line
 
