@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.weakenings import ROOT, WEAKENINGS, Weakening, applied
+from tests.weakenings import WEAKENINGS, Weakening, applied
+from tests.weakenings.__main__ import ROOT
 
 
 @pytest.mark.parametrize("one", WEAKENINGS, ids=lambda one: one.name)

@@ -10,8 +10,10 @@ import pytest
 from scipy import stats
 
 from audit.canaries.e_values import (
+    ConfidenceSet,
     Scores,
     Sums,
+    _largest_ratio_by_sums,
     collected,
     judge_scores,
     log_e_value,
@@ -119,6 +121,38 @@ def test_bounds_hold_the_truth_and_are_near_it():
     many = found(rng, canaries=1000, **QUICKSTART)
     assert many.noise_interval == pytest.approx((1.0, 1.0), abs=0.02)
     assert 1.0 <= many.largest_ratio < 1.5
+
+
+def noise_alone(values):
+    """Scores that no canary moves."""
+    none = np.zeros(len(values))
+    return Scores(values, none, none, none, none, np.full(len(values), True))
+
+
+def test_an_e_value_against_the_truth_has_mean_one_at_most():
+    """Cut off at 20, its variance is at most 20: the test fails by chance once in 10⁶ runs.
+
+    Where a half is held against what makes itself most likely, that mean is 2.2, and intervals that
+    are said to hold with 95 % have no level.
+    """
+    rng, samples = np.random.default_rng(9), 1000
+    found = [
+        ConfidenceSet(noise_alone(rng.standard_normal(40)))._log_e_value(1.0, 1.0)
+        for _ in range(samples)
+    ]
+    most = 1.0 + stats.norm.isf(1e-6) * np.sqrt(20.0 / samples)
+    assert np.minimum(np.exp(found), 20.0).mean() <= most
+
+
+def test_where_noise_and_contribution_are_bounded_apart_each_has_half_of_the_level():
+    rng = np.random.default_rng(10)
+    known = ConfidenceSet(noise_alone(rng.standard_normal(60)))
+    sums = summed(rng, contribution=3.0)
+    noise = known.noise_interval(0.025)[1]
+    assert noise > 1.02 * known.noise_interval(0.05)[1]
+    added = np.geomspace(0.5, 3.0, 400)
+    left = added[[sums.log_e_value(noise, one) < np.log(40.0) for one in added]].min()
+    assert _largest_ratio_by_sums(known, sums, 3.0, 0.05) == pytest.approx(noise / left, rel=0.01)
 
 
 def test_the_noise_that_is_said_to_be_seen_is_seen():
