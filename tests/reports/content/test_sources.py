@@ -11,11 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from reports.content import outcomes, utility
+from reports import formatting
+from reports.content import clients, coverage, outcomes, utility, wording
 from reports.content.accounting import Accounting
 from reports.content.build import build
+from reports.content.clients import Clients
 from reports.content.outcomes import Utility
 from tests.reports.data import data_of
 
@@ -118,3 +121,106 @@ def test_an_accuracy_is_drawn_at_the_loss_of_its_own_round(make_run: MakeRun) ->
     assert len(data.rows) > 2
     for row in data.rows:
         assert (row[place], row[-1]) == (spent[row[0]], reached[row[0]])
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (0.9, "gives ε = {}, which is less than the claim"),
+        (0.9999, "gives ε = {} too and agrees to"),
+        (1.02, "gives ε = {}, a relative difference of"),
+    ],
+)
+def test_a_second_librarys_number_is_on_its_own_side_of_the_claim(
+    make_run: MakeRun, factor: float, said: str
+) -> None:
+    """A claim below the library's number is understated; one above it is not."""
+    theirs: list[float] = []
+
+    def noted(rows: Rows) -> None:
+        theirs.append(factor * rows[-1]["server_worst_case"]["epsilon"]["pld"])
+        found = {"version": "0.6.0", "view": "server_worst_case", "epsilon": theirs[0]}
+        rows[-1]["dp_accounting"] = found
+
+    found = changed(make_run, "ledger.jsonl", noted)
+    sentence = found["accounting.second_library.statement"]
+    assert said.format(formatting.epsilon(theirs[0])) in sentence
+
+
+@pytest.mark.parametrize("dearest", [True, False])
+def test_conversions_beside_the_headline_are_those_of_the_client_that_spent_most(
+    make_run: MakeRun, dearest: bool
+) -> None:
+    place: list[int] = []
+
+    def converted(rows: Rows) -> None:
+        clients = rows[-1]["server"]["clients"]
+        pick = max if dearest else min
+        place.append(pick(range(len(clients)), key=lambda one: clients[one]["epsilon"]["pld"]))
+        clients[place[0]]["epsilon"]["rdp"] = 9.9
+
+    found = changed(make_run, "ledger.jsonl", converted)
+    beside = [where for where in found if where.startswith("accounting.conversions")]
+    assert set(found) - set(beside) == {f"clients.rows[{place[0]}].epsilon.rdp"}
+    assert [found[one] for one in beside] == ([9.9] if dearest else [])
+
+
+def test_a_reading_against_the_realised_loss_is_for_the_internal_report(make_run: MakeRun) -> None:
+    """Against a third party as printed is against the server as composed."""
+    run = make_run()
+    audit = json.loads((run / "audit.json").read_text("utf-8"))
+    (views,) = (one for one in audit["checks"] if one["name"] == "views")
+    for form in views["details"]["closed_forms"]:
+        form["towards"] = wording.FORM_TOWARDS[form["name"]]
+    (run / "audit.json").write_text(json.dumps(audit), "utf-8")
+    told = {
+        one["name"]: one["reading"] for one in data_of(run, "public")["accounting"]["closed_forms"]
+    }
+    open_ones = {name for name, reading in told.items() if reading != "in the internal report"}
+    assert open_ones == {wording.FORM_NAMES["third_party_noble"]}
+
+
+def test_a_chance_to_take_part_is_told_where_clients_are_drawn_by_chance(make_run: MakeRun) -> None:
+    assert data_of(make_run())["sampling"]["participation"] is None
+    found = changed(
+        make_run, "ledger.jsonl", lambda rows: rows[0].update(client_sampling="poisson")
+    )
+    assert found["sampling.participation"] == 0.5
+
+
+def test_the_clients_sizes_have_their_median_and_not_their_mean(make_run: MakeRun) -> None:
+    def one_giant(rows: Rows) -> None:
+        rows[0]["records"][int(np.argmax(rows[0]["records"]))] += 10_000
+
+    found = changed(make_run, "ledger.jsonl", one_giant)
+    assert "clients.records_largest" in found
+    assert "clients.records_median" not in found
+
+
+def test_of_many_clients_those_with_the_largest_losses_are_shown(make_run: MakeRun) -> None:
+    report = build(make_run(clients=60))
+    (table,) = (block for block in clients._blocks(report) if block["kind"] == "table")
+    lead = report[Accounting].accountant or ""
+    losses = sorted((row.epsilon.get(lead) or 0.0 for row in report[Clients].rows), reverse=True)
+    place = next(at for at, head in enumerate(table["head"]) if head.startswith("ε (PLD"))
+    assert [row[place] for row in table["rows"]] == [formatting.epsilon(one) for one in losses[:20]]
+
+
+def test_an_audit_without_a_check_never_makes_a_report_that_passes(make_run: MakeRun) -> None:
+    run = make_run()
+    assert data_of(run)["verdict"]["value"] == "PASS"
+    audit = json.loads((run / "audit.json").read_text("utf-8"))
+    (run / "audit.json").write_text(json.dumps({**audit, "checks": []}), "utf-8")
+    assert data_of(run)["verdict"]["value"] == "NOT VERIFIED"
+
+
+@pytest.mark.parametrize("verdict", ["PASS", "FAIL", "NOT VERIFIED"])
+def test_a_limit_that_the_audit_did_not_pass_is_called_claimed(
+    make_run: MakeRun, verdict: str
+) -> None:
+    report = build(make_run(verdict=verdict))
+    rows = [row for row in report[coverage.Readers].root if row.protected]
+    for row in rows:
+        shown = json.dumps(coverage._answer(row, report, alike=True), ensure_ascii=False)
+        assert ("claimed" in shown) == (verdict != "PASS")
+    assert rows
