@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 
 
@@ -83,6 +82,9 @@ class LowRankEncoder(nn.Module):
         self.positions = nn.Embedding(length, width)
         self.norm = nn.LayerNorm(width)
         self.layers = nn.Sequential(*(EncoderLayer(width, heads) for _ in range(depth)))
+        # Not every environment that collects tests has it.
+        from peft import LoraConfig, inject_adapter_in_model
+
         adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["query", "value"])
         inject_adapter_in_model(adapters, self)
         self.requires_grad_(False)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 
 from dpfedadamw.clipping.engines import choose
@@ -20,6 +19,8 @@ from tests.dpfedadamw.clipping.clipping_harness import (
     weighted_squares,
 )
 
+peft = pytest.importorskip("peft")
+
 BATCH, TOKENS, WIDTH, OUTPUTS = 5, 7, 6, 10
 
 
@@ -32,7 +33,7 @@ class Adapted(nn.Module):
         self.middle = nn.Linear(WIDTH, OUTPUTS)
         self.last = nn.Linear(OUTPUTS, 3)
         settings: dict[str, object] = {"r": 2, "lora_alpha": 3, "target_modules": ["middle"]}
-        inject_adapter_in_model(LoraConfig(**{**settings, **options}), self)
+        peft.inject_adapter_in_model(peft.LoraConfig(**{**settings, **options}), self)
         for name, parameter in self.named_parameters():
             parameter.requires_grad_("base_layer" not in name or parameter.requires_grad)
             if "lora_B" in name:
@@ -109,8 +110,8 @@ def merge(model: Adapted) -> None:
 
 
 def second_adapter(model: Adapted) -> None:
-    settings = LoraConfig(r=3, target_modules=["middle"])
-    inject_adapter_in_model(settings, model, adapter_name="second")
+    settings = peft.LoraConfig(r=3, target_modules=["middle"])
+    peft.inject_adapter_in_model(settings, model, adapter_name="second")
     model.middle.set_adapter(["default", "second"])
     nn.init.normal_(model.middle.lora_B["second"].weight)
 

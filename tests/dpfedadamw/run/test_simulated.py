@@ -18,7 +18,7 @@ from dpfedadamw.federation.arrivals import ArrivalError
 from dpfedadamw.federation.flower import required
 from dpfedadamw.federation.flower.required import FlowerError
 from dpfedadamw.run import training as engine_run
-from tests.dpfedadamw.cli.test_text import folder as texts  # noqa: F401  # a fixture
+from tests.dpfedadamw.cli.texts import folder as texts  # noqa: F401  # a fixture
 from tests.runs import begin, call, small_spec
 
 flower = pytest.importorskip(

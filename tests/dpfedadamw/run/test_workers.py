@@ -21,7 +21,7 @@ from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.workers import WorkerError, WorkerProcesses
 from tests import runs
-from tests.dpfedadamw.cli.test_text import folder as texts  # noqa: F401  # a fixture
+from tests.dpfedadamw.cli.texts import folder as texts  # noqa: F401  # a fixture
 
 CPU = torch.device("cpu")
 # What differs between any two runs of the same spec: their names, times and digests of these.

@@ -22,7 +22,7 @@ from dpfedadamw.extensions.deployment.processes import Federation, local_address
 from dpfedadamw.extensions.deployment.project import make_project
 from dpfedadamw.filing import after_training
 from dpfedadamw.run import training as engine_run
-from tests.dpfedadamw.cli.test_text import folder as texts  # noqa: F401  # a fixture
+from tests.dpfedadamw.cli.texts import folder as texts  # noqa: F401  # a fixture
 from tests.dpfedadamw.extensions.deployment.loops import judged
 from tests.runs import begin, call, small_spec
 
