@@ -860,7 +860,7 @@ function viewsOf({ header, spends, claim, queries }) {
 }
 
 /** Spec against header against charges: each pair of numbers that must be one number. */
-function promiseFaults(spec, { header, spends, claim, queries }) {
+export function promiseFaults(spec, { header, spends, claim, queries }) {
   const faults = [], privacy = spec.privacy ?? {}, sampling = privacy.sampling ?? {};
   const plain = (value) => (typeof value === "number" ? figure(String(value)) : value);
   const same = (what, a, b) => (typeof a === "number" && typeof b === "number" ? near(a, b) : a === b) || faults.push(said`${what}: ${plain(a)} here, ${plain(b)} there`);

@@ -613,6 +613,10 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
         _sealed(lambda said: said["claims"]["views"][0].update(epsilon=0.1)),
         "a smaller ε than the ledger's claim",
     ),
+    "said-another-delta": (
+        _sealed(lambda said: said["claims"]["views"][0].update(delta=1e-7)),
+        "a smaller δ than the ledger's claim",
+    ),
     "said-less-in-words": (_sealed(_less_in_words), "a smaller ε in its sentence alone"),
     "said-no-number": (_sealed(lambda said: said.pop("sequence") and None), "no sequence number"),
     "lock-alone": (

@@ -1,7 +1,7 @@
 // What verify.mjs makes of things, for tests: `node judge.mjs WHAT` reads JSON from its input and prints JSON.
 import { readFileSync } from "node:fs";
 
-import { canonical, epsilonByLosses, epsilonByRenyi, folderAt, parseJson, parseSpec, printed, verify } from "../../reports/verifier/verify.mjs";
+import { canonical, epsilonByLosses, epsilonByRenyi, folderAt, parseJson, parseSpec, printed, promiseFaults, readLedger, verify } from "../../reports/verifier/verify.mjs";
 
 const refused = (work) => {
   try {
@@ -19,6 +19,7 @@ const WHAT = {
   epsilons: (cases) => cases.map(({ history, delta }) => [epsilonByLosses(history, delta), epsilonByRenyi(history, delta)[0]]),
   canonical: (texts) => texts.map((text) => refused(() => canonical(parseJson(text)))),
   specs: (texts) => texts.map((text) => refused(() => parseSpec(text))),
+  promises: (pairs) => pairs.map(([spec, ledger]) => promiseFaults(parseSpec(spec), readLedger(ledger)).map(String)),
   printed: (values) => values.map(printed),
 };
 console.log(JSON.stringify(await WHAT[process.argv[2]](JSON.parse(readFileSync(0, "utf8")))));

@@ -22,6 +22,7 @@ from dpfedadamw.spec import yamltext
 from reports import formatting
 from reports.signatures.verification import verify
 from reports.verifier import PAGE, page, texts
+from tests.audit.synthetic_run import rewrite_ledger
 from tests.conformance import BROKEN, UNKNOWN, Case, write
 
 NODE = shutil.which("node")
@@ -77,6 +78,64 @@ def test_both_verifiers_say_of_every_folder_what_it_is(folders: tuple[Path, list
             fails = [line["what"] for line in told["lines"] if line["state"] == "fails"]
             wrong.append((case, told["outcome"], told["claim"], first, judged, fails))
     assert wrong == []
+
+
+def _times(factor: float, kind: str, name: str) -> Any:
+    """One number of the lines of a kind, changed in all of them."""
+
+    def change(run: Path) -> None:
+        def lines(entries: list[dict[str, Any]]) -> None:
+            for entry in (one for one in entries if one["kind"] == kind):
+                entry[name] = type(entry[name])(factor * entry[name])
+
+        rewrite_ledger(run, lines)
+
+    return change
+
+
+def _promised(before: str, after: str) -> Any:
+    def change(run: Path) -> None:
+        text = (run / "spec.yaml").read_text("utf-8")
+        assert text.count(before) == 1, before
+        (run / "spec.yaml").write_text(text.replace(before, after), "utf-8")
+
+    return change
+
+
+_HEADER = ("delta", "clipping_norm", "noise_multiplier", "expected_batch_size")
+_SPEND = ("clipping_norm", "noise_multiplier", "sampling_rate", "expected_batch_size")
+_COUNTS = ("rounds", "clients_per_round", "local_steps")
+SINGLE_NUMBERS = {
+    **{f"header {name}": _times(1.01, "header", name) for name in _HEADER},
+    **{f"header {name}": _times(2.0, "header", name) for name in _COUNTS},
+    **{f"spend {name}": _times(1.01, "spend", name) for name in _SPEND},
+    **{f"spend {name}": _times(2.0, "spend", name) for name in ("records", "steps")},
+    "claim delta": _times(1.01, "claim", "delta"),
+    "spec delta": _promised("delta: 1.0e-5", "delta: 1.1e-5"),
+    "spec noise": _promised("noise_multiplier: 2.0", "noise_multiplier: 2.1"),
+    "spec norm": _promised("clipping_norm: 1.0", "clipping_norm: 1.1"),
+    "spec rounds": _promised("rounds: 3", "rounds: 4"),
+    "spec clients": _promised("clients_per_round: 4", "clients_per_round: 5"),
+    "spec batch": _promised("expected_batch_size: 24.0", "expected_batch_size: 25.0"),
+}
+
+
+def test_no_number_of_a_promise_can_be_changed_alone(
+    folders: tuple[Path, list[Case]], tmp_path: Path
+) -> None:
+    """A number that nothing is held against could be anything, and a reader would believe it."""
+    given = []
+    for name, change in {"nothing": lambda _run: None, **SINGLE_NUMBERS}.items():
+        (tmp_path / name).mkdir()
+        for file in ("spec.yaml", "ledger.jsonl"):
+            shutil.copy(folders[0] / "record" / file, tmp_path / name)
+        change(tmp_path / name)
+        given.append(
+            [(tmp_path / name / file).read_text() for file in ("spec.yaml", "ledger.jsonl")]
+        )
+    none, *found = second("promises", given)
+    assert none == []
+    assert [name for name, said in zip(SINGLE_NUMBERS, found, strict=True) if not said] == []
 
 
 def test_every_sentence_about_a_folder_is_one_of_the_table(

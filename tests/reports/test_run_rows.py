@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 
 import pytest
@@ -86,6 +87,26 @@ def test_columns_that_only_some_results_have_are_written_where_they_say_somethin
     path.write_text(run_rows.as_csv([told]), encoding="utf-8")
     (again,) = run_rows.read_csv(path)
     assert (again["train_loss"], again["expected_train_loss"]) == (0.25, 0.2)
+
+
+def test_a_run_that_was_not_tested_after_its_last_round_has_no_accuracy_and_no_score(make_run):
+    """What an earlier model came to says nothing of the one that is published."""
+    run = make_run(rounds=3, spec_extra={"tune": {"selection": "public"}})
+    lines = [json.loads(one) for one in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line |= {"validation_accuracy": 0.75, "test_auc": 0.5}
+
+    def of(lines):
+        (run / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+        row, read = run_rows.row_of(run), run_rows.read(run, "internal")
+        names = ("test_accuracy", "test_loss", "validation_accuracy", "test_auc")
+        return [row.get(name) for name in names], read.accuracy
+
+    last = lines[-1]
+    scored = [last["test_accuracy"], last["test_loss"], 0.75, 0.5]
+    assert of(lines) == (scored, last["test_accuracy"])
+    assert of(lines[:-1]) == ([None] * 4, None)
+    assert of([*lines[:-1], {"round": 3, "seconds": 1}]) == ([None] * 4, None)
 
 
 @pytest.mark.parametrize(

@@ -55,15 +55,17 @@ def test_a_run_that_stopped_counts_at_its_ledger(state, folder):
     assert (condition, cost) == (Condition.stopped, (Composition(8.0, 1.0, 2),))
 
 
+@pytest.mark.parametrize("state", [RUNNING, STARTING])
+def test_a_run_on_another_machine_keeps_all_that_it_reserved(state, tmp_path):
+    """Its folder is not to be seen from here, whether it starts or trains: it may spend it yet."""
+    there = reservation(tmp_path / "not here", state=state, machine="another")
+    assert examine(there, nobody) == (Condition.elsewhere, RESERVED)
+
+
 def test_a_settled_run_counts_at_what_was_settled_wherever_it_was(folder):
     for machine in (platform.node(), "another"):
         one = reservation(folder, state=SETTLED, machine=machine)
         assert examine(one, lambda path: True) == (Condition.settled, RESERVED)
-
-
-def test_what_is_on_another_machine_keeps_what_was_reserved(folder):
-    one = reservation(folder, machine="another")
-    assert examine(one, nobody) == (Condition.elsewhere, RESERVED)
 
 
 def test_a_run_whose_directory_is_held_is_alive(folder):

@@ -10,6 +10,7 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.budget.charges import charged, epsilon_of, reserved
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import RunError, foresee, prepare
 from dpfedadamw.filing import after_training as filing
@@ -72,6 +73,14 @@ def test_a_budget_charges_a_person_for_as_many_clients_as_they_may_be_at(table, 
     assert "names people otherwise" in " ".join(capsys.readouterr().err.split())
     assert call("run", str(spec), *own, "--set", "federation.rounds=400", *out) == 2
     assert "would fit instead of 400" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_budget_reserves_what_a_person_at_several_clients_can_be_charged(run):
+    """Reserved for one client, three would be charged: no run is refused that overspends."""
+    plan, entries = run.experiment.plan, Journal(run.run).ledger.entries
+    spent = epsilon_of([charged(entries)], plan.claimed_delta)
+    assert plan.clients_per_person == 3
+    assert spent <= epsilon_of([reserved(plan)], plan.claimed_delta) <= 1.1 * spent
 
 
 def test_people_are_counted_in_the_ledger_and_rows_beside_them(run):

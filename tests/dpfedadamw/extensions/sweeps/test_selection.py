@@ -43,7 +43,9 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def pretend(one: selection.Selection, scores: list[float]) -> None:
+def pretend(
+    one: selection.Selection, scores: list[float], measure: str = "validation_accuracy"
+) -> None:
     """Finished runs, as far as a selection reads them."""
     one.begin()
     for number, (cell, score) in enumerate(zip(one.cells(), scores, strict=True)):
@@ -51,7 +53,8 @@ def pretend(one: selection.Selection, scores: list[float]) -> None:
         run = folder.runs / f"small-20260101T0000{number:02d}Z-0000000{number}"
         run.mkdir()
         (run / "ledger.jsonl").write_text(NEEDLE)
-        (run / "metrics.jsonl").write_text(json.dumps({"validation_accuracy": score}) + "\n")
+        last = {"validation_accuracy": None, measure: score}
+        (run / "metrics.jsonl").write_text(json.dumps(last) + "\n")
         one.keep_score(folder)
 
 
@@ -61,6 +64,14 @@ def drawing(monkeypatch, trials: int) -> None:
     numbers = (number.to_bytes(32, "big") for number in range(10_000))
     secret = next(one for one in numbers if law.drawn(one) == trials)
     monkeypatch.setattr(selection, "_secret", lambda cells: secret)
+
+
+def test_of_a_regressions_trials_that_of_the_smallest_loss_is_published(tmp_path, monkeypatch):
+    drawing(monkeypatch, 3)
+    _, _, one = begun(tmp_path)
+    pretend(one, [0.5, 0.2, 0.8], "validation_loss")
+    wanted = one.folder.cell(one.cells()[1]).newest_run().identifier
+    assert one.publish().identifier == wanted
 
 
 def test_the_best_trial_is_published_and_nothing_of_the_others_is_left(tmp_path, monkeypatch):

@@ -63,6 +63,7 @@ def run_of(
     data_settings: dict[str, Any] | None = None,
     header: dict[str, Any] | None = None,
     chosen: dict[str, Any] | None = None,
+    weights: int | None = None,
     name: str = "",
 ) -> ComparedRun:
     """One run as a comparison reads it, without a directory."""
@@ -91,6 +92,7 @@ def run_of(
             },
             "algorithm": {"name": algorithm, **(chosen or {})},
             "federation": {"rounds": 2},
+            "model": {"name": "mlp", **({} if weights is None else {"seed": weights})},
             "randomness": {"mode": "release" if seed is None else "reproducible", "seed": seed},
         },
         header={
@@ -186,6 +188,21 @@ def test_specs_whose_seeds_do_not_pair_are_told_apart_by_welchs_test():
     assert second.behind.interval == pytest.approx((reference.low, reference.high), rel=1e-9)
     assert second.behind.apart
     assert "Welch's t-test, as their seeds do not pair" in remarks_of(found)
+
+
+def test_runs_of_which_two_have_one_seed_do_not_pair():
+    """In release mode a seed fixes the initial weights alone: two runs of it are two runs."""
+    weights = [0, 0, 1, 1]
+    made = [
+        run_of(value, algorithm=name, chosen={}, weights=seed)
+        for name, values in (("a", [0.91, 0.93, 0.92, 0.94]), ("b", [0.80, 0.85, 0.82, 0.84]))
+        for seed, value in zip(weights, values, strict=True)
+    ]
+    first, second = compared(*made).groups[0].entries
+    assert (len(first.runs), first.by_seed) == (4, None)
+    assert second.behind is not None
+    assert second.behind.seeds is None
+    assert [run.seeds for run in first.runs] == ["0 None", "0 None", "1 None", "1 None"]
 
 
 def test_several_comparisons_with_the_first_are_corrected_together():
@@ -535,6 +552,16 @@ def test_csv_has_a_line_a_spec_and_no_formula():
     assert rows[0]["epsilon_server_worst_case"] == "7.0"
     assert rows[1]["epsilon_server_worst_case"] == ""
     assert rows[1]["privacy"] == "no differential privacy"
+
+
+def test_the_spreadsheet_has_the_largest_loss_of_a_specs_runs():
+    found = compared(
+        *(run_of(0.8 + number / 100, seed=number, worst=7.0 + number / 50) for number in range(3))
+    )
+    (row,) = csv.DictReader(io.StringIO(tables.as_csv(found)))
+    assert (row["repetitions"], row["epsilon_server_worst_case"]) == ("3", "7.04")
+    (shown,) = tables.rows_of(found.groups[0])
+    assert "7.00…7.04" in shown.losses
 
 
 def test_markdown_and_latex_carry_every_remark_and_escape_names():
