@@ -61,4 +61,102 @@ WEAKENINGS = (
         "a served model answers other rows than it was given",
         ("tests/dpfedadamw/data/test_handed_over.py",),
     ),
+    Weakening(
+        "a-person-reserved-for-once",
+        "dpfedadamw/budget/charges.py",
+        "return _times(merge(left), plan.clients_per_person) if left else ()",
+        "return merge(left) if left else ()",
+        "runs on people at several clients overspend a shared budget",
+        (
+            "tests/dpfedadamw/run/test_person_level.py::test_a_budget_reserves_what_a_person_at_several_clients_can_be_charged",
+        ),
+    ),
+    Weakening(
+        "reservations-of-another-machine-freed",
+        "dpfedadamw/budget/reservations.py",
+        "if one.machine != this_machine():",
+        "if one.machine != this_machine() and one.state != STARTING:",
+        "a run that starts on another machine overspends a shared budget",
+        (
+            "tests/dpfedadamw/budget/test_dead_runs.py::test_a_run_on_another_machine_keeps_all_that_it_reserved",
+        ),
+    ),
+    Weakening(
+        "the-worst-trial-of-a-regression-wins",
+        "dpfedadamw/extensions/sweeps/selection.py",
+        '-float(last["validation_loss"])',
+        'float(last["validation_loss"])',
+        "a private selection publishes the worst of its trials",
+        (
+            "tests/dpfedadamw/extensions/sweeps/test_selection.py::test_of_a_regressions_trials_that_of_the_smallest_loss_is_published",
+        ),
+    ),
+    Weakening(
+        "drop-outs-under-noise-of-clients",
+        "dpfedadamw/spec/crosschecks.py",
+        'if get("privacy", "unit") == "client" and get("privacy", "noise_added_by") == "clients":',
+        'if get("privacy", "unit") == "record" and get("privacy", "noise_added_by") == "clients":',
+        "a round without some of its clients has less noise than it is charged for",
+        ("tests/dpfedadamw/spec/test_messages.py",),
+    ),
+    Weakening(
+        "records-without-a-person-are-one-person",
+        "dpfedadamw/data/handed_over.py",
+        "if cell is None or cell != cell or not one.strip():",
+        "if cell is None or not one.strip():",
+        "all records that name nobody are protected as one person called nan",
+        (
+            "tests/dpfedadamw/data/test_handed_over.py",
+            "tests/dpfedadamw/data/test_people.py",
+        ),
+    ),
+    Weakening(
+        "no-level-suffices",
+        "dpfedadamw/cli/signatures.py",
+        "result.is_intact and (result.level or 0) < require_level",
+        "result.is_intact and (result.level or require_level) < require_level",
+        "verify --require-level 3 ends with 0 for a run whose audit failed",
+        ("tests/dpfedadamw/cli/test_signatures.py",),
+    ),
+    Weakening(
+        "predictions-for-everybody",
+        "dpfedadamw/cli/predict.py",
+        "as_csv([columns, *lines]).encode(), PRIVATE_MODE)",
+        "as_csv([columns, *lines]).encode(), 0o644)",
+        "predictions for patients are readable by every user of the machine",
+        ("tests/dpfedadamw/run/test_prediction.py::test_the_command_writes_what_the_run_answers",),
+    ),
+    Weakening(
+        "a-charge-in-place-of-an-unrecorded-one",
+        "dpfedadamw/extensions/recorders/updates.py",
+        """if self._charge is not None:
+            raise UpdateRecorderError("a round""",
+        """if self._charge is charge:
+            raise UpdateRecorderError("a round""",
+        "a recorded round's noise is drawn, and the round never recorded",
+        (
+            "tests/dpfedadamw/extensions/recorders/test_updates.py",
+            "tests/dpfedadamw/extensions/recorders/test_gradients.py",
+        ),
+    ),
+    Weakening(
+        "a-repeated-round-as-it-first-was",
+        "dpfedadamw/federation/rounds.py",
+        """                if index in self._steps:
+                    self._before = (0, 0)
+""",
+        "",
+        "a resumed run corrects its second moment by steps that a repeated round did not take",
+        ("tests/dpfedadamw/federation/test_course.py",),
+    ),
+    Weakening(
+        "labels-above-one-half-of-a-score",
+        "dpfedadamw/run/prediction.py",
+        "return (self.outputs > 0).astype(np.int64)",
+        "return (self.outputs > 0.5).astype(np.int64)",
+        "predict leaves out labels whose probability is between 50 and 62 %",
+        (
+            "tests/dpfedadamw/run/test_prediction.py::test_a_label_is_told_where_it_is_more_likely_than_not",
+        ),
+    ),
 )

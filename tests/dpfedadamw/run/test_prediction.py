@@ -23,6 +23,7 @@ from dpfedadamw.models.own.fitting import handed_over
 from dpfedadamw.run import evaluation, prediction
 from dpfedadamw.run.export import export
 from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.tasks import Task
 from tests.runs import small_spec, train
 
 COLUMNS = ("age", "ward", "pressure", "crp")
@@ -279,6 +280,15 @@ def test_served_predictions_are_the_runs_own_on_the_test_rows_bit_for_bit(name, 
         assert lines[0][1] == found.labels[int(found.outputs[0].argmax())]
     if CASES[name].rows in ("table", "texts") and CASES[name].task == "classification":
         assert columns == ["row", "label", "p_no", "p_yes"]
+
+
+def test_a_label_is_told_where_it_is_more_likely_than_not():
+    task = Task(specs.task_of({"kind": "multi_label"}))
+    scores = np.array([[-0.1, 0.1], [0.3, 0.6], [-2.0, -0.3]], np.float32)
+    found = prediction.Predictions(task, ("smokes", "coughs"), scores)
+    assert np.array_equal(found.classes == 1, found.probabilities > 0.5)
+    _, lines = found.table()
+    assert [row[:2] for row in lines] == [[1, "coughs"], [2, "smokes;coughs"], [3, ""]]
 
 
 @pytest.mark.parametrize(
