@@ -2,9 +2,10 @@
 
     python -m tests.weakenings [NAME …]
 
-applies each to a copy of the packages, one at a time, and runs the tests that it names. A weakening
-that none of them notices is a hole: the command says which, with what a user would lose, and ends
-with 1. `tests/test_weakenings.py` sees that each still fits the code. A feature brings three.
+applies each by itself to a copy of the packages, two at a time, and runs the tests that it names. A
+weakening that none of them notices is a hole: the command says which, with what a user would lose,
+and ends with 1. `tests/test_weakenings.py` sees that each still fits the code. A feature adds
+three.
 """
 
 from __future__ import annotations

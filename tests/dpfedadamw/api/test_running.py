@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 
@@ -56,6 +57,22 @@ def test_a_callback_that_raises_leaves_a_run_that_is_resumed(tmp_path):
     more = []
     run = cut.resume(callbacks=[more.append])
     assert (run.verdict, [one.completed for one in more]) == ("PASS", [2])
+
+
+def test_a_run_has_the_accuracy_and_measures_of_its_last_evaluation_and_not_of_its_best(tmp_path):
+    folder = tmp_path / "small-20261126T000000Z-00000001"
+    folder.mkdir()
+    (folder / "spec.yaml").write_text("version: 1\n")
+    rows = [
+        {"round": 0, "test_accuracy": 0.2, "test_auc": 0.1},
+        {"round": 1, "test_accuracy": 0.9, "test_auc": 0.9, "test_own": {"f2": 0.9}},
+        {"round": 2, "test_accuracy": 0.4, "test_auc": 0.3, "test_own": {"f2": 0.5}},
+        {"round": 3, "test_accuracy": None},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    run = api.Run(folder)
+    assert run.accuracy == 0.4
+    assert run.measures == {"test_auc": 0.3, "f2": 0.5}
 
 
 def test_participations_are_computed_again_while_the_key_is_in_memory(tmp_path, monkeypatch):
