@@ -15,7 +15,7 @@ from dpfedadamw.cli import terminal
 from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import setup as engine_setup
-from reports.signatures import keyring
+from reports.signatures import keyring, verification
 from reports.signatures.keys import default_directory, fingerprint, load_public
 from reports.signatures.signing import TRAINED_FILES
 from reports.signatures.verification import results
@@ -70,6 +70,28 @@ def authority(tmp_path_factory) -> LocalAuthority:
 
 def content(folder: str | Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("level", "required", "code", "said"),
+    [
+        (None, 1, 1, "error: no level of 4 is established, and 1 is required"),
+        (1, 3, 1, "error: level 1 of 4 is established, and 3 is required"),
+        (3, 3, 0, ""),
+        (4, 3, 0, ""),
+    ],
+)
+def test_a_run_without_the_level_that_is_required_ends_with_1(
+    tmp_path, monkeypatch, capsys, level, required, code, said
+):
+    """One whose audit did not pass has no level, however whole its signatures are."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "spec.yaml").write_text("version: 1\n")
+    signer = results.Signer("auditor", "SHA256:own", "attestation.json", pinned=False, own=True)
+    whole = results.VerificationResult((), (), (signer,), {}, level)
+    monkeypatch.setattr(verification, "verify", lambda *_, **__: whole)
+    assert call("verify", str(tmp_path / "run"), "--require-level", str(required)) == code
+    assert capsys.readouterr().err.strip() == said
 
 
 def one_error(capsys) -> str:
