@@ -1,7 +1,7 @@
 // A second verifier of run directories: it knows docs/format.md and nothing of the package.
 //
 // `node verify.mjs RUN_DIR [--trainer-key PUB] [--auditor-key PUB] [--json]`, or the page verify.html,
-// which holds this text. It imports nothing but what a browser or Node has. Every file may be hostile:
+// which holds this text. It imports only what a browser or Node has. Every file may be hostile:
 // nothing is executed, nothing is fetched, and whatever cannot be read is said.
 //
 // Order of reading: bytes and digests, documents (JSON, YAML), signatures, the ledger, what it costs

@@ -158,6 +158,27 @@ def test_exit_codes_of_the_command(
     assert "noise-scale" in output
 
 
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [(Verdict.PASS, 0), (Verdict.NO_CLAIM, 0), (Verdict.FAIL, 1), (Verdict.NOT_VERIFIED, 1)],
+)
+def test_the_command_ends_with_0_where_a_run_passed_or_claims_nothing(
+    verdict: Verdict,
+    code: int,
+    good_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """A script that goes on after 0 must not go on after a run that could not be verified."""
+    claims = verdict is not Verdict.NO_CLAIM
+    one = _finding(verdict if claims else Verdict.PASS, Severity.CRITICAL)
+    found = Findings("run", "record", (one,), claims_privacy=claims)
+    assert found.verdict is verdict
+    monkeypatch.setattr("audit.auditor.audit_run", lambda _: found)
+    assert main([str(good_run)]) == code
+    assert verdict.value.encode() in capfdbinary.readouterr().out
+
+
 def test_a_full_standard_output_is_one_line_and_a_reader_that_went_away_is_no_error(
     good_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
