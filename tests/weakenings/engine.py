@@ -173,4 +173,34 @@ WEAKENINGS = (
             "tests/dpfedadamw/api/test_running.py::test_a_run_has_the_accuracy_and_measures_of_its_last_evaluation_and_not_of_its_best",
         ),
     ),
+    Weakening(
+        "a-missing-cell-on-another-scale",
+        "dpfedadamw/data/features.py",
+        "empty = None if column.missing is None else _scaled(bend(column.missing), low, high)",
+        "empty = None if column.missing is None else _scaled(column.missing, low, high)",
+        "an empty cell counts as another value than the spec says",
+        (
+            "tests/dpfedadamw/data/test_features.py::test_an_empty_cell_is_what_the_cell_that_it_counts_as_is",
+        ),
+    ),
+    Weakening(
+        "classes-in-the-order-of-the-alphabet",
+        "dpfedadamw/data/formats/tables.py",
+        "return tuple(sorted(found, key=lambda name: (int(name), name)))",
+        "return tuple(sorted(found))",
+        "classes that are numbers come in an order that no reader expects",
+        (
+            "tests/dpfedadamw/data/test_readers.py::test_classes_that_are_numbers_are_in_the_order_of_numbers",
+        ),
+    ),
+    Weakening(
+        "promises-rounded-to-the-nearest",
+        "dpfedadamw/extensions/deployment/promise.py",
+        'return f"{math.ceil(epsilon * 100.0) / 100.0:.2f}"',
+        'return f"{epsilon:.2f}"',
+        "a hospital agrees to a smaller ε than it may spend",
+        (
+            "tests/dpfedadamw/extensions/deployment/test_promise.py::test_no_number_that_an_owner_agrees_to_is_rounded_down",
+        ),
+    ),
 )

@@ -78,8 +78,8 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
         raise PrivacyError(f"{most_charges} participations: {error}") from None
     unit = "one record" if plan.unit.name == "record" else "one client with all its records"
     lines = [
-        f"epsilon = {one.planned:.2f} against {one.against}, after the spec's {plan.rounds} "
-        f"rounds. At most {_rounded_up(one.most)} if the server asks for all {most_charges} "
+        f"epsilon = {_rounded_up(one.planned)} against {one.against}, after the spec's "
+        f"{plan.rounds} rounds. At most {_rounded_up(one.most)} if the server asks for all {most_charges} "
         f"participations that a client pays for (delta = {plan.claimed_delta:g}, protects {unit}, "
         f"{plan.adjacency} neighbours)"
         for one in found

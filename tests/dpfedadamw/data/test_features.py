@@ -46,6 +46,28 @@ def test_numbers_are_held_to_their_bounds_and_scaled():
     assert one(DOSE, "NA", missing_values=("NA",)) == [-1]
 
 
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        *(
+            (
+                NumberColumn(name="x", low=-20.0, high=100.0, scale=scale, missing=number),
+                str(number),
+            )
+            for scale in ("linear", "log", "bins")
+            for number in (-7.0, 0.0, 12.5, 60.0)
+        ),
+        (WARD, "B"),
+        (CODE.replace(indicator=False, missing="E11"), "E11"),
+        (SMOKES.replace(missing=True), "ja"),
+        (SEEN.replace(missing="2020-01-03"), "03.01.2020"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given.kind,
+)
+def test_an_empty_cell_is_what_the_cell_that_it_counts_as_is(column, told):
+    assert one(column, "") == one(column, told)
+
+
 def test_bins_have_public_edges_and_every_number_has_one():
     binned = NumberColumn(name="x", low=-1.0, high=12.0, scale="bins", indicator=True)
     below = [-(digit * 10.0**-power) for power in (1, 2, 3) for digit in (5, 2, 1)]

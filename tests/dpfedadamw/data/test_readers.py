@@ -180,6 +180,19 @@ def test_a_table_whose_columns_are_found_is_divided_as_its_ending_says(tmp_path)
     assert load(data_spec("table", tmp_path / "t.csv", label="sick", numbers=("age",))).classes == 2
 
 
+def test_classes_that_are_numbers_are_in_the_order_of_numbers(tmp_path):
+    """Else class 10 would be answered where the table says 2, and none of them is named 2."""
+    named = [str(number) for number in (10, 9, 2, 1, 11) for _ in range(3)]
+    rows = "".join(f"{row},{name}\n" for row, name in enumerate(named))
+    (tmp_path / "t.csv").write_text(f"age,grade\n{rows}")
+    data = load(data_spec("table", tmp_path / "t.csv", label="grade", numbers=("age",)))
+    assert data.labels == ("1", "2", "9", "10", "11")
+    for part in (data.train, data.test):
+        ages = part.inputs[:][:, 0].int().tolist()
+        told = [data.labels[label] for label in part.labels]
+        assert told == [named[age] for age in ages]
+
+
 def test_spaces_around_names_labels_and_clients_are_no_part_of_them(tmp_path):
     rows = [f"{n}, {('yes', 'no ')[n % 2]}, {' ab'[1 + n % 2]}\n" for n in range(10)]
     (tmp_path / "t.csv").write_text("age, sick, who\n" + "".join(rows) + "11,yes,a\n")

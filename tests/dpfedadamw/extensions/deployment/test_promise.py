@@ -8,28 +8,37 @@ from dpfedadamw import spec as specs
 from dpfedadamw.accounting.registry import claimed
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import foresee
-from dpfedadamw.extensions.deployment.promise import promises, sentences
+from dpfedadamw.extensions.deployment import promise
+from dpfedadamw.extensions.deployment.promise import Promise, promises, sentences
 from dpfedadamw.extensions.deployment.site import reserve
 from tests.runs import small_spec
 
 CLIENTS = ("data.clients=3", "federation.client_sampling=poisson")
 
 
-def test_the_quickstart_is_7_08_and_at_most_7_87_with_its_reserve():
+def test_the_quickstart_is_7_09_and_at_most_7_87_with_its_reserve():
     plan = foresee(specs.load("quickstart", []))
     most = plan.rounds + reserve(plan.rounds)
     (line,) = sentences(plan, most, reproducible=False)
-    assert "epsilon = 7.08 against the server, after the spec's 20 rounds. At most 7.87" in line
+    assert "epsilon = 7.09 against the server, after the spec's 20 rounds. At most 7.87" in line
     assert "all 24 participations" in line
     assert "(delta = 1e-05, protects one record, add-remove neighbours)" in line
+
+
+def test_no_number_that_an_owner_agrees_to_is_rounded_down(monkeypatch):
+    exact = Promise(against="the server", planned=1.2301, most=2.3401)
+    monkeypatch.setattr(promise, "promises", lambda *_: (exact,))
+    (line,) = sentences(foresee(small_spec(rounds=3)), 5, reproducible=False)
+    assert "epsilon = 1.24 against" in line
+    assert "At most 2.35 if" in line
 
 
 def test_the_most_is_what_the_accountant_says_of_so_many_rounds():
     spec = small_spec(rounds=3)
     more = foresee(spec.replace(federation=spec.federation.replace(rounds=9)))
-    (promise,) = promises(foresee(spec), 9)
-    assert promise.most == claimed(more.expected_claim(1)["server_worst_case"])
-    assert promise.most > promise.planned
+    (found,) = promises(foresee(spec), 9)
+    assert found.most == claimed(more.expected_claim(1)["server_worst_case"])
+    assert found.most > found.planned
 
 
 @pytest.mark.parametrize(
@@ -62,8 +71,8 @@ def test_where_clients_add_the_noise_the_servers_view_comes_first_and_is_the_dea
 
 def test_where_a_limit_on_steps_bounds_a_client_no_reserve_adds_to_it():
     plan = foresee(small_spec("ali-dpfl", 4, 5))
-    (promise,) = promises(plan, 4 + reserve(4))
-    assert promise.most == promise.planned
+    (found,) = promises(plan, 4 + reserve(4))
+    assert found.most == found.planned
     lines = sentences(plan, 4 + reserve(4), reproducible=False)
     assert any("at most" in line and "local steps in all" in line for line in lines)
 
