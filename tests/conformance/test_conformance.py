@@ -327,6 +327,29 @@ def test_the_page_is_made_of_the_verifier_and_allows_nothing_else() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "code"),
+    [
+        ("record-archive", True, 0),
+        ("record-archive", False, 3),
+        ("changed-metrics.jsonl", True, 1),
+        ("third-party-halved", True, 1),
+    ],
+)
+def test_the_exit_code_says_whether_all_holds_and_whose_it_is(
+    folders: tuple[Path, list[Case]], name: str, known: bool, code: int
+) -> None:
+    """A program that goes on after 0 must not go on with a stranger's run, or a false claim."""
+    assert NODE is not None
+    keys = ("--trainer-key", folders[0] / "record" / "trainer.pub") if known else ()
+    keys += ("--auditor-key", folders[0] / "record" / "auditor.pub") if known else ()
+    program = PAGE.with_name("verify.mjs")
+    done = subprocess.run(
+        [NODE, program, folders[0] / name, *keys], capture_output=True, check=False
+    )
+    assert done.returncode == code, done.stdout.decode()[-2000:]
+
+
 def test_a_wrong_call_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert NODE is not None
     program = str(PAGE.with_name("verify.mjs"))

@@ -79,9 +79,9 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
     unit = "one record" if plan.unit.name == "record" else "one client with all its records"
     lines = [
         f"epsilon = {_rounded_up(one.planned)} against {one.against}, after the spec's "
-        f"{plan.rounds} rounds. At most {_rounded_up(one.most)} if the server asks for all {most_charges} "
-        f"participations that a client pays for (delta = {plan.claimed_delta:g}, protects {unit}, "
-        f"{plan.adjacency} neighbours)"
+        f"{plan.rounds} rounds. At most {_rounded_up(one.most)} if the server asks for all "
+        f"{most_charges} participations that a client pays for (delta = {plan.claimed_delta:g}, "
+        f"protects {unit}, {plan.adjacency} neighbours)"
         for one in found
     ]
     if plan.noise_added_by == "server":
