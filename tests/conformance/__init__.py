@@ -9,6 +9,7 @@ writing to the next, and no expectation rests on them.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -416,6 +417,10 @@ def _repeated(arrays: dict[str, Any]) -> None:
     arrays["noise_sample"][:] = arrays["noise_sample"][:1, :1]
 
 
+def _repeated_once(arrays: dict[str, Any]) -> None:
+    arrays["noise_sample"][0, 1] = arrays["noise_sample"][0, 0]
+
+
 def _cut_batches(arrays: dict[str, Any]) -> None:
     arrays["batch_size"] = np.minimum(arrays["batch_size"], 20)
 
@@ -577,20 +582,28 @@ _FORGERIES: dict[str, tuple[str, Edit, str]] = {
     "noise-scaled": ("every-client", _arrays(_scaled(0.8)), "a fifth less noise than charged"),
     "noise-silent": ("every-client", _arrays(_scaled(1e-3)), "hardly any noise"),
     "noise-repeated": ("every-client", _arrays(_repeated), "one noise for all answers"),
+    "noise-repeated-once": (
+        "every-client",
+        lambda run: rewrite_round(run, 0, _repeated_once),
+        "two answers of one round with the same noise",
+    ),
     "batches-cut": ("every-client", _arrays(_cut_batches), "no batch is larger than twenty"),
 }
 # Of which no claim is left to look at.
 _UNREADABLE = {"no-claim"}
 
 
-def _sealed(change: Callable[[dict[str, Any]], None]) -> Edit:
-    """The auditor signs another statement about the same files."""
+def _sealed(
+    change: Callable[[dict[str, Any]], None], subjects: dict[str, tuple[str, str]] | None = None
+) -> Edit:
+    """The auditor signs another statement about the same files, or others' digests."""
 
     def edit(run: Path) -> None:
         path = run / "attestation.json"
         payload = dsse.parse_envelope(path.read_bytes(), path.name).payload
         statement = dsse.parse_statement(payload, dsse.RUN_TYPE, path.name)
         change(statement.predicate)
+        statement.subjects.update(subjects or {})
         key = filing.load_signers(None, None).auditor.private
         path.write_bytes(dsse.seal(dsse.write_statement(statement), key))
 
@@ -599,6 +612,16 @@ def _sealed(change: Callable[[dict[str, Any]], None]) -> Edit:
 
 def _less_in_words(said: dict[str, Any]) -> None:
     said["claims"]["statement"] = said["claims"]["statement"].replace("(ε = ", "(ε = 0.")
+
+
+def _less_in_the_report(run: Path) -> None:
+    """The auditor signs a report whose data promise a smaller ε than the ledger."""
+    path = run / "report.json"
+    report = json.loads(path.read_text("utf-8"))
+    report["guarantee"]["epsilon"] /= 2
+    path.write_text(json.dumps(report), "utf-8")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    _sealed(lambda _: None, {"report.json": (dsse.SHA256, digest)})(run)
 
 
 # What an auditor signs that the files do not say; and, last, what a reader must let pass.
@@ -618,6 +641,7 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
         "a smaller δ than the ledger's claim",
     ),
     "said-less-in-words": (_sealed(_less_in_words), "a smaller ε in its sentence alone"),
+    "said-less-in-the-report": (_less_in_the_report, "a smaller ε in the report's data"),
     "said-no-number": (_sealed(lambda said: said.pop("sequence") and None), "no sequence number"),
     "lock-alone": (
         _place(".unfinished/lock", b""),
