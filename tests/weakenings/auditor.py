@@ -112,14 +112,6 @@ WEAKENINGS = (
         ),
     ),
     Weakening(
-        "private-numbers-below-zero",
-        "audit/reading/leaks.py",
-        "for text in map(repr, np.abs(some[np.isfinite(some)]).tolist()):",
-        "for text in map(repr, some[some > 0.0].tolist()):",
-        "a negative private number that was copied into a report is not found",
-        ("tests/audit/reading/test_leaks.py",),
-    ),
-    Weakening(
         "what-was-not-verified-ends-well",
         "audit/__main__.py",
         "good = findings.verdict in (Verdict.PASS, Verdict.NO_CLAIM)",
@@ -127,16 +119,6 @@ WEAKENINGS = (
         "python -m audit ends with 0 for a run that could not be verified",
         (
             "tests/audit/test_auditor.py::test_the_command_ends_with_0_where_a_run_passed_or_claims_nothing",
-        ),
-    ),
-    Weakening(
-        "the-auditors-envelope-at-the-smallest-rate",
-        "audit/accounting/budget.py",
-        "rate = max(item.sampling_rate for history in histories for item in history)",
-        "rate = min(item.sampling_rate for history in histories for item in history)",
-        "the auditor passes an ε of people that is too small",
-        (
-            "tests/dpfedadamw/accounting/test_several.py::test_where_sets_are_too_many_what_covers_each_is_counted",
         ),
     ),
 )

@@ -203,4 +203,24 @@ WEAKENINGS = (
             "tests/dpfedadamw/extensions/deployment/test_promise.py::test_no_number_that_an_owner_agrees_to_is_rounded_down",
         ),
     ),
+    Weakening(
+        "a-probe-that-stays-where-it-is",
+        "dpfedadamw/extensions/recorders/gradients.py",
+        "return self._at(0.5 if elsewhere else 1.0, 0.0, inputs, labels, clients, drawn)",
+        "return self._at(1.0, 0.0, inputs, labels, clients, drawn)",
+        "a recorded loop is asked for its sum at other parameters, and answers at the same",
+        (
+            "tests/dpfedadamw/extensions/recorders/test_gradients.py::test_the_probe_asks_for_the_sum_at_the_trained_parameters_and_at_others_twice",
+        ),
+    ),
+    Weakening(
+        "no-privacy-wins-against-privacy",
+        "dpfedadamw/extensions/sweeps/differences.py",
+        "return bool(one.epsilons and other.epsilons) and max(both) <= (1 + _EQUAL) * min(both)",
+        "return max(both) <= (1 + _EQUAL) * min(both)",
+        "a run without privacy wins against a private one in the table of a paper",
+        (
+            "tests/dpfedadamw/extensions/sweeps/test_differences.py::test_a_run_without_privacy_neither_wins_nor_loses_against_a_private_one",
+        ),
+    ),
 )

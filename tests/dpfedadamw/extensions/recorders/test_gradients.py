@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from audit.auditor import audit_run
 from audit.evidence import faults
 from audit.verdict import Verdict
+from dpfedadamw.extensions.recorders import gradients
 from dpfedadamw.extensions.recorders.gradients import GradientRecorder
 from dpfedadamw.extensions.recorders.updates import UpdateRecorderError
 from tests.audit.corruptions import attest
@@ -32,6 +34,27 @@ def test_a_broken_loop_fails_by_the_check_meant_for_it(
 ) -> None:
     found = audit_run(attest(gradient_loop.train(tmp_path / "run", seed=3, **change)))
     assert {one.name for one in found.findings if one.verdict is Verdict.FAIL} == {meant}
+
+
+def test_the_probe_asks_for_the_sum_at_the_trained_parameters_and_at_others_twice() -> None:
+    """A sum that ignores the parameters is told from one that reads them by these alone."""
+    asked: list[np.ndarray] = []
+
+    def mean(weights: Any, records: Any, labels: Any) -> Any:
+        asked.append(weights[0])
+        return weights
+
+    trained = np.array([2.0, -4.0], np.float32)
+    step = gradients._Step(1.0, 8.0, trained, [(2,)], None, mean, (3,), 2)
+    given = np.zeros((1, 3)), np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    found = [
+        step.sum_of_step(*given),
+        step.sum_of_step(*given, elsewhere=True),
+        step.sum_of_step_far_off(*given),
+    ]
+    due = [trained, 0.5 * trained, 4.0 - 3.0 * trained]
+    np.testing.assert_array_equal(asked, due)
+    np.testing.assert_array_equal(found, 8.0 * np.array(due))
 
 
 def test_without_its_sum_whether_it_clips_is_not_verified(tmp_path: Path) -> None:

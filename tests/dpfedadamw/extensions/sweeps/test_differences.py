@@ -36,6 +36,14 @@ def test_means_and_intervals_are_those_of_the_paired_test():
     assert found.seeds == 5
 
 
+def test_a_run_without_privacy_neither_wins_nor_loses_against_a_private_one():
+    """It states no ε, so that any largest and smallest of both are the private one's."""
+    made = table(epsilons={"plain": None}, private=WORSE, plain=OURS)
+    for row_name, other in (("plain", "private"), ("private", "plain")):
+        found = differences.against(made, row_name).differences[other, ""]
+        assert (found.verdict, found.detectable) == ("other ε", None)
+
+
 @given(st.data())
 def test_only_seeds_that_both_rows_have_are_compared_each_with_itself_in_any_order(data):
     """Whatever other seeds either row has, and in which order its runs came."""
