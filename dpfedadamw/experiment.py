@@ -300,7 +300,8 @@ def read_data(spec: Spec) -> Dataset:
     Raises:
         DpfedadamwError: If they cannot be read.
     """
-    return datasets.load(spec.data, models.preprocessing(spec.model), Task(spec.task))
+    task = Task(spec.task)
+    return datasets.load(spec.data, models.preprocessing(spec.model, task), task)
 
 
 def _model_seed(spec: Spec) -> int:

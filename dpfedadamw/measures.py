@@ -121,7 +121,7 @@ def own(names: tuple[str, ...], answers: NDArray[Any], targets: NDArray[Any]) ->
     return found
 
 
-def final(task: Task, answers: NDArray[Any], targets: NDArray[Any]) -> dict[str, float]:
+def final(task: Task, answers: NDArray[Any] | None, targets: NDArray[Any]) -> dict[str, float]:
     """Measures of a finished model by name, those that are finite.
 
     `majority_rate`, wherever there is an accuracy: that of always giving the most frequent answer.
@@ -132,14 +132,15 @@ def final(task: Task, answers: NDArray[Any], targets: NDArray[Any]) -> dict[str,
 
     Args:
         task: What the model is for.
-        answers: Its answers [n, …], before any softmax.
+        answers: Its answers [n, …], before any softmax; None of a language model, whose answers
+            take too much memory to be kept.
         targets: What is right, [n, …].
     """
     found: dict[str, float] = {}
     if task.kind != REGRESSION and len(targets):
         rate = majority_rate(task, targets)
         found = {} if rate is None else {"majority_rate": rate}
-    if task.kind == CLASSIFICATION and np.isfinite(answers).all():
+    if answers is not None and task.kind == CLASSIFICATION and np.isfinite(answers).all():
         found |= _of_classes(answers.astype(np.float64), targets)
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
@@ -149,7 +150,7 @@ def majority_rate(task: Task, targets: NDArray[Any]) -> float | None:
     if task.kind == MULTI_LABEL:
         counts = np.unique(targets, axis=0, return_counts=True)[1]
     else:
-        known = targets[targets != task.spec.ignore_index]
+        known = targets[targets != task.ignored]
         counts = np.bincount(known) if len(known) else np.zeros(0, np.int64)
     return int(counts.max()) / int(counts.sum()) if len(counts) else None
 

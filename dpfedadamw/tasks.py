@@ -10,6 +10,7 @@ first dimension is the records':
 | regression | float32 [n, K] | [b, K] |
 | multi_label | float32 [n, K], each 0 or 1 | [b, K], logits |
 | token_classification | int64 [n, length], a class or the ignored label | [b, length, classes] |
+| causal_lm | int64 [n, length], the next token or the ignored label | [b, up to length, tokens] |
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.spec.task_section import (
     CLASSIFICATION,
+    LANGUAGE,
     MULTI_LABEL,
     REGRESSION,
     TOKENS,
@@ -41,6 +43,7 @@ MEASURES = (
     "test_mae",
     "test_r2",
     "test_micro_f1",
+    "test_perplexity",
     "test_majority_rate",
     "test_auc",
     "test_average_precision",
@@ -51,6 +54,8 @@ MEASURES = (
 )
 # Made-up targets that are told apart, where targets are no classes.
 _MADE_UP = 4
+# What stands where no token is predicted: the rest of a batch's longest record, a question.
+IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Score:
         accuracy: Share of classes, of token classes, or of whole sets of labels that are right, in
             [0, 1]; None of a regression.
         measures: Further measures by name: "rmse", "mae" and, where targets vary, "r2" of a
-            regression; "micro_f1" of several labels.
+            regression; "micro_f1" of several labels; "perplexity" of a language model.
         right: Of a classification, whether each record's class is right, bool [n].
     """
 
@@ -133,7 +138,10 @@ class Task:
                 )
                 return each.mean(1)
             case "token_classification":
+                _same_shape(outputs[..., 0], targets)
                 return self._of_tokens(outputs, targets)
+            case "causal_lm":
+                return self._of_tokens(outputs, within(outputs, targets), targets)
             case _:
                 return self._of_classes(outputs, targets)
 
@@ -152,24 +160,31 @@ class Task:
             each = each * outputs.new_tensor(self.spec.class_weights)[targets]
         return each
 
-    def _of_tokens(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    @property
+    def ignored(self) -> int:
+        """The target of tokens that do not count."""
+        own = self.spec.ignore_index
+        return IGNORED if own is None else own
+
+    def _of_tokens(
+        self, outputs: Tensor, targets: Tensor, all_targets: Tensor | None = None
+    ) -> Tensor:
         from torch.nn import functional
 
-        _same_shape(outputs[..., 0], targets)
-        ignored = self.spec.ignore_index
-        assert ignored is not None
         each = functional.cross_entropy(
-            outputs.transpose(1, 2), targets, reduction="none", ignore_index=ignored
+            outputs.transpose(1, 2), targets, reduction="none", ignore_index=self.ignored
         )
         if self.spec.reduction == "sum":
             return each.sum(1)
-        # Of the record's own tokens; a record of only padding has the loss 0.
-        return each.sum(1) / (targets != ignored).sum(1).clamp(min=1)
+        # Of the record's own tokens; a record of only padding has the loss 0. A mean over the
+        # tokens of the batch would let a long record change the weight of all others.
+        counted = targets if all_targets is None else all_targets
+        return each.sum(1) / (counted != self.ignored).sum(1).clamp(min=1)
 
     def refuses(self, shape: Sequence[int], outputs: int) -> str | None:
         """What an answer to one record must be, in words, where its shape is not that."""
         shape = tuple(shape)
-        if self.kind == TOKENS:
+        if self.kind in (TOKENS, LANGUAGE):
             if len(shape) == 3 and shape[0] == 1 and shape[2] == outputs:
                 return None
             return f"(1, length, {outputs}): a score for each class of each token"
@@ -180,7 +195,7 @@ class Task:
 
     def kinds_made_up(self, outputs: int) -> int:
         """How many different targets `made_up` tells apart, at least 1."""
-        return outputs if self.kind in (CLASSIFICATION, TOKENS) else _MADE_UP
+        return outputs if self.kind in (CLASSIFICATION, TOKENS, LANGUAGE) else _MADE_UP
 
     def made_up(self, numbers: NDArray[np.int64], like: NDArray[Any], outputs: int) -> NDArray[Any]:
         """Targets of this task that follow from whole numbers, for made-up records.
@@ -195,7 +210,7 @@ class Task:
         shape = (len(numbers), *like.shape[1:])
         places = np.arange(math.prod(shape[1:])).reshape(1, *shape[1:])
         spread = numbers.reshape(-1, *(1 for _ in shape[1:]))
-        if self.kind == TOKENS:
+        if self.kind in (TOKENS, LANGUAGE):
             found = (spread + places) % outputs
         elif self.kind == MULTI_LABEL:
             found = (spread >> (places % 2)) & 1
@@ -211,8 +226,9 @@ class Task:
             case "multi_label":
                 return _Labels()
             case "token_classification":
-                assert self.spec.ignore_index is not None
-                return _Tokens(self.spec.ignore_index)
+                return _Tokens(self.ignored)
+            case "causal_lm":
+                return _NextTokens(self.ignored)
             case _:
                 return _Classes()
 
@@ -227,6 +243,19 @@ def _same_shape(outputs: Tensor, targets: Tensor) -> None:
         raise ValueError(
             f"outputs {tuple(outputs.shape)} do not fit targets {tuple(targets.shape)}"
         )
+
+
+def within(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Targets [b, length] of the places that outputs [b, up to length, tokens] answer.
+
+    A language model leaves out the end that no record of the batch reaches.
+    """
+    places = outputs.shape[1]
+    if outputs.dim() != 3 or len(outputs) != len(targets) or places > targets.shape[1]:
+        raise ValueError(
+            f"outputs {tuple(outputs.shape)} do not fit targets {tuple(targets.shape)}"
+        )
+    return targets[:, :places]
 
 
 class _Classes:
@@ -257,6 +286,33 @@ class _Tokens:
 
     def score(self) -> Score:
         return Score(self._right / self._tokens if self._tokens else None)
+
+
+class _NextTokens:
+    """Tokens that are foreseen, and how unlikely the right ones are held to be."""
+
+    def __init__(self, ignored: int) -> None:
+        self._ignored = ignored
+        self._right = self._tokens = 0
+        self._nats = 0.0
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        from torch.nn import functional
+
+        targets = within(outputs, targets)
+        counts = targets != self._ignored
+        chosen, right = outputs[counts], targets[counts]
+        self._right += int((chosen.argmax(1) == right).sum())
+        self._tokens += len(right)
+        self._nats += float(functional.cross_entropy(chosen.float(), right, reduction="sum"))
+
+    def score(self) -> Score:
+        if not self._tokens:
+            return Score(None)
+        mean = self._nats / self._tokens
+        # Above exp(700) a float is infinite, and no measure.
+        found = {"perplexity": math.exp(mean)} if mean < 700.0 else {}
+        return Score(self._right / self._tokens, found)
 
 
 class _Labels:

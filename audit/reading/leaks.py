@@ -60,6 +60,7 @@ METRICS: Shape = dict.fromkeys(
         "validation_accuracy",
         "validation_loss",
         # Of a regression, and of several labels.
+        "test_perplexity",
         "test_rmse",
         "test_mae",
         "test_r2",

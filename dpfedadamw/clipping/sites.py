@@ -33,6 +33,7 @@ from dpfedadamw.clipping.layers import Receiver
 from dpfedadamw.clipping.low_rank import LowRankPair
 from dpfedadamw.clipping.people import Groups
 from dpfedadamw.clipping.short import ShortGradients
+from dpfedadamw.clipping.tied import tied
 from dpfedadamw.privacy.clipped_sum import ClippingError
 
 LayerForward = Callable[[nn.Module, Tensor, Receiver], Tensor]
@@ -82,11 +83,11 @@ def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
         pairs: Whether a low-rank pair and its layer are one place where possible.
 
     Raises:
-        BookKeepingError: If a parameter is shared between modules, or a module's forward has been
-            replaced on the instance.
+        BookKeepingError: If a parameter is shared between modules other than an embedding table and
+            an output layer, or a module's forward has been replaced on the instance.
     """
     sites: list[Site] = []
-    owners: dict[Tensor, str] = {}
+    owners: dict[Tensor, tuple[str, nn.Module]] = {}
     # Modules that are one place with all that is inside them.
     covered: tuple[str, ...] = ()
     for name, module in model.named_modules():
@@ -97,9 +98,12 @@ def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
             if parameter is not None and parameter.requires_grad
         }
         for key, full in own.items():
-            other = owners.setdefault(module._parameters[key], full)
-            if other != full:
+            other, user = owners.setdefault(module._parameters[key], (full, module))
+            if other == full:
+                continue
+            if not _is_table_and_output(user, module, own):
                 raise BookKeepingError(f"{other!r} and {full!r} are one parameter")
+            own[key] = other
         if covered and name.startswith(covered):
             continue
         found = _sites_of_module(name, module, own, low_rank.pair_of(module) if pairs else None)
@@ -109,6 +113,20 @@ def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
         if any(site.kind in ("pair", "vmap") for site in found):
             covered += (prefix,)
     return tuple(sites)
+
+
+def _is_table_and_output(one: nn.Module, other: nn.Module, trained: Mapping[str, str]) -> bool:
+    """Whether two layers are an embedding table and the output layer that has its weight (`tied`).
+
+    Args:
+        one: The layer that stands first.
+        other: The other one.
+        trained: What is trained of the other.
+    """
+    kinds = {_known_forward(layer) for layer in (one, other)}
+    return kinds == {layer_functions.lookup, layer_functions.linear} and trained.keys() == {
+        "weight"
+    }
 
 
 def _sites_of_module(
@@ -192,6 +210,10 @@ class Pass:
         undo.callback(parameters.__setitem__, key, original)
 
     def _new(self, site: Site, key: str = "") -> Record:
+        for known in self.records:
+            # One weight in two layers: its gradient is the sum over both.
+            if site.kind == known.site.kind == "layer" and site.parameters == known.site.parameters:
+                return known
         record = Record(site, self.short, key, people=self.people)
         self.records.append(record)
         return record
@@ -279,9 +301,12 @@ class Record:
             # While its inputs and output gradients are still in the processor's cache.
             self._measure(form)
             return
-        # The norm of a sum over uses is not a sum of norms: gradients are added up in full.
-        kept = form.kept()
-        self.form = kept if self.form is None else self.form.kept().plus(kept)
+        # The norm of a sum over uses is not a sum of norms.
+        if self.form is None:
+            self.form = form
+            return
+        both = tied(self.form, form)
+        self.form = self.form.kept().plus(form.kept()) if both is None else both
 
     def finish(self) -> Tensor | None:
         """Squared norms of what is not short over all uses, float64 [b]; None for nothing."""

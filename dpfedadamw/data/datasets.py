@@ -19,9 +19,14 @@ from dpfedadamw.data.partition import in_order, kept_of_people
 from dpfedadamw.data.registry import DATASETS, Part, Prepared, check_pin
 from dpfedadamw.data.stored import StoredRecords, batchwise, check_shape
 from dpfedadamw.errors import DataError
-from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
+from dpfedadamw.preprocessing import (
+    ImagePreprocessing,
+    Preprocessing,
+    TextPreprocessing,
+    next_tokens,
+)
 from dpfedadamw.spec import DataSpec
-from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION
+from dpfedadamw.spec.task_section import CLASSIFICATION, LANGUAGE, MULTI_LABEL, REGRESSION
 from dpfedadamw.tasks import CLASSES, Task
 
 _MOST_CLASSES = 1_000_000
@@ -140,7 +145,7 @@ def load(
         DataError: If it cannot be read; the message says what and what would be right.
     """
     form = preprocessing if preprocessing is not None else ImagePreprocessing()
-    found = _for_task(_brought_or_read(spec, form), task)
+    found = _for_task(_brought_or_read(spec, form), task, form)
     parts, classes, digest = found.parts, found.classes, found.content_sha256
     finishing = batchwise(form)
     if finishing is not None:
@@ -291,16 +296,19 @@ def _augmentable(spec: DataSpec, inputs: StoredRecords) -> StoredRecords:
     return replace(inputs, augmentation=spec.augmentation or ())
 
 
-def _for_task(found: Prepared, task: Task) -> Prepared:
+def _for_task(found: Prepared, task: Task, form: Preprocessing) -> Prepared:
     """Records with the targets of a task, and as many outputs as it needs.
 
     Args:
         found: As a data set's files or arrays have them.
         task: The spec's.
+        form: What the model needs of its records.
 
     Raises:
         DataError: If its targets are none of the task's.
     """
+    if task.kind == LANGUAGE:
+        return _foretold(found, task, form)
     given = {name: part.labels for name, part in found.parts.items()}
     if task.kind == CLASSIFICATION:
         for name, labels in given.items():
@@ -332,6 +340,17 @@ def _for_task(found: Prepared, task: Task) -> Prepared:
         name: replace(part, labels=targets[name]) for name, part in found.parts.items()
     }
     return replace(found, parts=parts, classes=outputs)
+
+
+def _foretold(found: Prepared, task: Task, form: Preprocessing) -> Prepared:
+    """Texts with their own tokens as targets, each one place ahead."""
+    if not isinstance(form, TextPreprocessing) or form.vocabulary is None:
+        raise DataError("data.dataset: task.kind causal_lm needs texts, and a model to read them")
+    parts = {
+        name: replace(part, labels=next_tokens(part.values, task.ignored))
+        for name, part in found.parts.items()
+    }
+    return replace(found, parts=parts, classes=form.vocabulary, labels=())
 
 
 def _numbers(labels: NDArray[Any], name: str, kind: str) -> NDArray[Any]:

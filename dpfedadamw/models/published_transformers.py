@@ -21,6 +21,8 @@ from dpfedadamw.models.transformers.keys import (
 )
 from dpfedadamw.models.transformers.published import IMAGES, PUBLISHED, SMALL
 from dpfedadamw.preprocessing import Preprocessing
+from dpfedadamw.spec.task_section import CLASSIFICATION, LANGUAGE, MULTI_LABEL, REGRESSION
+from dpfedadamw.tasks import Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,10 +34,28 @@ def _build(keys: TransformerSpec, input_shape: Sequence[int], classes: int) -> n
     return classifier.build(keys, input_shape, classes)
 
 
+def _build_for(
+    keys: TransformerSpec, input_shape: Sequence[int], classes: int, task: Task
+) -> nn.Module:
+    if task.kind != LANGUAGE:
+        return _build(keys, input_shape, classes)
+    from dpfedadamw.models.transformers import language
+
+    return language.build(keys, input_shape)
+
+
 def _preprocessing(keys: TransformerSpec) -> Preprocessing:
     from dpfedadamw.models.transformers.records import preprocessing_of
 
     return preprocessing_of(keys)
+
+
+def _preprocessing_for(keys: TransformerSpec, task: Task) -> Preprocessing:
+    if task.kind != LANGUAGE:
+        return _preprocessing(keys)
+    from dpfedadamw.models.transformers.texts import preprocessing_of
+
+    return preprocessing_of(keys, task)
 
 
 def _without_weights(keys: TransformerSpec) -> TransformerSpec:
@@ -82,8 +102,11 @@ register(
     _entry(
         name="transformers",
         keys=AnyTransformerSpec,
-        summary="any classifier of images or texts in transformers, by folder or hub name",
+        summary="any classifier or causal language model in transformers, by folder or hub name",
         source="yours, or the Hugging Face hub",
         place=7,
+        tasks=(CLASSIFICATION, REGRESSION, MULTI_LABEL, LANGUAGE),
+        build_for=_build_for,
+        preprocessing_for=_preprocessing_for,
     )
 )

@@ -57,6 +57,7 @@ class ModelEntry(RegisteredModel[_Keys]):
         reads: Refuses records of a shape that it cannot read, before it is built; None where only
             building it tells.
         preprocessing: Returns what it needs of its records before they are tensors.
+        preprocessing_for: The same, for an entry that must know the task; used in place of it.
         without_weights: Returns the keys of the same architecture for which nothing is read.
         small: Returns the keys of a stand-in of few parameters that reads the same records, for a
             trial run; what it has to read is written into the folder. None where it is small.
@@ -77,6 +78,7 @@ class ModelEntry(RegisteredModel[_Keys]):
     build_for: Callable[[_Keys, Sequence[int], int, Task], nn.Module] | None = None
     reads: Callable[[_Keys, Sequence[int]], None] | None = None
     preprocessing: Callable[[_Keys], Preprocessing] = _as_they_are
+    preprocessing_for: Callable[[_Keys, Task], Preprocessing] | None = None
     without_weights: Callable[[_Keys], _Keys] = _unchanged
     small: Callable[[_Keys, Path], ModelSpec] | None = None
     write: Callable[[_Keys, nn.Module, Path], tuple[str, bool]] | None = None
@@ -105,13 +107,20 @@ MODELS: Registry[ModelEntry[Any]] = Registry("model", "dpfedadamw.models", Model
 register = MODELS.register
 
 
-def preprocessing(spec: ModelSpec) -> Preprocessing:
+def preprocessing(spec: ModelSpec, task: Task = CLASSES) -> Preprocessing:
     """What a model needs of its records before they are tensors.
+
+    Args:
+        spec: The spec's section ``model``.
+        task: What it is trained for.
 
     Raises:
         ModelError: If files that say so are missing.
     """
-    return MODELS[spec.name].preprocessing(spec)
+    entry = MODELS[spec.name]
+    if entry.preprocessing_for is not None:
+        return entry.preprocessing_for(spec, task)
+    return entry.preprocessing(spec)
 
 
 def build(
@@ -167,7 +176,8 @@ def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
     tokens = (bits * 2654435761 % 2**31 % max(1, vocabulary - 1)).to(torch.int32)
     tokens += tokens >= padding
     tokens[values == 0] = padding
-    tokens[:, 1] = 0
+    marks = getattr(model, "made_up_marks", None)
+    tokens[:, 1] = 0 if marks is None else marks(values)
     return tokens
 
 

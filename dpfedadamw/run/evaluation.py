@@ -14,10 +14,10 @@ from dpfedadamw import measures
 from dpfedadamw.data.datasets import Dataset, Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.models.registry import loss_of, task_of
+from dpfedadamw.models.registry import loss_of, task_of, vocabulary_of
 from dpfedadamw.profiling import part
 from dpfedadamw.spec import EvaluationSpec
-from dpfedadamw.spec.task_section import CLASSIFICATION
+from dpfedadamw.spec.task_section import CLASSIFICATION, LANGUAGE
 from dpfedadamw.tasks import Score
 
 # Numbers in the inputs of one batch: 64 MiB of them.
@@ -130,16 +130,19 @@ def evaluate(
     """
     model.eval()
     kept: list[Tensor] = []
-    score, loss = measure(model, dataset.test, device, None if finished is None else kept)
+    # A language model answers each token with a number for each that there is.
+    keeps = finished is not None and task_of(model).kind != LANGUAGE
+    score, loss = measure(model, dataset.test, device, kept if keeps else None)
     validation = dataset.validation
     tuned = None if validation is None else measure(model, validation, device)
     seen = measure(model, dataset.train, device) if training else None
     model.train()
     more, matrix, own = {}, None, {}
     if finished is not None:
-        task, answers, right = task_of(model), torch.cat(kept).numpy(), dataset.test.labels
+        task, right = task_of(model), dataset.test.labels
+        answers = torch.cat(kept).numpy() if keeps else None
         more = measures.final(task, answers, right)
-        if finished.public_test:
+        if finished.public_test and answers is not None:
             matrix = measures.confusion(answers, right) if task.kind == CLASSIFICATION else None
             own = measures.own(finished.metrics, answers, right)
     return Evaluation(
@@ -214,9 +217,15 @@ def answers(
     inputs = stored.to(device)
     size = sum(p.numel() for p in model.parameters())
     most = next(batch for parameters, batch in _BATCHES if size > parameters or not parameters)
-    batch = max(1, min(most, _NUMBERS // math.prod(inputs.shape)))
+    # What a language model answers is far longer than what it is asked.
+    numbers = math.prod(inputs.shape) * (vocabulary_of(model) if _answers_tokens(model) else 1)
+    batch = max(1, min(most, _NUMBERS // numbers))
     for start in range(0, len(stored), batch):
         part = slice(start, min(start + batch, len(stored)))
         with torch.no_grad():
             outputs: Tensor = model(inputs[part])
         yield part, outputs
+
+
+def _answers_tokens(model: nn.Module) -> bool:
+    return task_of(model).kind == LANGUAGE

@@ -34,7 +34,7 @@ from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.run.evaluation import answers
 from dpfedadamw.run.export import load_with_config, section_of
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
-from dpfedadamw.spec.task_section import MULTI_LABEL, REGRESSION, TOKENS
+from dpfedadamw.spec.task_section import LANGUAGE, MULTI_LABEL, REGRESSION, TOKENS
 from dpfedadamw.tasks import Task
 
 INPUT = "--input"
@@ -157,6 +157,11 @@ def load(run: RunDirectory) -> Served:
     """
     model, config = load_with_config(run)
     section, shape, classes, task = section_of(run, config)
+    if task.kind == LANGUAGE:
+        raise RunDirectoryError(
+            f"{run.path}: its model continues texts and predicts nothing of a record; export it "
+            "with dpfedadamw export, and generate with transformers"
+        )
     names = config.get("labels") or [str(number) for number in range(classes)]
     if task.kind == REGRESSION and "labels" not in config:
         names = [f"target_{number + 1}" for number in range(classes)]
@@ -168,7 +173,7 @@ def load(run: RunDirectory) -> Served:
     read_by = config.get("inputs", {})
     if not isinstance(read_by, dict):
         raise RunDirectoryError(f"{run.model_config}: inputs: must be a section")
-    form = registry.preprocessing(section)
+    form = registry.preprocessing(section, task)
     bounds = from_plain(config.get("learnt"), shape)
     return Served(model, task, form, tuple(names), read_by, shape, bounds)
 

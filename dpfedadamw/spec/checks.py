@@ -28,7 +28,7 @@ from dpfedadamw.spec.vocabulary import (
     resolve_reference,
     the_schema,
 )
-from dpfedadamw.spec.words import expected, key_of, mismatch, one_of, remark, show
+from dpfedadamw.spec.words import absent_key, expected, key_of, mismatch, one_of, remark, show
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -315,7 +315,9 @@ def _hint(path: KeyPath, schema: Schema) -> str:
     """What may have been meant by an unknown key of a section with this schema."""
     name, known = str(path[-1]), list(schema["properties"])
     near = difflib.get_close_matches(name, known, 1)
-    meant = key_of(name)
+    meant, absent = key_of(name), absent_key(name, known)
+    if absent is not None:
+        return absent
     if meant in known:
         return f"did you mean {meant}{remark(name)}?"
     if near:

@@ -13,7 +13,7 @@ from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.document import KeyPath
 from dpfedadamw.spec.model_section import models
 from dpfedadamw.spec.section import Contradictions, Values, keys_of
-from dpfedadamw.spec.task_section import CLASSIFICATION, REGRESSION
+from dpfedadamw.spec.task_section import CLASSIFICATION, LANGUAGE, REGRESSION
 
 # The adjacency under which each sampler of single records is accounted, why no other, and which
 # sampler goes with the other one.
@@ -238,7 +238,9 @@ def _task(get: Values) -> Contradictions:
     dataset, model = get("data", "dataset"), get("model", "name")
     known = isinstance(dataset, str) and dataset in datasets()
     if kind != CLASSIFICATION:
-        if known and not datasets()[dataset].has_targets:
+        if kind == LANGUAGE:
+            yield from _language(get, known and not datasets()[dataset].has_texts)
+        elif known and not datasets()[dataset].has_targets:
             free = [name for name, entry in datasets().items() if entry.has_targets]
             message = f"found {dataset}, whose records have one class each, but task.kind is {kind}"
             yield ("data", "dataset"), f"{message}; use {', '.join(free)}"
@@ -252,10 +254,39 @@ def _task(get: Values) -> Contradictions:
     entry = models().get(model) if isinstance(model, str) else None
     if entry is not None and kind not in entry.tasks:
         able = [name for name, one in models().items() if kind in one.tasks]
-        message = f"found {model}, which gives one answer per record, but task.kind is {kind}"
+        gives = "no answer for each token" if kind == LANGUAGE else "one answer per record"
+        message = f"found {model}, which gives {gives}, but task.kind is {kind}"
         yield ("model", "name"), f"{message}; use {' or '.join(able)}"
     yield from _scores(get, kind)
     yield from _own_metrics(get, known and datasets()[dataset].published)
+
+
+def _language(get: Values, textless: bool) -> Contradictions:
+    """Texts that a language model learns, and what goes with its answers."""
+    dataset = get("data", "dataset")
+    if textless:
+        have = [name for name, entry in datasets().items() if entry.has_texts]
+        message = f"found {dataset}, whose records are no texts, but task.kind is causal_lm; use"
+        yield ("data", "dataset"), f"{message} {', '.join(have)}"
+    text, loss_on = get("data", "text"), get("task", "loss_on")
+    if loss_on == "answer" and get("task", "format") == "plain" and text and len(text) != 2:
+        message = "found answer, but data.text is one column, which has no answer of its own; name"
+        yield (
+            ("task", "loss_on"),
+            f"{message} two columns (question, answer), or set task.format: chat",
+        )
+    tuning = ("model", "fine_tuning", "kind")
+    if get(*tuning) == "head":
+        message = "found head, but a language model has no fresh head to train; use lora or all"
+        yield tuning, message
+    if get("model", "pooling") == "mean":
+        message = "found mean, but task.kind is causal_lm, which answers each token; leave it out"
+        yield ("model", "pooling"), message
+    if get("evaluation", "metrics"):
+        message = (
+            "your own metrics are given every answer, which a language model's are too many for"
+        )
+        yield ("evaluation", "metrics"), f"{message}; leave them out"
 
 
 def _own_metrics(get: Values, published: bool) -> Contradictions:

@@ -320,12 +320,14 @@ class RegisteredDataset(Registered[Keys]):
         record_shape: Shape of one record where it is known before any is read, or None.
         has_columns: Whether a column of it can say whose each record is.
         has_targets: Whether its targets may be other than one class a record.
+        has_texts: Whether its records may be texts, which a language model learns.
         published: Whether all of it is public, and so its test records are.
     """
 
     record_shape: tuple[int, ...] | None = None
     has_columns: bool = False
     has_targets: bool = False
+    has_texts: bool = False
     published: bool = False
 
 

@@ -16,6 +16,7 @@ from dpfedadamw.spec.section import (
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
 MULTI_LABEL, TOKENS = "multi_label", "token_classification"
+LANGUAGE = "causal_lm"
 
 
 class TaskSpec(Section, title="Task"):
@@ -33,6 +34,9 @@ class TaskSpec(Section, title="Task"):
     ignore_index: AbsentInteger = None
     focal_gamma: AbsentNumber = None
     class_weights: AbsentNumbers = ()
+    sequences: AbsentInteger = None
+    format: AbsentText = None
+    loss_on: AbsentText = None
 
 
 _Weight = Annotated[float, key(..., "Weight of a class.", gt=0, le=1_000_000, examples=(1.0, 9.0))]
@@ -128,6 +132,47 @@ class TokenTask(TaskSpec, title="Token classification"):
     )
 
 
+class LanguageTask(TaskSpec, title="Language model"):
+    """The next token of a text, by cross-entropy, for a causal model of transformers.
+
+    A record's loss is the mean over the tokens that are predicted in it, in all of its sequences.
+    It depends on that record alone: padding is masked, and no sequence holds two records.
+    """
+
+    kind: Literal["causal_lm"] = "causal_lm"
+    sequences: int = key(
+        4,
+        "Most sequences of model.length tokens that one record has. A longer text continues in the "
+        "next sequence of the same record, so that it is clipped once; what is beyond the last is "
+        "cut. Attention does not cross from one sequence to another.",
+        unit="sequences",
+        ge=1,
+        le=64,
+        examples=(4, 1),
+    )
+    format: Literal["plain", "chat"] = key(
+        "plain",
+        "plain: the text as it is, and an end token. chat: messages, by the tokeniser's chat "
+        "template. Two columns are a question and its answer; one column holds a JSON list of "
+        "messages with role and content.",
+        title="Format of texts",
+        examples=("plain", "chat"),
+    )
+    loss_on: Literal["text", "answer"] = key(
+        "text",
+        "Which tokens are predicted: those of the whole text, or those of the answer alone: the "
+        "second column of text, or with format chat what the assistant says.",
+        title="Predicted tokens",
+        examples=("text", "answer"),
+    )
+
+
 TASK = one_of(
-    "kind", ClassificationTask, RegressionTask, MultiLabelTask, TokenTask, short_form=True
+    "kind",
+    ClassificationTask,
+    RegressionTask,
+    MultiLabelTask,
+    TokenTask,
+    LanguageTask,
+    short_form=True,
 )

@@ -22,7 +22,9 @@ def mismatch(value: Any, schema: Schema) -> str:
     choices = [choice for choice in schema.get("enum", []) if isinstance(choice, str)]
     types = types_of(schema)
     if isinstance(value, str) and choices:
-        known = choice_of(value, choices)
+        known, absent = choice_of(value, choices), _ABSENT.get(value.lower().replace("-", "_"))
+        if absent is not None and absent[0] in choices:
+            return f"{message}; {absent[1]}"
         near = [known] if known else difflib.get_close_matches(value.lower(), choices, 1)
         if near and len(choices) > 1:
             message += f"; did you mean {near[0]}?"
@@ -205,6 +207,29 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "deterministic": ("reproducible",),
     "step": ("constant",),
 }
+
+
+# What is not there, a choice next to which it would stand, and why it does not.
+_SEQ2SEQ = (
+    "causal_lm",
+    "encoder-decoders are not trained, because their two texts have no place in a record of one "
+    "sequence; use causal_lm, with the source and its answer as two columns of data.text",
+)
+_ABSENT = {"seq2seq": _SEQ2SEQ, "seq2seq_lm": _SEQ2SEQ, "seq_2_seq_lm": _SEQ2SEQ}
+# Keys that are not there, a key next to which they would stand, and why they do not.
+_ABSENT_KEYS = {
+    "packing": (
+        "sequences",
+        "records are never packed into one sequence, because a gradient of several records at once "
+        "cannot be clipped record by record; leave it out",
+    ),
+}
+
+
+def absent_key(name: str, known: Sequence[str]) -> str | None:
+    """Why there is no such key next to these; None of a key that nobody expects."""
+    beside, reason = _ABSENT_KEYS.get(name.lower(), ("", ""))
+    return reason if beside in known else None
 
 
 def key_of(name: str) -> str | None:

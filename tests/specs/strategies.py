@@ -229,11 +229,20 @@ def _make_task_coherent(mapping: dict[str, Any]) -> None:
     """A task that data and model can do, and data that say what it asks for."""
     task, data, model = mapping["task"], mapping["data"], mapping["model"]
     able = datasets()[data["dataset"]].has_targets and task["kind"] in models()[model["name"]].tasks
+    language = task["kind"] == "causal_lm"
+    if language:
+        able = datasets()[data["dataset"]].has_texts and model["name"] == "transformers"
     if not able or (data["dataset"] == "table" and task["kind"] == "token_classification"):
+        language = False
         task = mapping["task"] = {
             "kind": "classification", "loss": "cross_entropy", "focal_gamma": 2.0,
             "class_weights": [],
         }  # fmt: skip
+    if language:
+        mapping["evaluation"]["metrics"] = []
+        task["loss_on"], model["pooling"] = "text", "published"
+        if model["fine_tuning"]["kind"] == "head":
+            model["fine_tuning"] = {"kind": "all"}
     if mapping["evaluation"]["metrics"]:
         mapping["evaluation"]["public_test"] = True
     partition = data["partition"]
@@ -243,7 +252,7 @@ def _make_task_coherent(mapping: dict[str, Any]) -> None:
     if data["dataset"] == "table":
         classes = task["kind"] == "classification"
         data["label"] = (data["label"] or "diagnosis") if classes else None
-        data["targets"] = [] if classes else data["targets"] or ["price"]
+        data["targets"] = [] if classes or language else data["targets"] or ["price"]
         named = [f"{place} {name[:100]}" for place, name in enumerate(data["classes"])]
         data["classes"] = named if classes and len(named) > 1 else []
         told = data["targets"] or [data["label"]]

@@ -28,7 +28,13 @@ from dpfedadamw.spec.data_section import (
     RequiredPath,
 )
 from dpfedadamw.spec.section import Contradictions, Values, key
-from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
+from dpfedadamw.spec.task_section import (
+    CLASSIFICATION,
+    LANGUAGE,
+    MULTI_LABEL,
+    REGRESSION,
+    TOKENS,
+)
 
 
 def _name(description: str, title: str, *examples: str) -> Any:
@@ -75,7 +81,7 @@ class TableSpec(DataSpec, title="Table"):
     )
     label: str | None = key(
         None,
-        "Column of the class. Null where targets are given.",
+        "Column of the class. Null where targets are given, and with task.kind causal_lm.",
         title="Label column",
         min_length=1,
         max_length=200,
@@ -403,6 +409,8 @@ def _check_columns(get: Values) -> Contradictions:
     elif kind == TOKENS:
         message = "a table has no column of a class for each token; use arrays or given"
         yield ("data", "dataset"), message
+    elif kind == LANGUAGE:
+        yield from _texts_alone(get)
     content = [("data", name) for name in ("text", "numbers", "columns")]
     given = [path for path in content if get(*path)]
     if not set(content) & get.bad and len(given) != 1:
@@ -413,6 +421,18 @@ def _check_columns(get: Values) -> Contradictions:
         )
     yield from _classes(get)
     yield from column_section.contradictions(get)
+
+
+def _texts_alone(get: Values) -> Contradictions:
+    """A language model predicts the texts themselves."""
+    for name in ("label", "targets", "classes"):
+        if get("data", name):
+            message = "given, but task.kind is causal_lm, which predicts the text itself; leave it"
+            yield ("data", name), f"{message} out"
+    for name in ("numbers", "columns"):
+        if get("data", name):
+            message = "given, but task.kind is causal_lm, which reads texts; name columns in"
+            yield ("data", name), f"{message} data.text"
 
 
 def _classes(get: Values) -> Contradictions:
@@ -443,6 +463,7 @@ register(
         check=_check_columns,
         has_columns=True,
         has_targets=True,
+        has_texts=True,
         unlabelled=unlabelled,
         read_by=("text", "numbers", "columns", "missing_values", "decimal"),
         place=7,

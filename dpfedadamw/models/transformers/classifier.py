@@ -169,8 +169,8 @@ def build(
         tuning = spec.fine_tuning
         if isinstance(tuning, LoraSpec):
             revision = source.revision if source is not None else ""
-            text = reads == TEXT
-            network = add_pairs(network, tuning, fresh, text=text, revision=revision)
+            task = "SEQ_CLS" if reads == TEXT else None
+            network = add_pairs(network, tuning, fresh, task=task, revision=revision)
         elif tuning.kind == "head":
             network.requires_grad_(False)
             for name in fresh:
@@ -182,20 +182,24 @@ def build(
         and module.out_features == classes
         and any(part in fresh for part in name.split("."))
     ]
-    origin: dict[str, str] = {}
-    if source is not None and spec.weights == "pretrained":
-        origin = {
-            "source": source.name or "a local folder",
-            "revision": source.revision,
-            "weights_sha256": sha256_of(source.weights()),
-        }
     pooled = spec.pooling or "published"
     if pooled == pooling.MEAN:
         pooling.check(configuration.model_type)
-    model = TransformerClassifier(network, reads, origin, scores, pooled)
+    model = TransformerClassifier(network, reads, origin_of(spec, source), scores, pooled)
     if tuning.kind == "all" and spec.name not in PUBLISHED:
         _freeze_unused(model, input_shape)
     return model
+
+
+def origin_of(spec: TransformerSpec, source: Source | None) -> dict[str, str]:
+    """Where a model's weights came from, with their digest; empty for random ones."""
+    if source is None or spec.weights != "pretrained":
+        return {}
+    return {
+        "source": source.name or "a local folder",
+        "revision": source.revision,
+        "weights_sha256": sha256_of(source.weights()),
+    }
 
 
 def configure(
@@ -206,8 +210,6 @@ def configure(
     Raises:
         ModelError: If transformers does not know such a model for classification.
     """
-    from transformers import AutoConfig
-
     published = PUBLISHED.get(spec.name)
     if source is None:
         assert published is not None
@@ -221,15 +223,7 @@ def configure(
                 "transformers for it"
             )
     reads = reads_of(kind)
-    for key in ("num_labels", "id2label", "label2id", "architectures", "torch_dtype", "dtype"):
-        given.pop(key, None)
-    try:
-        configuration = AutoConfig.for_model(kind, **{**given, **overrides}, num_labels=classes)
-    except Exception as error:
-        raise ModelError(f"model.source: its config.json cannot be used ({error})") from None
-    for name, value in list(configuration.to_dict().items()):
-        if isinstance(value, float) and ("drop" in name or name.endswith("_pdrop")):
-            setattr(configuration, name, 0.0)
+    configuration = configuration_of(kind, {**given, **overrides}, num_labels=classes)
     if reads == TEXT:
         _set_padding(configuration)
         limit = getattr(configuration, "max_position_embeddings", None)
@@ -240,6 +234,26 @@ def configure(
                 f"model.length: {spec.length}; this model reads at most {limit} tokens"
             )
     return configuration, reads
+
+
+def configuration_of(kind: str, given: Mapping[str, Any], **more: Any) -> Any:
+    """The configuration of an architecture, without dropout and without labels of its own.
+
+    Raises:
+        ModelError: If transformers cannot use it.
+    """
+    from transformers import AutoConfig
+
+    dropped = ("num_labels", "id2label", "label2id", "architectures", "torch_dtype", "dtype")
+    kept = {key: value for key, value in given.items() if key not in dropped}
+    try:
+        configuration = AutoConfig.for_model(kind, **kept, **more)
+    except Exception as error:
+        raise ModelError(f"model.source: its config.json cannot be used ({error})") from None
+    for name, value in list(configuration.to_dict().items()):
+        if isinstance(value, float) and ("drop" in name or name.endswith("_pdrop")):
+            setattr(configuration, name, 0.0)
+    return configuration
 
 
 # Their positions begin behind the padding token's number.
@@ -305,6 +319,20 @@ def _network(
     if spec.weights == "random" or source is None:
         network = kind.from_config(configuration)
         return network.float(), _heads(network)
+    network, found = loaded(kind, source, configuration)
+    heads = _heads(network)
+    check_loaded(found, heads)
+    for name in heads:
+        _restart(network.get_submodule(name), getattr(configuration, "initializer_range", 0.02))
+    return network, heads
+
+
+def loaded(kind: Any, source: Source, configuration: Any) -> tuple[Any, Mapping[str, Any]]:
+    """A model of transformers with its published weights, and what it says of their names.
+
+    Raises:
+        ModelError: If they are missing or cannot be loaded.
+    """
     source.weights()
     try:
         network, found = kind.from_pretrained(
@@ -320,14 +348,10 @@ def _network(
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(f"model.source: the weights cannot be loaded ({reason})") from None
-    heads = _heads(network)
-    _check_loaded(found, heads)
-    for name in heads:
-        _restart(network.get_submodule(name), getattr(configuration, "initializer_range", 0.02))
-    return network, heads
+    return network, found
 
 
-def _check_loaded(found: Mapping[str, Any], heads: Sequence[str]) -> None:
+def check_loaded(found: Mapping[str, Any], heads: Sequence[str]) -> None:
     """Only the head may be fresh."""
     absent = [*found["missing_keys"], *(entry[0] for entry in found["mismatched_keys"])]
     absent = sorted(name for name in absent if not name.startswith(tuple(heads)))

@@ -11,6 +11,8 @@ from torch import nn
 
 from dpfedadamw.models.transformers.classifier import TransformerClassifier, build, quiet
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
+from dpfedadamw.models.transformers.language import LanguageModel
+from dpfedadamw.models.transformers.language import build as build_language
 from dpfedadamw.models.transformers.sources import TOKENISER_FILES, locate
 
 _PREPROCESSOR = "preprocessor_config.json"
@@ -52,11 +54,12 @@ def write(spec: TransformerSpec, model: nn.Module, folder: Path) -> tuple[str, b
 
 def _save_backbone(spec: TransformerSpec, model: TransformerClassifier, folder: Path) -> None:
     network: Any = model.network
-    size = getattr(network.config, "image_size", 0)
-    shape = (network.config.num_channels, size, size) if size else (2, spec.length or 4)
-    plain = build(
-        spec.replace(fine_tuning=PlainTuningSpec(kind="head")), shape, network.config.num_labels
-    )
+    if isinstance(model, LanguageModel):
+        plain: Any = build_language(
+            spec.replace(fine_tuning=PlainTuningSpec(kind="all")), (2, model.length)
+        )
+    else:
+        plain = _plain_classifier(spec, network.config)
     tensors = {
         name.removeprefix("network.base_model.model.")
         .replace(".base_layer.", ".")
@@ -67,3 +70,10 @@ def _save_backbone(spec: TransformerSpec, model: TransformerClassifier, folder: 
     backbone: Any = plain.network
     backbone.load_state_dict(tensors)
     backbone.save_pretrained(str(folder), safe_serialization=True)
+
+
+def _plain_classifier(spec: TransformerSpec, configuration: Any) -> TransformerClassifier:
+    size = getattr(configuration, "image_size", 0)
+    shape = (configuration.num_channels, size, size) if size else (2, spec.length or 4)
+    head = PlainTuningSpec(kind="head")
+    return build(spec.replace(fine_tuning=head), shape, configuration.num_labels)

@@ -15,7 +15,7 @@ ADAPTER = "default"
 
 
 def add_pairs(
-    network: nn.Module, spec: LoraSpec, heads: Sequence[str], *, text: bool, revision: str
+    network: nn.Module, spec: LoraSpec, heads: Sequence[str], *, task: str | None, revision: str
 ) -> nn.Module:
     """Freeze a published model, and train low-rank pairs added to its layers and a fresh head.
 
@@ -24,7 +24,7 @@ def add_pairs(
         spec: Rank, scale, dropout, which factors, and which layers; none named means queries and
             values.
         heads: Names of its modules that are trained in full.
-        text: Whether it classifies texts.
+        task: What peft calls what it is for; None for images.
         revision: The hub's commit that it comes from; "" for none.
 
     Returns:
@@ -50,9 +50,9 @@ def add_pairs(
         lora_alpha=spec.alpha,
         lora_dropout=spec.dropout,
         target_modules=targets,
-        modules_to_save=list(heads),
+        modules_to_save=list(heads) or None,
         bias="none",
-        task_type="SEQ_CLS" if text else None,
+        task_type=task,
         revision=revision or None,
         # Said here, peft need not find it out with a warning.
         fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in network.modules()),

@@ -98,7 +98,9 @@ class _Encoder:
         Raises:
             ModelError: If the model came without a tokeniser.
         """
-        tokeniser = self._tokeniser = self._tokeniser or self._read()
+        if self._tokeniser is None:
+            self._tokeniser = self._read()
+        tokeniser = self._tokeniser
         pairs = list(second_texts) if second_texts is not None else None
         found = tokeniser(
             list(texts),
@@ -123,19 +125,28 @@ class _Encoder:
                 "model.source: texts need the publisher's tokeniser, which weights: random does "
                 "not come with; give a folder that holds config.json and the tokeniser's files"
             )
-        from transformers import AutoTokenizer
-
-        try:
-            tokeniser = AutoTokenizer.from_pretrained(
-                str(self._source.folder), local_files_only=True, trust_remote_code=False
-            )
-        except Exception as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ModelError(
-                f"model.source: {self._source.folder} holds no tokeniser that can be read "
-                f"({reason}); put tokenizer.json and tokenizer_config.json there"
-            ) from None
+        tokeniser = read_tokeniser(self._source)
         if tokeniser.pad_token_id is None:
             tokeniser.pad_token = tokeniser.eos_token
         tokeniser.padding_side = "right"
         return tokeniser
+
+
+def read_tokeniser(source: Source) -> Any:
+    """The publisher's tokeniser.
+
+    Raises:
+        ModelError: If the folder holds none that can be read.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(source.folder), local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"model.source: {source.folder} holds no tokeniser that can be read "
+            f"({reason}); put tokenizer.json and tokenizer_config.json there"
+        ) from None

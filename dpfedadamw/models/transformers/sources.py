@@ -22,7 +22,7 @@ from dpfedadamw.models.transformers.keys import TransformerSpec
 from dpfedadamw.models.transformers.published import PUBLISHED
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
-_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
+_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 # By a name of the hub's, transformers fetches and runs what computes attention.
 _OF_THE_HUB = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 TOKENISER_FILES = (
@@ -33,6 +33,7 @@ TOKENISER_FILES = (
     "added_tokens",
     "spiece",
     "sentencepiece",
+    "chat_template",
 )
 _CHUNK = 2**20
 
