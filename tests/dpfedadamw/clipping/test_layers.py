@@ -194,7 +194,7 @@ def test_a_layer_that_gets_no_gradient_contributes_nothing() -> None:
 
 
 def test_tied_parameters_are_refused_by_name() -> None:
-    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9, bias=False))
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
     model[1].weight = model[0].weight
     with pytest.raises(BookKeepingError, match=r"'0\.weight' and '1\.weight'"):
         engine_of("book-keeping", model, weighted_squares, 1.0)
