@@ -81,7 +81,8 @@ def findings_of(fault: Fault, folder: Path, model: str = "") -> Findings:
             such as `LARGE`.
     """
     spec = fault.spec()
-    if model:
+    # A perceptron reads no texts: a language model stays as it is.
+    if model and spec.task.kind != "causal_lm":
         spec = specs.loads(specs.dump(spec), overrides=(model,))
     with pytest.MonkeyPatch.context() as patch:
         # The auditor is what is tried here, and not what stops such an engine while it runs.

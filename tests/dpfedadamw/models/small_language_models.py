@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +39,10 @@ _OF_LLAMA = {
     "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "initializer_range": 0.1,
 }  # fmt: skip
+SMALLEST = {
+    **_OF_LLAMA, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1,
+}  # fmt: skip
 CONFIGURATIONS = {
     "llama": {**_OF_LLAMA, "tie_word_embeddings": False},
     "tied llama": {**_OF_LLAMA, "tie_word_embeddings": True},
@@ -48,14 +54,19 @@ CONFIGURATIONS = {
 }  # fmt: skip
 
 
-def folder_of(kind: str, parent: Path, template: str | None = TEMPLATE) -> Path:
+def folder_of(
+    kind: str,
+    parent: Path,
+    template: str | None = TEMPLATE,
+    configuration: Mapping[str, Any] | None = None,
+) -> Path:
     """A folder with the configuration of a small model and a tokeniser."""
     from tokenizers import Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
     folder = parent / kind.replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIGURATIONS[kind]))
+    (folder / "config.json").write_text(json.dumps(configuration or CONFIGURATIONS[kind]))
     numbers = {token: number for number, token in enumerate([*SPECIAL, *LETTERS])}
     tokeniser = Tokenizer(models.BPE(vocab=numbers, merges=[], unk_token="<s>"))
     tokeniser.decoder = decoders.Fuse()
