@@ -298,9 +298,9 @@ MEASURES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss")
 TRAINING = ("train_accuracy", "train_loss")
 # Of a regression, of several labels, and of a finished classification.
 TASKS = (
-    "test_rmse", "test_mae", "test_r2", "test_micro_f1", "validation_loss", "test_majority_rate",
-    "test_auc", "test_average_precision", "test_f1", "test_balanced_accuracy", "test_log_loss",
-    "test_calibration_error",
+    "test_rmse", "test_mae", "test_r2", "test_micro_f1", "test_perplexity", "validation_loss",
+    "test_majority_rate", "test_auc", "test_average_precision", "test_f1",
+    "test_balanced_accuracy", "test_log_loss", "test_calibration_error",
 )  # fmt: skip
 EXPECTED, DEVIATION = "expected_", "_sd"
 EXPECTED_NUMBERS = tuple(f"{EXPECTED}{name}{end}" for name in MEASURES for end in ("", DEVIATION))

@@ -59,12 +59,12 @@ METRICS: Shape = dict.fromkeys(
         "test_classes",
         "validation_accuracy",
         "validation_loss",
-        # Of a regression, and of several labels.
-        "test_perplexity",
+        # Of a regression, of several labels, and of a language model.
         "test_rmse",
         "test_mae",
         "test_r2",
         "test_micro_f1",
+        "test_perplexity",
         # Of the finished model.
         "test_majority_rate",
         "test_auc",

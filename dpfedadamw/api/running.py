@@ -130,8 +130,9 @@ class Run:
         """Further measures of the last round that was evaluated, by their keys in `metrics`.
 
         ``test_rmse``, ``test_mae`` and ``test_r2`` of a regression, ``test_micro_f1`` of several
-        labels. Of a classification that is over ``test_auc``, ``test_average_precision``,
-        ``test_f1``, ``test_balanced_accuracy``, ``test_log_loss`` and ``test_calibration_error``;
+        labels, ``test_perplexity`` of a language model. Of a classification that is over
+        ``test_auc``, ``test_average_precision``, ``test_f1``, ``test_balanced_accuracy``,
+        ``test_log_loss`` and ``test_calibration_error``;
         ``test_majority_rate`` wherever there is an accuracy; and metrics of your own by their
         names.
         """

@@ -42,7 +42,7 @@ class Exported:
     Attributes:
         form: "adapters" (low-rank pairs and head, for peft), "whole" (a model of transformers) or
             "own" (tensors of one of the package's own architectures).
-        reads: "images", "text", or "records" where the model does not say.
+        reads: "images", "text", "language", or "records" where the model does not say.
         base: Where the frozen backbone came from, with its digest; None where there is none.
         base_folder: Where a backbone with random weights was written to; None otherwise.
         program: Whether `PROGRAM` was written.

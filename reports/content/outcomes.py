@@ -22,7 +22,13 @@ _MOST_CLASSES = 1_000
 FEWEST_OF_A_CLASS = 10
 _NORMAL = 1.959963984540054
 # Measures of tasks other than a classification, as metrics.jsonl and as the pages call them.
-OF_ROUNDS = {"test_rmse": "RMSE", "test_mae": "MAE", "test_r2": "R²", "test_micro_f1": "micro-F1"}
+OF_ROUNDS = {
+    "test_rmse": "RMSE",
+    "test_mae": "MAE",
+    "test_r2": "R²",
+    "test_micro_f1": "micro-F1",
+    "test_perplexity": "perplexity",
+}
 # Those of a finished classification, with what they mean.
 OF_THE_END = {
     "test_auc": (
@@ -54,6 +60,8 @@ _SHARES = {
     "match).",
     "token_classification": "Accuracy is the share of tokens with the right class. Tokens that the "
     "task ignores are left out.",
+    "causal_lm": "Accuracy is the share of tokens that the model foresees from those before them. "
+    "Perplexity is the exponential of the mean cross-entropy per token; lower is better.",
     "regression": "The model predicts numbers, so there is no accuracy. RMSE and MAE are in the "
     "targets’ unit; R² is the share of their variance that the model explains.",
 }

@@ -31,14 +31,17 @@ from reports.files import clean, mapping, number, sequence
 
 # How a model is loaded, by the form in which it was exported.
 _LIBRARIES = {"adapters": "peft", "whole": "transformers", "own": "dpfedadamw"}
+_LANGUAGE = "language"
 _TASKS = {
     "images": "image-classification",
     "text": "text-classification",
+    _LANGUAGE: "text-generation",
     "records": "other",
 }
 _CLASSES = {
     "images": "AutoModelForImageClassification",
     "text": "AutoModelForSequenceClassification",
+    _LANGUAGE: "AutoModelForCausalLM",
 }
 # Parts of the spec's section report that everyone who uses the model should read, with its purpose.
 _ON_THE_CARD = (
@@ -90,7 +93,7 @@ def write(
     Args:
         report: What `content.build` returned for the public audience.
         form: "adapters", "whole" or "own".
-        reads: "images", "text" or "records".
+        reads: "images", "text", "language" (a text, which is continued) or "records".
         base: source, revision and weights_sha256 of the published weights, or None.
         with_backbone: Whether the folder ``base`` lies next to the card.
         licence: As the hub writes it.
@@ -234,6 +237,8 @@ def _answers(report: Report) -> str:
     found = f"One of {count} classes for each record"
     if report[Utility].measure("test_rmse") is not None:
         found = "Numbers for each record"
+    elif report[Utility].measure("test_perplexity") is not None:
+        return f"A score of each of {count} tokens, for each next token of a text."
     elif report[Utility].measure("test_micro_f1") is not None:
         found = f"Any of {count} labels for each record"
     elif report[Utility].scored:
@@ -385,10 +390,13 @@ def _loading(
         where, pinned = json.dumps(repository), f", revision={json.dumps(base['revision'])}"
     else:
         where, pinned = '"BASE_FOLDER"', ""
+    loaded = f"{where}{pinned}"
+    if reads != _LANGUAGE:
+        more = f"num_labels={classes},\n    ignore_mismatched_sizes=True"
+        loaded = f"\n    {loaded},\n    {more},\n"
     text = (
         f"```python\nfrom peft import PeftModel\nfrom transformers import {loaded_by}\n\n"
-        f"base = {loaded_by}.from_pretrained(\n    {where}{pinned},\n    num_labels={classes},\n"
-        "    ignore_mismatched_sizes=True,\n)\n"
+        f"base = {loaded_by}.from_pretrained({loaded})\n"
         'model = PeftModel.from_pretrained(base, "FOLDER")\n```\n'
     )
     if base:

@@ -30,6 +30,8 @@ from dpfedadamw.models.transformers.padding import can_be_cut, groups_of_like_le
 from dpfedadamw.models.transformers.published import TEXT
 from dpfedadamw.models.transformers.sources import Source, libraries, locate
 
+# What is told of a model that continues texts, where others say "text" or "images".
+LANGUAGE = "language"
 # How far two ways to compute one score may differ, as a share of the largest score.
 _TOLERANCE = 1e-3
 
@@ -53,6 +55,7 @@ class LanguageModel(TransformerClassifier):
         super().__init__(network, TEXT, origin, output_layers)
         self.length = length
         self.cuts_padding = True
+        self.reads = LANGUAGE
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Scores of the token that follows each, [b, up to length of a record, tokens].
