@@ -325,6 +325,9 @@ def _score(utility: Utility) -> Iterator[tuple[str, str]]:
     if utility.final_accuracy is None and error is not None:
         yield "Test RMSE", formatting.plain(error)
         return
+    perplexity = utility.measure("test_perplexity")
+    if perplexity is not None:
+        yield "Test perplexity", formatting.plain(perplexity)
     accuracy = formatting.percent(utility.final_accuracy)
     if utility.majority_rate is not None:
         accuracy += f" (always the commonest answer: {formatting.percent(utility.majority_rate)})"

@@ -60,6 +60,8 @@ class _Encoder:
         self._answer = task.spec.loss_on == _ANSWER
         self._size = length, sequences, padding
         self._tokeniser: Any = None
+        # Texts that were read before: they come a chunk at a time, in the order of the table.
+        self._before = 0
 
     def __call__(
         self, texts: Sequence[str], second_texts: Sequence[str] | None
@@ -76,6 +78,7 @@ class _Encoder:
         found = self._chats(texts, seconds) if self._chat else self._plain(texts, seconds)
         length, sequences, padding = self._size
         records = [in_sequences(*one, length, sequences, padding) for one in found]
+        self._before += len(texts)
         return np.stack(records) if records else np.zeros((0, 2, length * sequences), np.int32)
 
     def _plain(self, texts: Sequence[str], seconds: Sequence[str | None]) -> Iterator[_Told]:
@@ -102,7 +105,8 @@ class _Encoder:
                 "task.format: found chat, but the tokeniser in model.source has no chat template; "
                 "use plain, or a model that was made for chats"
             )
-        for row, (first, second) in enumerate(zip(texts, seconds, strict=True)):
+        pairs = zip(texts, seconds, strict=True)
+        for row, (first, second) in enumerate(pairs, start=self._before + 1):
             if second is None:
                 messages = _messages(first, row)
             else:
@@ -139,9 +143,9 @@ class _Encoder:
         except Exception as error:
             # What the template says of messages may quote them.
             raise DataError(
-                "data.text: the tokeniser's chat template cannot write message list "
-                f"{row + 1} of a part ({type(error).__name__}); use the roles that it knows, such "
-                "as user and assistant by turns"
+                f"data.text: text {row}: the tokeniser's chat template cannot write its messages "
+                f"({type(error).__name__}); use the roles that it knows, such as user and "
+                "assistant by turns"
             ) from None
         return self._tokens(text, False)
 
@@ -161,7 +165,7 @@ def _messages(text: str, row: int) -> list[dict[str, str]]:
         isinstance(one.get("role"), str) and isinstance(one.get("content"), str) for one in found
     ):
         raise DataError(
-            f"data.text: entry {row + 1} of a part is no JSON list of messages, each with role and "
-            'content as text: [{"role": "user", "content": "…"}, …]'
+            f"data.text: text {row} is no JSON list of messages, each with role and content as "
+            'text: [{"role": "user", "content": "…"}, …]'
         )
     return [{"role": one["role"], "content": one["content"]} for one in found]

@@ -203,7 +203,7 @@ def test_of_a_chat_what_the_assistant_says_may_be_told_alone(tmp_path):
     assert told(record) == "b</s>d</s>"
     (of_two,) = form.encode(["a"], ["b"])
     assert told(of_two) == "b</s>"
-    with pytest.raises(DataError, match="entry 1 of a part is no JSON list of messages"):
+    with pytest.raises(DataError, match="text 2 is no JSON list of messages"):
         form.encode(["plain text"], None)
     bare = spec_of(folder_of("gpt2", tmp_path, None))
     without = preprocessing_of(bare, Task(LanguageTask(format="chat")))
