@@ -10,13 +10,11 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.registry import ALGORITHMS
-from dpfedadamw.canaries.engine import CanaryOrder
-from dpfedadamw.experiment import RunError, foresee, prepare
+from dpfedadamw.experiment import RunError, foresee
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.journal import Journal
-from dpfedadamw.run.start_options import StartOptions
 from tests.people import BY_HOSPITAL, people_spec, write_people
 from tests.runs import begin, call, failing, judged, train
 
@@ -216,16 +214,6 @@ def test_the_report_says_it_in_the_words_of_people(run):
     assert b"Zoe-7f3a" not in b"".join(
         file.read_bytes() for file in run.run.path.rglob("*") if file.is_file()
     )
-
-
-def test_canaries_are_not_planted_among_people(run, table):
-    experiment = prepare(spec_of(table), torch.device("cpu"))
-    with pytest.raises(RunError, match="canaries are not available for people yet"):
-        engine_setup.start(
-            experiment,
-            table.parent / "no",
-            options=StartOptions(canaries=CanaryOrder(10, "gradient")),
-        )
 
 
 def test_what_clients_in_other_processes_note_of_people_comes_back(table, tmp_path):
