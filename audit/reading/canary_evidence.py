@@ -82,8 +82,8 @@ class CanaryEvidence:
 
     def together(self, scores: Floats) -> Floats:
         """[planted] the sum of scores [N] over each canary's parts."""
-        found: Floats = np.bincount(self.person, weights=scores, minlength=self.planted)
-        return found
+        found = np.bincount(self.person, weights=scores, minlength=self.planted)
+        return found.astype(np.float64)
 
     def clients_of_each(self) -> list[tuple[int, ...]]:
         """[planted] the clients at which each canary is, ascending."""
