@@ -91,7 +91,7 @@ def test_every_engine_agrees_with_a_loop_over_people_in_float64(name, engine):
     # Half of the people are clipped.
     norm = sorted(norms)[1] * 1.0001
     right = by_people(model, inputs, targets, SIZES, norm)[0]
-    found = choose(model, cross_entropy, norm, engine=engine, people=True)
+    found = choose(model, cross_entropy, norm, engine=engine)
     assert isinstance(found, PeopleEngine)
     told = found.of_people(inputs, targets, SIZES)
     assert found.name == engine
@@ -112,7 +112,7 @@ def test_small_models_and_larger_ones_agree_with_a_loop_over_people(sizes, hidde
     norm = share * sorted(norms)[len(norms) // 2]
     right = by_people(wide, inputs.double(), targets, sizes, norm)[0]
     for loss in (tasks.cross_entropy, cross_entropy):
-        engine = choose(model, loss, norm, people=True)
+        engine = choose(model, loss, norm)
         told = engine.of_people(inputs, targets, sizes)
         # Products in float32; a norm is overestimated by what rounding might hide.
         assert float((told.total.double() - right).norm()) <= 1e-5 * float(right.norm())
@@ -127,7 +127,7 @@ def test_the_engine_that_is_chosen_stays_with_it_in_float32(name):
     right, norms = by_people(model, inputs, targets, SIZES, 0.1)
     narrow = copy.deepcopy(model).float()
     records = inputs.float() if inputs.is_floating_point() else inputs
-    engine = choose(narrow, cross_entropy, 0.1, people=True)
+    engine = choose(narrow, cross_entropy, 0.1)
     told = engine.of_people(records, targets, SIZES)
     assert engine.name == "book-keeping"
     assert float((told.total.double() - right).norm()) <= 1e-4 * float(right.norm())
@@ -155,7 +155,7 @@ def test_a_person_with_any_records_moves_no_sum_by_more_than_the_clipping_norm(
     """Added or removed, with any number of records of any size, wherever the batch is cut."""
     torch.manual_seed(1)
     flat, norm = FlatParameters(MultiLayerPerceptron((3,), [4], 3)), 0.25
-    answers = choose(flat.module, loss, norm, engine=engine, people=True)
+    answers = choose(flat.module, loss, norm, engine=engine)
     others = torch.randn(6, 3, generator=torch.Generator().manual_seed(2))
     own = torch.tensor(person)[:, None] * torch.tensor([1.0, -0.5, 2.0])
     sizes, at = [1, 3, 2], [0, 1, 4, 6][place]
@@ -189,7 +189,7 @@ def test_records_that_cancel_leave_no_more_than_the_clipping_norm(engine, loss, 
         parameter.data[..., :].mul_(0.0 if parameter is list(model.parameters())[-1] else 1e-9)
     inputs = scale * torch.tensor([[0.3, -0.7, 1.1]]).repeat(6, 1)
     inputs[1::2] *= 1.0 + 1e-6
-    answers = choose(model, loss, 0.25, engine=engine, people=True)
+    answers = choose(model, loss, 0.25, engine=engine)
     told = answers.of_people(inputs, torch.arange(6) % 2, [6])
     assert float(told.total.double().norm()) <= 0.25 * (1.0 + 1e-4)
 
@@ -215,5 +215,31 @@ def test_engines_for_records_are_not_asked_for_people():
     flat = FlatParameters(model)
     with pytest.raises(ClippingError, match="the clipping engine own clips single records"):
         clipped_sum(OfRecords(), flat, flat.vector.clone(), (inputs, targets), 99, SIZES)
-    with pytest.raises(ClippingError, match="computed in float32 only"):
-        choose(model, cross_entropy, 1.0, precision="bfloat16", people=True)
+
+
+@given(person=st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=6), place=st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("engine", ["book-keeping", "loop"])
+def test_in_bfloat16_a_person_moves_no_sum_by_more_than_the_clipping_norm(engine, person, place):
+    """Batches are filled up to six records, the most that a person has, and cut between people."""
+    torch.manual_seed(1)
+    norm = 0.25
+    model = MultiLayerPerceptron((3,), [16], 3)
+    answers = choose(model, cross_entropy, norm, engine=engine, precision="bfloat16", batch=6)
+    others = torch.randn(6, 3, generator=torch.Generator().manual_seed(2))
+    own = torch.tensor(person)[:, None] * torch.tensor([1.0, -0.5, 2.0])
+    sizes, at = [1, 3, 2], [0, 1, 4, 6][place]
+    labels = torch.arange(6) % 3
+    without = answers.of_people(others, labels, sizes).total.double()
+    told = answers.of_people(
+        torch.cat([others[:at], own, others[at:]]),
+        torch.cat([labels[:at], torch.arange(len(own)) % 3, labels[at:]]),
+        [*sizes[:place], len(own), *sizes[place:]],
+    )
+    assert len(told.raw_norms) == 4
+    # Sums of a few clipped means in float32.
+    assert float((told.total.double() - without).norm()) <= norm * (1.0 + 1e-5)
+    wide = copy.deepcopy(model).double()
+    right = by_people(wide, own.double(), torch.arange(len(own)) % 3, [len(own)], norm)[1]
+    # Products of numbers with 8 significant bits, over two layers.
+    assert float(told.raw_norms[place]) == pytest.approx(right[0], rel=0.05, abs=0.01)

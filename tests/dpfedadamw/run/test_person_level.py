@@ -178,7 +178,6 @@ def test_a_run_that_goes_on_beyond_a_person_s_limit_fails_the_audit(table, tmp_p
             ),
             "a budget of local steps is kept for each client separately",
         ),
-        (("compute.precision=bfloat16",), "computed in float32 only"),
         (("privacy.adjacency=replace-one",), "use adjacency add-remove"),
     ],
 )
@@ -252,6 +251,18 @@ def test_the_report_says_it_in_the_words_of_people(run):
     assert b"Zoe-7f3a" not in b"".join(
         file.read_bytes() for file in run.run.path.rglob("*") if file.is_file()
     )
+
+
+def test_in_bfloat16_people_pass_the_audit_and_their_participations_are_computed_again(
+    table, tmp_path, capsys
+):
+    spec = spec_of(table, overrides=("compute.precision=bfloat16",))
+    findings = judged(spec, tmp_path)
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
+    (run,) = {ledger.parent.resolve() for ledger in tmp_path.glob("*/ledger.jsonl")}
+    assert call("audit", str(run), "--replay", "3", "--json") == 0
+    checks = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["reexecution"]["verdict"] == "PASS"
 
 
 def test_what_clients_in_other_processes_note_of_people_comes_back(table, tmp_path):
