@@ -291,8 +291,10 @@ def test_canary_people_are_judged_with_all_their_clients_together(audited_people
 
 @pytest.mark.parametrize(
     ("broken", "contribution"),
-    [(people_clipped_by_record, 2.0), (lambda: noise_times(0.5), 1.0)],
-    ids=["each-record-clipped", "half-the-noise"],
+    [
+        pytest.param(people_clipped_by_record, 2.0, id="each-record-clipped"),
+        pytest.param(lambda: noise_times(0.5), 1.0, id="half-the-noise", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("kind", ["gradient", pytest.param("input", marks=pytest.mark.slow)])
 def test_canary_people_show_faults(broken, contribution, kind, tmp_path):
