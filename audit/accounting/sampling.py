@@ -179,7 +179,8 @@ class MostSpent:
             def of_all(rounds: int) -> float:
                 done = [item.steps for item in self.everything(rounds)] if rounds else []
                 done += [0] * (len(whole) - len(done))
-                return epsilon_curve(whole, [done], delta, fineness)[0]
+                value = epsilon_curve(whole, [done], delta, fineness)[0]
+                return min(value, self.header.max_epsilon or value)
 
             return of_all
         kinds = self.kinds(self.header.rounds)

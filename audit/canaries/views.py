@@ -13,6 +13,9 @@ away what those put in and looks along the canary's own direction. What is left 
 N(0, σ²) with a shift of 1 in each step that drew the canary. Adding the logarithms of the
 likelihood ratio over the steps is the best that anybody can do with it (Neyman & Pearson 1933).
 
+A person who is at several clients is there in each or in none, so that their scores add up over all
+clients, and the claim is that of these clients' histories together.
+
 Black-box: the canary's loss under the final model against that under the initial one; a record that
 was trained on has a smaller loss.
 
@@ -132,7 +135,7 @@ class View:
         name: "uploads", "beginning" or "final-model".
         words: for the reader.
         mechanism: what the ledger claims against them.
-        scores: [N] how much what they see speaks for each canary.
+        scores: how much what they see speaks for each canary.
     """
 
     name: str
@@ -142,16 +145,17 @@ class View:
 
 
 def views(evidence: CanaryEvidence, ledger: Ledger, header: Header, delta: float) -> list[View]:
-    """The views of an audit run at record level.
+    """The views of an audit run at record level, or of one that protects people.
 
     Raises:
         UnverifiedError: the ledger does not charge what the evidence shows.
     """
     charged = _charges(ledger, header, evidence)
-    planted = Counter(evidence.client.tolist())
+    planted = Counter(evidence.clients_of_each())
+    at = max(map(len, planted))
     whole = _mechanism(charged, planted, delta)
     found = [View("uploads", "every noised gradient", whole, _scores(evidence, charged))]
-    most, exactly = beginning(len(evidence.client)), len(charged) <= _MOST_EXACT
+    most, exactly = beginning(evidence.planted) / at, len(charged) <= _MOST_EXACT
     part = {client: _beginning(events, most, delta, exactly) for client, events in charged.items()}
     if part != charged:
         some = max(map(len, part.values()))
@@ -160,8 +164,9 @@ def views(evidence: CanaryEvidence, ledger: Ledger, header: Header, delta: float
             words = "the noised gradients of each client's first participation"
         begun = _mechanism(part, planted, delta)
         found.append(View("beginning", words, begun, _scores(evidence, part)))
-    reduction = loss_reduction(evidence.loss_before, evidence.loss_after)
-    third = _third_party(ledger, header, delta)
+    reduction = evidence.together(loss_reduction(evidence.loss_before, evidence.loss_after))
+    # Of people at several clients the server's claim is the bound against everybody.
+    third = _third_party(ledger, header, delta) if at == 1 else whole
     return [*found, View("final-model", "the final model", third, reduction)]
 
 
@@ -193,7 +198,7 @@ def _charges(ledger: Ledger, header: Header, evidence: CanaryEvidence) -> _Charg
 
 
 def _scores(evidence: CanaryEvidence, charges: _Charges) -> Floats:
-    """Sum of the log-likelihood ratios over what is charged; what is not is not looked at."""
+    """Each canary's log-likelihood ratios, summed over what is charged and over its parts."""
     at = {(spend.round, client): spend for client, events in charges.items() for spend, _ in events}
     steps: dict[tuple[int, int, int], tuple[slice, Floats, Floats]] = {}
     standardised: list[Floats] = [np.zeros(0)]
@@ -220,7 +225,7 @@ def _scores(evidence: CanaryEvidence, charges: _Charges) -> Floats:
             squares,
             evidence.opposed,
         )
-    return scores
+    return evidence.together(scores)
 
 
 def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Scores | str:
@@ -293,13 +298,16 @@ def _of_inputs(evidence: CanaryEvidence, at: Mapping[tuple[int, int], Spend]) ->
     return collected(parts)
 
 
-def _mechanism(charges: _Charges, planted: Mapping[int, int], delta: float) -> Mechanism:
-    """What the ledger claims of each client's records, weighted by their canaries."""
+def _mechanism(
+    charges: _Charges, planted: Mapping[tuple[int, ...], int], delta: float
+) -> Mechanism:
+    """What the ledger claims of who is at these clients, weighted by their canaries."""
     total = sum(planted.values())
     alike: dict[tuple[Steps, ...], float] = {}
-    for client, events in charges.items():
-        history = merge([paid for _, paid in events])
-        alike[history] = alike.get(history, 0.0) + planted[client] / total
+    for clients, canaries in planted.items():
+        history = merge([paid for client in clients for _, paid in charges.get(client, [])])
+        if history:
+            alike[history] = alike.get(history, 0.0) + canaries / total
     ordered = sorted(alike.items(), key=lambda item: rdp_estimate(item[0], delta))
     size = -(-len(ordered) // _MOST_HISTORIES)
     groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]

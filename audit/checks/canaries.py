@@ -40,12 +40,14 @@ from audit.verdict import Verdict
 
 PLANTED = "audit run with {} planted canaries: its model is not for release"
 _FAIR = 1e-6
-# By kind, and whether whole clients are protected.
+# By kind, and what is protected.
 _WHAT = {
-    ("gradient", False): "gradients far above the clipping norm in the places of records",
-    ("gradient", True): "updates far above the clipping norm in the places of clients",
-    ("input", False): "crafted records in the places of others",
-    ("label", False): "records with wrong labels, a retired kind",
+    ("gradient", "record"): "gradients far above the clipping norm in the places of records",
+    ("gradient", "client"): "updates far above the clipping norm in the places of clients",
+    ("gradient", "person"): "people whose records' gradients are far above the clipping norm",
+    ("input", "record"): "crafted records in the places of others",
+    ("input", "person"): "people with crafted records in the places of others",
+    ("label", "record"): "records with wrong labels, a retired kind",
 }
 # Of the level.
 _SHARE_OF_SCORES = 0.1
@@ -95,13 +97,13 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
     if header.delta is None or header.delta >= 1.0:
         raise UnverifiedError("the ledger's header lacks a delta below 1")
     evidence = bundle.canaries()
-    fault = _fault(evidence, canaries) or missing(evidence, ledger)
+    fault = _fault(evidence, canaries, header.clients_per_person) or missing(evidence, ledger)
     if fault is not None:
         return Judgement(Verdict.NOT_VERIFIED, fault, qualifications=said)
     views_seen = see(evidence, ledger, header, header.delta)
-    seen = _look(views_seen, observe(evidence, ledger, header), evidence.included, header)
+    seen = _look(views_seen, observe(evidence, ledger, header), evidence.coins, header)
     details = _all_details(seen, header)
-    what = _WHAT.get((canaries.kind, header.unit.whole_clients), "canaries")
+    what = _WHAT.get((canaries.kind, header.unit.name), "canaries")
     planted = f"Planted: {canaries.count} {what}, each there by a fair coin."
     refuted = _refutations(seen, details)
     if refuted:
@@ -255,12 +257,13 @@ def _words(bound: Bound) -> str:
     return f"epsilon >= {bound.any_mechanism:.2f} ({bound.these_steps:.2f} of these steps)"
 
 
-def _fault(evidence: CanaryEvidence, declared: Canaries) -> str | None:
+def _fault(evidence: CanaryEvidence, declared: Canaries, most_clients: int) -> str | None:
     """Why the evidence cannot be judged, if it cannot."""
-    planted = len(evidence.client)
-    if planted != declared.count:
+    if evidence.planted != declared.count:
         return "the evidence has a different number of canaries from the ledger's header"
-    if binomial_p_value(int(evidence.included.sum()), planted, 0.5) < _FAIR:
+    if max(map(len, evidence.clients_of_each())) > most_clients:
+        return "a canary is at more clients than the claim counts"
+    if binomial_p_value(int(evidence.coins.sum()), evidence.planted, 0.5) < _FAIR:
         return "the coins that included the canaries are not fair, so no bound holds"
     return None
 

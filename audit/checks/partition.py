@@ -30,6 +30,7 @@ from audit.untrusted.archives import Integers
 from audit.untrusted.fields import FieldError
 
 _CONTENTS_DOMAIN = b"dpfedadamw contents 1\x00"
+_WHOSE_DOMAIN = b"dpfedadamw who is who 1\x00"
 
 
 @dataclass(frozen=True)
@@ -284,6 +285,22 @@ def _equal_contents(holdings: Holdings, records: Records) -> dict[str, object]:
     return found
 
 
+def _committed_people(bundle: Bundle, reasons: list[str]) -> Integers:
+    """Whom each record that was read is about; notes where the header committed to another.
+
+    A run of an earlier version has no such commitment.
+    """
+    people, committed = bundle.people(), bundle.header.people
+    digest = hashlib.sha256(_WHOSE_DOMAIN + bundle.salt())
+    digest.update(people.digests.astype(np.uint8).tobytes())
+    if committed is not None and digest.hexdigest() != committed:
+        reasons.append(
+            "evidence/people.npz: whom the records are about is not what the ledger's header "
+            "committed to before training"
+        )
+    return people.stored
+
+
 def _shared_with_test(bundle: Bundle, records: Records) -> dict[str, object]:
     """How many test records are about people who are trained on: a private number.
 
@@ -312,7 +329,7 @@ def _judge(bundle: Bundle) -> Judgement:
         if not reasons:
             _works_on_its_own(holdings, records, header, reasons)
             spec = bundle.readable_spec
-            people_read = bundle.people().stored if names_people(spec) else None
+            people_read = _committed_people(bundle, reasons) if names_people(spec) else None
             division = _drawn_again(spec, holdings, records, reasons, people_read)
             private |= _shared_with_test(bundle, records)
             if header.unit is PERSON:
@@ -350,7 +367,8 @@ PARTITION = Check(
     power="any record in two clients, or twice in one; any client whose size is not the declared "
     "one. Records that two clients have exchanged, once or in a single round; a division that the "
     "seed does not produce. Different contents under a client's own rows, all of them in one "
-    "round or one in the batches of many",
+    "round or one in the batches of many. A record that is said to be about another person than "
+    "before training",
     limits="Records are distinguished by their place in the data set. Two with the same content, "
     "or two about the same person, count as two: a person with several is protected less, and "
     "more than proportionally less. How often the same content occurs is among the private "

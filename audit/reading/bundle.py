@@ -303,7 +303,7 @@ class Bundle:
         header = self.header
         return self._of_archive(
             "evidence/canaries.npz",
-            lambda arrays: read_canaries(arrays, header.clients, header.unit.whole_clients),
+            lambda arrays: read_canaries(arrays, header.clients, header.unit),
         )
 
     def salt(self) -> bytes:

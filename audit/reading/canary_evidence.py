@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.reading.units import PERSON, RECORD, Unit
 from audit.untrusted.archives import Arrays, Floats, Integers, floats, integers
 from audit.untrusted.fields import FieldError
 
@@ -29,6 +30,9 @@ FURTHER = (
 @dataclass(frozen=True)
 class CanaryEvidence:
     """N canaries, those of one client side by side, and L rows, one a noised answer or release.
+
+    People who are at several clients have a part at each. N is then the number of parts, and what
+    is known of a person is what all their parts say together.
 
     Attributes:
         client: [N] whose record each takes the place of, ascending.
@@ -48,6 +52,7 @@ class CanaryEvidence:
             lie, and what the canary moves the sum of those of canaries that are in.
         loss_before: [N] loss under the initial model.
         loss_after: [N] loss under the final model.
+        person: [N] of whom each is a part; every one of its own where records are planted.
     """
 
     client: Integers
@@ -61,6 +66,31 @@ class CanaryEvidence:
     further: Mapping[str, Floats]
     loss_before: Floats
     loss_after: Floats
+    person: Integers
+
+    @property
+    def planted(self) -> int:
+        """How many canaries there are, with all their parts."""
+        return int(self.person.max()) + 1
+
+    @property
+    def coins(self) -> NDArray[np.bool_]:
+        """[planted] the coin of each canary."""
+        found = np.zeros(self.planted, bool)
+        found[self.person] = self.included
+        return found
+
+    def together(self, scores: Floats) -> Floats:
+        """[planted] the sum of scores [N] over each canary's parts."""
+        found = np.bincount(self.person, weights=scores, minlength=self.planted)
+        return found.astype(np.float64)
+
+    def clients_of_each(self) -> list[tuple[int, ...]]:
+        """[planted] the clients at which each canary is, ascending."""
+        found: list[list[int]] = [[] for _ in range(self.planted)]
+        for client, person in zip(self.client.tolist(), self.person.tolist(), strict=True):
+            found[person].append(client)
+        return [tuple(one) for one in found]
 
     def rows(self) -> list[tuple[int, int, slice, Floats]]:
         """Round, step, canaries and their projections of every row, in order."""
@@ -85,13 +115,14 @@ class CanaryEvidence:
         return np.split(found, np.cumsum(self.row_count)[:-1])
 
 
-def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> CanaryEvidence:
+def read_canaries(arrays: Arrays, clients: int, unit: Unit = RECORD) -> CanaryEvidence:
     """The archive as CanaryEvidence; shapes must agree with each other.
 
     Args:
         arrays: what the archive holds.
         clients: how many clients there are.
-        whole_clients: whether each canary is a client; a row then names those of any number.
+        unit: what is protected. Where that is whole clients, a row names those of any number; where
+            it is people, the archive says of whom each canary is a part.
 
     Raises:
         FieldError: an array is missing, or has another type, shape or range.
@@ -109,10 +140,23 @@ def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> 
     first, count = integers(arrays, "row_first", length), integers(arrays, "row_count", length)
     if np.any(first >= planted) or np.any(count > planted) or np.any(first + count > planted):
         raise FieldError("a row names canaries that do not exist")
-    if whole_clients and np.any(np.diff(client) == 0):
+    if unit.whole_clients and np.any(np.diff(client) == 0):
         raise FieldError("client names a client twice")
-    if not whole_clients and np.any(client[first] != client[np.maximum(first + count - 1, first)]):
+    if not unit.whole_clients and np.any(
+        client[first] != client[np.maximum(first + count - 1, first)]
+    ):
         raise FieldError("a row names canaries of two clients")
+    person = np.arange(planted)
+    if unit is PERSON:
+        person = integers(arrays, "person", (planted,))
+        if not np.array_equal(np.unique(person), np.arange(int(person.max()) + 1)):
+            raise FieldError("person does not number the canaries from 0")
+        if len(np.unique(np.stack([person, client]), axis=1).T) < planted:
+            raise FieldError("a canary has two parts at one client")
+        coins = np.full((2, int(person.max()) + 1), False)
+        coins[included, person] = True
+        if coins.all(0).any():
+            raise FieldError("parts of one canary have different coins")
     projections = floats(arrays, "projections", (int(count.sum()),), finite=False)
     further = {
         name: floats(arrays, name, (len(projections),), finite=False)
@@ -131,4 +175,5 @@ def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> 
         further,
         floats(arrays, "loss_before", (planted,), finite=False),
         floats(arrays, "loss_after", (planted,), finite=False),
+        person,
     )

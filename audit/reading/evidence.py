@@ -398,10 +398,12 @@ class People:
     Attributes:
         stored: person of each record that was read, those held out with them included, [m].
         test: person of each record of a test part of its own, [t]; None where there is none.
+        digests: what tells them apart in the archive, one after another, [m + t, 16].
     """
 
     stored: Integers
     test: Integers | None
+    digests: Integers
 
 
 def read_people(arrays: Arrays) -> People:
@@ -414,7 +416,7 @@ def read_people(arrays: Arrays) -> People:
     test = integers(arrays, "test", (None, 16)) if "test" in arrays else None
     both = stored if test is None else np.concatenate([stored, test])
     numbers = np.unique(both, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
-    return People(numbers[: len(stored)], None if test is None else numbers[len(stored) :])
+    return People(numbers[: len(stored)], None if test is None else numbers[len(stored) :], both)
 
 
 @dataclass(frozen=True)

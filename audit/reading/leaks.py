@@ -110,7 +110,7 @@ _HEADER = (
     "noise_added_by", "precision", "randomness", "qualifications", "commitment", "streams",
     "seed", "parameters", "tensors_sha256", "max_epsilon", "sampling_rate", "rate_assumption",
     "selection_sha256", "commitments", "seconds", "frozen_sha256", "contents_sha256",
-    "rows", "records_per_person", "clients_per_person",
+    "people_sha256", "rows", "records_per_person", "clients_per_person",
 )  # fmt: skip
 
 _SPEND = (

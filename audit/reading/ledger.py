@@ -225,6 +225,7 @@ class Header:
         frozen: sha256 (hex) of all parameters and buffers that are not trained; None also where
             there are none.
         contents: what commits (sha256, hex) to the content under each row of the training records.
+        people: the same to whom each record is about.
         rows: where people are protected, how many training records each client has.
         records_per_person: the most records of one person in a batch.
         clients_per_person: at how many clients one person may be.
@@ -272,6 +273,7 @@ class Header:
     initial: Initial | None = None
     frozen: str | None = None
     contents: str | None = None
+    people: str | None = None
     rows: tuple[int, ...] | None = None
     records_per_person: int | None = None
     clients_per_person: int = 1
@@ -442,6 +444,7 @@ def _with_sections(header: Header, entry: Mapping[str, Any]) -> Header:
         whole_seconds=_optional(entry, "seconds", fields.choice, allowed=("whole",)) is not None,
         frozen=_digest(entry, "frozen_sha256"),
         contents=_digest(entry, "contents_sha256"),
+        people=_digest(entry, "people_sha256"),
         column_queries=_section(entry, "column_queries", read_queries),
     )
     if header.unit is PERSON:

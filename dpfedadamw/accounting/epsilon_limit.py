@@ -8,7 +8,8 @@ Where S of N clients are drawn, how often they took part does matter, because th
 it; so the number of rounds reveals something about it. The claim against a third party allows for
 that: it averages over participation as over a public coin. Where clients are drawn independently,
 how many took part must stay secret. The run then ends where one with every client in every round
-would: this follows from the spec, and from how often the run was resumed.
+would: this follows from the spec, and from how often the run was resumed. So does a run in which a
+person may be at several clients: whose histories add up for somebody is not gone into.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ def fits(composition: Compositions, limit: float, delta: float) -> bool:
 def rounds_that_fit(
     bound: SpendingBound, per_round: Composition, limit: float, delta: float
 ) -> int:
-    """How many of a run's rounds fit a limit if one client is in each of them; 0 if none does."""
+    """How many of a run's rounds fit a limit if one client is in each of them; 0 if none does.
+
+    Where a person may be at several clients, all of these are in each of them.
+    """
 
     def spent(rounds: int) -> float:
-        everything = replace(bound, rounds=rounds).everything(per_round)
+        everything = replace(bound, rounds=rounds).of_person(per_round)
         return leading()[0].epsilon(everything, delta)
 
     try:

@@ -46,7 +46,7 @@ QUERIED = (
 )
 
 LIMITED = (
-    "the run ends before the epsilon of any client against the server exceeds {:g}, by a rule that "
+    "the run ends before the epsilon of any {} against the server exceeds {:g}, by a rule that "
     "depends only on who took part. So no epsilon against anybody exceeds it"
 )
 
@@ -244,12 +244,13 @@ def claim(
         **({DERIVED_RATE: STATED_RATE} if rate_is_stated else {}),
         NOT_TUNED: TUNED.get(selection, NOT_TUNED),
     }
+    whose = "person" if of_people else "client"
     readings = [
         *(spelled.get(note, note) for note in shared),
         *(f"server: {note}" for note in notes if note not in shared),
         *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
         *([QUERIED] if bound.queries else []),
-        *([LIMITED.format(max_epsilon)] if max_epsilon is not None else []),
+        *([LIMITED.format(whose, max_epsilon)] if max_epsilon is not None else []),
         *([ADAPTED] if bound.adaptation and bound.adaptation.follows_releases else []),
     ]
     if of_people:

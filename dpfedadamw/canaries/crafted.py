@@ -175,6 +175,9 @@ def craft(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Records and targets of all canaries, at the initial model; the same for the same spec.
 
+    All records that a canary has at a client are this one, so that their mean gradient is its own,
+    whichever of them are drawn.
+
     Args:
         flat: The model's parameters, initial.
         canaries: How many each client has.
@@ -256,7 +259,8 @@ def with_records(
             continue
         assert isinstance(inputs, StoredRecords)
         rows = inputs.rows if inputs.rows is not None else np.arange(len(inputs))
-        planted = dict(zip(rows[canaries.row[own]].tolist(), records[own], strict=True))
+        places, numbers = canaries.rows(own)
+        planted = dict(zip(rows[places].tolist(), records[numbers], strict=True))
         fields = {one.name: getattr(inputs, one.name) for one in dataclass_fields(inputs)}
         found[client] = replace(data, inputs=CraftedRecords(**fields, planted=planted))
     return found

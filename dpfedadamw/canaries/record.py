@@ -1,4 +1,4 @@
-"""Canaries among records: an audit run is observed as the adversary of its claim would do it.
+"""Canaries among records or people: an audit run is observed as its claim's adversary would do it.
 
 The adversary of record-level privacy in the server's view sees every noised gradient and knows all
 records but one, with all their draws. So what other records put into a sum is subtracted before the
@@ -26,7 +26,13 @@ from dpfedadamw.canaries.crafted import (
     record_gradients,
     with_records,
 )
-from dpfedadamw.canaries.engine import Canaries, CanaryEngine, CanaryOrder, draw_canaries
+from dpfedadamw.canaries.engine import (
+    Canaries,
+    CanaryEngine,
+    CanaryOrder,
+    draw_canaries,
+    draw_canary_people,
+)
 from dpfedadamw.canaries.setup import CanaryEvidence, CanarySetup, trainable
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData
@@ -40,25 +46,24 @@ from dpfedadamw.vectors.flat import FlatParameters
 
 
 class RecordCanaries(CanarySetup):
-    """Canaries in the places of training records."""
+    """Canaries in the places of training records, or of people with all of theirs."""
 
     @classmethod
     def draw(cls, experiment: Experiment, order: CanaryOrder, coins: Stream) -> RecordCanaries:
         """Draw the canaries of an audit run; writes nothing."""
-        plan = experiment.plan
+        plan, people = experiment.plan, experiment.people
         if order.kind == "input" and drops(experiment.model):
             raise RunError(
                 "--canary-kind input: this model has dropout, so a record's gradient cannot be "
                 "known in advance; use --canary-kind gradient, or a dropout of 0"
             )
-        canaries = draw_canaries(
-            order,
-            np.bincount(experiment.owner, minlength=len(plan.records)).tolist(),
-            trainable(experiment),
-            plan.adjacency == "replace-one",
-            coins,
-        )
-        return cls(order, canaries)
+        opposed, parameters = plan.adjacency == "replace-one", trainable(experiment)
+        if people is not None:
+            owner = experiment.owner
+            drawn = draw_canary_people(order, people.persons, owner, parameters, opposed, coins)
+            return cls(order, drawn)
+        sizes = np.bincount(experiment.owner, minlength=len(plan.records)).tolist()
+        return cls(order, draw_canaries(order, sizes, parameters, opposed, coins))
 
     def plant(
         self, parts: RunParts, experiment: Experiment, directory: Path, flat: FlatParameters
@@ -166,6 +171,7 @@ class GradientCanaryObserver:
         module = self._flat.module
         module.eval()
         with torch.no_grad():
+            # All records of one canary at a client are alike.
             found = [
                 float(loss_of(module)(module(self._record(index)), self._label(index)))
                 for index in range(len(self._canaries.client))
@@ -185,7 +191,8 @@ class GradientCanaryObserver:
 
     def _record(self, index: int) -> Tensor:
         data = self._clients[int(self._canaries.client[index])]
-        return data.inputs[torch.tensor([int(self._canaries.row[index])])][:]
+        rows, _ = self._canaries.rows(slice(index, index + 1))
+        return data.inputs[torch.tensor([int(rows[0])])][:]
 
     def _label(self, index: int) -> Tensor:
         return torch.from_numpy(self._canaries.label[index : index + 1]).to(

@@ -64,7 +64,7 @@ class CanarySetup(ABC):
     def evidence(self, directory: Path) -> CanaryEvidence:
         """Where it is noted what becomes of the canaries."""
         drawn = self.canaries
-        return CanaryEvidence(directory, drawn.client, drawn.included, drawn.opposed)
+        return CanaryEvidence(directory, drawn.client, drawn.included, drawn.opposed, drawn.person)
 
     def renamed(self, experiment: Experiment) -> Experiment:
         """The experiment under the name of an audit run."""
@@ -89,6 +89,7 @@ class CanaryEvidence:
         client: The client of each canary, ascending, int64 [N].
         included: The coins, bool [N].
         opposed: Whether a canary that is not included has the opposite gradient.
+        person: Of whom each is a part, int64 [N]; None where each stands for itself.
     """
 
     def __init__(
@@ -97,11 +98,13 @@ class CanaryEvidence:
         client: NDArray[np.int64],
         included: NDArray[np.bool_],
         opposed: bool,
+        person: NDArray[np.int64] | None = None,
     ) -> None:
         self._directory = directory
         self._client = client
         self._included = included
         self._opposed = opposed
+        self._person = {} if person is None else {"person": person}
         self._rows: list[tuple[int, int, int, int]] = []
         self._projections: list[NDArray[np.float32]] = []
         self._further: dict[str, list[NDArray[np.float32]]] = {}
@@ -143,6 +146,7 @@ class CanaryEvidence:
             self._directory / FILE,
             {
                 "client": self._client,
+                **self._person,
                 "included": self._included.astype(np.uint8),
                 "opposed": np.asarray(self._opposed, dtype=np.uint8),
                 "row_round": rows[:, 0],

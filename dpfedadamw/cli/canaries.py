@@ -56,7 +56,7 @@ def canaries(
             metavar="RUN_DIR|SPEC", help="What to train again; the newest run by default."
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", metavar="N", help="Records planted.")] = 100,
+    count: Annotated[int, typer.Option("--count", metavar="N", help="Canaries planted.")] = 100,
     kind: Annotated[
         str,
         typer.Option(
@@ -220,7 +220,11 @@ def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
 
 
 _VERDICTS = {"PASS": "NOT CONTRADICTED", "FAIL": "CONTRADICTED", "NOT VERIFIED": "NOT VERIFIED"}
-_RELEASES = {"record": "every noised gradient", "client": "every noised mean"}
+_RELEASES = {
+    "record": "every noised gradient",
+    "person": "every noised gradient",
+    "client": "every noised mean",
+}
 _VIEWS = {
     "beginning": "  of its first rounds alone",
     "final-model": "the final model",

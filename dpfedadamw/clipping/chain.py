@@ -14,7 +14,7 @@ one at its class, so that nothing is left for autograd to find.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpfedadamw.clipping.forms import GRAM_ROUNDING
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     Clipping,
@@ -290,15 +291,20 @@ class SmallChain:
         widest = max(one.layer.weight.numel() for one in steps if one.layer is not None)
         return cls(tuple(steps), size, clipping, chain.methods, widest)
 
-    def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum | None:
+    def __call__(
+        self, inputs: Tensor, targets: Tensor, sizes: Sequence[int] | None = None
+    ) -> ClippedSum | None:
         """The clipped sum of b > 0 records that the chain follows; None where torch must form it.
 
         Args:
             inputs: Records [b, …].
             targets: Their classes, [b].
+            sizes: How many of them each person has, one after another, where mean gradients of
+                people are clipped; None where each record's own is.
         """
         records = len(targets)
-        if records * self.widest > _LARGEST_PRODUCT or inputs.device.type != "cpu":
+        together = records if sizes is None else max(records, max(sizes) ** 2)
+        if together * self.widest > _LARGEST_PRODUCT or inputs.device.type != "cpu":
             return None
         if targets.dtype != torch.int64 or targets.dim() != 1:
             return None
@@ -312,7 +318,8 @@ class SmallChain:
             gradients = np.exp(outputs - outputs.max(1, keepdims=True))
             gradients /= gradients.sum(1, keepdims=True)
             gradients[np.arange(records), classes] -= 1.0
-            return self._clipped(values, self._backward(values, gradients))
+            people = None if sizes is None else _People(np.array(sizes))
+            return self._clipped(values, self._backward(values, gradients), people)
 
     def _forward(self, inputs: _Array) -> list[_Array]:
         """What each step got, [b, n], and at the end the outputs [b, m]."""
@@ -342,11 +349,15 @@ class SmallChain:
                 gradients = gradients @ _array(layer.weight)
         return found
 
-    def _clipped(self, values: list[_Array], gradients: list[_Array | None]) -> ClippedSum:
+    def _clipped(
+        self, values: list[_Array], gradients: list[_Array | None], people: _People | None
+    ) -> ClippedSum:
         """The clipped sum of what each step got and of the gradients by its outputs."""
-        squares = np.zeros(len(values[0]))
+        squares = np.zeros(len(values[0] if people is None else people.sizes))
         for step, inputs, own in zip(self.steps, values, gradients, strict=False):
-            if own is not None:
+            if own is not None and people is not None:
+                squares += people.squares(inputs, own, step.bias is not None)
+            elif own is not None:
                 of_inputs = _squares(inputs)
                 if step.bias is not None:
                     of_inputs += 1.0
@@ -360,14 +371,15 @@ class SmallChain:
         if not every:
             factors = np.where(finite, factors, 0.0)
         clipped = norms * factors if every else np.where(finite, norms * factors, 0.0)
-        narrow = factors.astype(np.float32)[:, np.newaxis]
+        each, kept = (factors, finite) if people is None else people.of_records(factors, finite)
+        narrow = each.astype(np.float32)[:, np.newaxis]
         total = np.empty(self.size, np.float32)
         for step, inputs, own in zip(self.steps, values, gradients, strict=False):
             if own is None or step.layer is None:
                 continue
             # 0 · NaN is NaN: a record that is not finite is left out, not multiplied by zero.
-            weighted = own * narrow if every else own[finite] * narrow[finite]
-            chosen = inputs if every else inputs[finite]
+            weighted = own * narrow if every else own[kept] * narrow[kept]
+            chosen = inputs if every else inputs[kept]
             np.matmul(weighted.T, chosen, out=total[step.weight].reshape(step.layer.weight.shape))
             if step.bias is not None:
                 weighted.sum(0, out=total[step.bias])
@@ -375,6 +387,44 @@ class SmallChain:
         return ClippedSum(
             torch.from_numpy(total), torch.from_numpy(norms), torch.from_numpy(clipped), count
         )
+
+
+class _People:
+    """Whose each of b records is, as `people.Groups` has it, in numpy.
+
+    Args:
+        sizes: How many records each person has, one after another, [n].
+    """
+
+    def __init__(self, sizes: NDArray[np.int64]) -> None:
+        self.sizes = sizes
+        self._person = np.repeat(np.arange(len(sizes)), sizes)
+        self._place = np.arange(len(self._person)) - (np.cumsum(sizes) - sizes)[self._person]
+
+    def squares(self, inputs: _Array, gradients: _Array, bias: bool) -> NDArray[np.float64]:
+        """‖u‖² of each person's mean gradient over one layer, and what rounding may hide, [n]."""
+        of_inputs = self._products(inputs)
+        if bias:
+            of_inputs += 1.0
+        products = of_inputs * self._products(gradients)
+        found: NDArray[np.float64] = np.maximum(products.sum((1, 2)), 0.0)
+        if products.shape[1] > 1:
+            own = np.sqrt(np.maximum(products.diagonal(axis1=1, axis2=2), 0.0)).sum(1)
+            found += GRAM_ROUNDING * float(_LIMITS.eps) * own**2
+        return found / self.sizes**2
+
+    def of_records(
+        self, factors: NDArray[np.float64], finite: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """What each record's gradient is multiplied by, and whether its person's is finite, [b]."""
+        return (factors / self.sizes)[self._person], finite[self._person]
+
+    def _products(self, rows: _Array) -> NDArray[np.float64]:
+        """Inner products of each person's rows of [b, k], with zeros for fewer, [n, m, m]."""
+        whole = np.zeros((len(self.sizes), int(self.sizes.max()), rows.shape[1]))
+        whole[self._person, self._place] = rows
+        found: NDArray[np.float64] = whole @ whole.transpose(0, 2, 1)
+        return found
 
 
 def _array(parameter: Tensor) -> _Array:

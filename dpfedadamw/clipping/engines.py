@@ -72,7 +72,6 @@ def choose(
     clip: ClipRule = flat_clip,
     precision: str = FLOAT32,
     batch: int = 1,
-    people: bool = False,
 ) -> ClippedSumEngine:
     """An engine that forms clipped sums of a model's per-record gradients.
 
@@ -87,7 +86,6 @@ def choose(
         clip: Norms and C to one factor a record.
         precision: "float32" or "bfloat16": what layers multiply in.
         batch: How many records all batches hold in bfloat16; a public number.
-        people: Whether people's mean gradients are clipped, and not those of records.
 
     Raises:
         ClippingError: If a name is unknown, C is not positive, nothing is trainable, a layer mixes
@@ -108,11 +106,6 @@ def choose(
             return _vmap(model, loss, clipping, precision)
         return _Rehearsed(model, loss, clipping, precision, engine)
 
-    if people and precision != FLOAT32:
-        raise ClippingError(
-            f"compute.precision: {precision}, but privacy.unit is person, whose gradients are "
-            "computed in float32 only; use float32"
-        )
     # The loop always has batches of one size: of one record.
     if precision == FLOAT32 or engine == "loop":
         return make(loss)

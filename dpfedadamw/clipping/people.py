@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,6 +42,8 @@ class Groups:
     """
 
     def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
+        self._most = max(sizes)
+        self._alike = min(sizes) == self._most
         self._sizes = torch.tensor(sizes, device=device)
         self._person = torch.repeat_interleave(self._sizes)
         ends = torch.cumsum(self._sizes, 0)
@@ -65,10 +68,33 @@ class Groups:
         Where a person has fewer records than others, zeros fill up, which add nothing to a product.
         """
         places = values.reshape(len(values), -1, values.shape[-1])
-        most = int(self._sizes.max())
-        whole = values.new_zeros(len(self), most, *places.shape[1:])
+        if self._alike:
+            return places.reshape(len(self), -1, values.shape[-1])
+        whole = values.new_zeros(len(self), self._most, *places.shape[1:])
         whole[self._person, self._place] = places
         return whole.flatten(1, 2)
+
+    def _products(self, rows: Tensor) -> Tensor:
+        """Inner products in float64 of each person's rows of [b, n], [people, most, most].
+
+        Where a person has fewer rows than others, their first one fills up: see `squared_norms`.
+        """
+        wide = (
+            (rows if self._alike else rows[self._filled]).double().view(len(self), self._most, -1)
+        )
+        return torch.bmm(wide, wide.transpose(1, 2))
+
+    @cached_property
+    def _filled(self) -> Tensor:
+        """Each person's rows, and where they are fewer than others' the first one again."""
+        place = torch.arange(self._most, device=self._sizes.device)
+        starts = torch.cumsum(self._sizes, 0) - self._sizes
+        return (starts[:, None] + torch.where(self._there, place, 0)).flatten()
+
+    @cached_property
+    def _there(self) -> Tensor:
+        """Which places of [people, most] have a row of their own."""
+        return torch.arange(self._most, device=self._sizes.device) < self._sizes[:, None]
 
     def squared_norms(self, used: Sequence[Used]) -> Tensor:
         """Squared norms of people's mean gradients over linear layers, float64 [people].
@@ -80,13 +106,15 @@ class Groups:
         """
         total = torch.zeros(len(self), dtype=torch.float64, device=self._sizes.device)
         for one in used:
-            inputs, gradients = (
-                self.side_by_side(values.double()) for values in (one.inputs, one.gradients)
-            )
-            of_inputs = torch.bmm(inputs, inputs.transpose(1, 2))
+            products = self._products(one.inputs)
             if one.layer.bias is not None:
-                of_inputs += 1.0
-            products = of_inputs * torch.bmm(gradients, gradients.transpose(1, 2))
+                products += 1.0
+            products *= self._products(one.gradients)
+            if not self._alike:
+                # A row that fills up is the person's own: it is left out here, and what is not
+                # finite in it would count in any case.
+                there = self._there[:, :, None] & self._there[:, None, :]
+                products = products.masked_fill(~there, 0.0)
             total += products.sum((1, 2)).clamp_(min=0.0)
             if products.shape[1] > 1:
                 norms = products.diagonal(dim1=1, dim2=2).clamp(min=0.0).sqrt().sum(1)

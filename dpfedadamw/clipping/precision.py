@@ -16,7 +16,7 @@ other records. If it does, bfloat16 is refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -27,7 +27,9 @@ from dpfedadamw.privacy.clipped_sum import (
     ClippedSumEngine,
     ClippingError,
     Loss,
+    cut,
     joined,
+    summed,
 )
 
 # What rounding in float32 leaves between sums of the same gradients, as a share of C.
@@ -56,7 +58,8 @@ class EvenBatches:
     Args:
         make: Makes the engine that answers, from a loss.
         loss: Outputs and targets to one loss a record.
-        size: Records of every batch that the engine sees: a public number.
+        size: Records of every batch that the engine sees: a public number, at least as many as one
+            person may have in a batch.
         clipping_norm: C.
     """
 
@@ -88,28 +91,56 @@ class EvenBatches:
         """
         if not len(targets):
             return self._engine(inputs, targets)
-        if not self._rehearsed:
-            self._rehearse(inputs, targets)
-            self._rehearsed = True
+        self._rehearse_once(inputs, targets, people=False)
         sums = [
             self._filled(inputs[start : start + self._size], targets[start : start + self._size])
             for start in range(0, len(targets), self._size)
         ]
         return joined(sums)
 
-    def _filled(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
-        count, absent = len(targets), self._size - len(targets)
-        # The filling is a copy of a record, so that no layer meets anything unheard of.
-        one = self._engine(
+    def of_people(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> ClippedSum:
+        """The clipped sum of people's mean gradients, of whom none has more records than a batch.
+
+        Raises:
+            ClippingError: As for records.
+        """
+        if not len(targets):
+            return self._engine(inputs, targets)
+        self._rehearse_once(inputs, targets, people=True)
+        return joined(
+            [self._filled(inputs[part], targets[part], own) for part, own in cut(sizes, self._size)]
+        )
+
+    def _filled(
+        self, inputs: Tensor, targets: Tensor, sizes: Sequence[int] | None = None
+    ) -> ClippedSum:
+        absent = self._size - len(targets)
+        count = len(targets) if sizes is None else len(sizes)
+        # The filling is a copy of a record, so that no layer meets anything unheard of. Among
+        # people each of these copies is somebody, who brings nothing.
+        one = summed(
+            self._engine,
             torch.cat([inputs, inputs[:1].expand(absent, *inputs.shape[1:])]),
             torch.cat([targets, targets.new_full((absent, *targets.shape[1:]), _absent(targets))]),
+            None if sizes is None else [*sizes, *[1] * absent],
         )
         norms = one.raw_norms[:count]
         nonfinite = int((~torch.isfinite(norms)).sum())
         return ClippedSum(one.total, norms, one.clipped_norms[:count], nonfinite)
 
-    def _rehearse(self, inputs: Tensor, targets: Tensor) -> None:
+    def _rehearse_once(self, inputs: Tensor, targets: Tensor, people: bool) -> None:
+        if not self._rehearsed:
+            self._rehearse(inputs, targets, people)
+            self._rehearsed = True
+
+    def _rehearse(self, inputs: Tensor, targets: Tensor, people: bool) -> None:
         """Put a record in front of made-up others, and check that it affects only itself."""
+
+        def filled(chosen: slice) -> Tensor:
+            own = labels[chosen]
+            found = self._filled(records[chosen], own, [1] * len(own) if people else None)
+            return found.total.double()
+
         count = self._size
         if count == 1:
             # Nobody shares its batch.
@@ -121,10 +152,8 @@ class EvenBatches:
             last = inputs.dim() - 1
             records = torch.cat([inputs[:1].roll(shift, last) for shift in range(count)])
         labels = targets[torch.arange(count) % len(targets)]
-        others = self._filled(records[1:], labels[1:]).total
-        alone = self._filled(records[:1], labels[:1]).total
-        together = self._filled(records, labels).total
-        moved = float((together.double() - others.double() - alone.double()).norm())
+        others, alone, together = filled(slice(1, None)), filled(slice(1)), filled(slice(None))
+        moved = float((together - others - alone).norm())
         if not moved <= _TOLERANCE * count * self._clipping_norm:
             raise ClippingError(
                 "compute.precision: bfloat16 cannot be used here. On this device a record's "

@@ -2,7 +2,8 @@
 
 The ledger's header commits to which content lies under which row before anything is trained. What
 each client holds, and one record of each batch as it lies in memory when the batch is drawn, are
-digested by themselves, so that other contents under a client's own rows show.
+digested by themselves, so that other contents under a client's own rows show. Where the data name
+people, it also commits to whom each record is about.
 
 No record is written: rows of the data set, labels of the training records, and keyed digests of
 what records hold, by which equal ones are told from others. The key is the run's salt, so that
@@ -31,6 +32,7 @@ _MOST_BYTES = 1 << 31
 _DOMAIN = b"dpfedadamw rows 1\x00"
 _CONTENTS_DOMAIN = b"dpfedadamw contents 1\x00"
 _PEOPLE_DOMAIN = b"dpfedadamw people 1\x00"
+_WHOSE_DOMAIN = b"dpfedadamw who is who 1\x00"
 
 
 class Selectable(Protocol):
@@ -96,11 +98,22 @@ def write_people(
         stored: Person of each record that is stored with the training records, int64 [m].
         test: Person of each record of a test part of its own, int64 [t]; None without one.
     """
-    salt = read_salt(directory / "salt")
-    arrays = {"stored": people_digests(stored, salt)}
-    if test is not None:
-        arrays["test"] = people_digests(test, salt)
-    write_arrays(directory / "people.npz", arrays)
+    write_arrays(directory / "people.npz", _whose(stored, test, read_salt(directory / "salt")))
+
+
+def whose_digest(salt: bytes, stored: NDArray[np.int64], test: NDArray[np.int64] | None) -> str:
+    """What commits to whom each record is about, hexadecimal; the arguments as `write_people`'s."""
+    digest = hashlib.sha256(_WHOSE_DOMAIN + salt)
+    for digests in _whose(stored, test, salt).values():
+        digest.update(digests.tobytes())
+    return digest.hexdigest()
+
+
+def _whose(
+    stored: NDArray[np.int64], test: NDArray[np.int64] | None, salt: bytes
+) -> dict[str, NDArray[np.uint8]]:
+    found = {"stored": people_digests(stored, salt)}
+    return found if test is None else {**found, "test": people_digests(test, salt)}
 
 
 def people_digests(people: NDArray[np.int64], salt: bytes) -> NDArray[np.uint8]:

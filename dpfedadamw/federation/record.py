@@ -85,11 +85,10 @@ class RecordLevel(Unprotected):
             from dpfedadamw.models.transformers.padding import keep_padding
 
             keep_padding(experiment.model)
-        expected = plan.divisor(0)
-        # Most Poisson batches fit; a public number either way.
-        batch = min(
-            performance.physical_batch_size, math.ceil(expected + 2.0 * math.sqrt(expected))
-        )
+        expected, each = plan.divisor(0), plan.records_per_person or 1
+        # Most Poisson batches fit; a public number either way, and one person is never cut.
+        most = math.ceil(expected + 2.0 * math.sqrt(expected)) * each
+        batch = max(each, min(performance.physical_batch_size, most))
         return choose(
             experiment.model,
             loss_of(experiment.model),
@@ -97,7 +96,6 @@ class RecordLevel(Unprotected):
             engine=performance.engine,
             precision=performance.precision,
             batch=batch,
-            people=plan.unit.of_people,
         )
 
     def spot_check(self, model: nn.Module, plan: PrivacyPlan, precision: str) -> SpotCheck | None:

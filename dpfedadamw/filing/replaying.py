@@ -138,6 +138,9 @@ def _data_faults(rerun: Rerun, order: Order) -> Iterator[str]:
     experiment, committed = rerun.experiment, rerun.ledger.header.get("contents_sha256")
     if committed is not None and rerun.contents_digest() != committed:
         yield "the records' contents are not those that the ledger's header committed to"
+    people = rerun.ledger.header.get("people_sha256")
+    if people is not None and rerun.people_digest() != people:
+        yield "whom the records are about is not what the ledger's header committed to"
     if not rerun.same_counts():
         yield "the histograms of columns are not those of the records"
     if not order.promised:

@@ -32,7 +32,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evidence.commitments import commitment_rows, commitments_of
-from dpfedadamw.evidence.records import contents_digest
+from dpfedadamw.evidence.records import contents_digest, whose_digest
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
 from dpfedadamw.federation.unprotected import UnitSetup
@@ -134,6 +134,13 @@ class Rerun:
         """What commits to the content under each row of the training records, hexadecimal."""
         salt = read_salt(self._run.evidence / "salt")
         return contents_digest(salt, self.experiment.dataset.train.inputs)
+
+    def people_digest(self) -> str | None:
+        """What commits to whom each record is about, hexadecimal; None where no data say."""
+        people = self.experiment.dataset.people
+        if people is None:
+            return None
+        return whose_digest(read_salt(self._run.evidence / "salt"), people.stored, people.test)
 
     def same_counts(self) -> bool:
         """Whether the histograms of columns, where bounds were learnt, are those of the records.

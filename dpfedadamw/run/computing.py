@@ -57,7 +57,7 @@ class Unit:
     @property
     def canaries(self) -> type[CanarySetup] | None:
         """Its canaries; None where nothing is claimed that they could contradict."""
-        if self.name == "record":
+        if self.name in ("record", "person"):
             from dpfedadamw.canaries.record import RecordCanaries
 
             return RecordCanaries

@@ -17,7 +17,7 @@ from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.data.learnt import learnable, to_plain
 from dpfedadamw.evidence.commitments import BLAKE3
 from dpfedadamw.evidence.exchanges import frozen_digest
-from dpfedadamw.evidence.records import are_told, contents_digest
+from dpfedadamw.evidence.records import are_told, contents_digest, whose_digest
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.models.registry import MODELS
@@ -148,16 +148,21 @@ def people_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def contents_committed(experiment: Experiment, run: RunDirectory) -> dict[str, str]:
-    """What the ledger's header says of the records: which content lies under which row.
+    """What the ledger's header says of the records: what lies under each row, and who it is about.
 
     Args:
         experiment: What is run.
         run: Where it is written, with its salt.
     """
-    train, test = experiment.dataset.train.inputs, experiment.dataset.test.inputs
-    if not experiment.plan.private or not are_told(train, test):
+    if not experiment.plan.private:
         return {}
-    return {"contents_sha256": contents_digest(read_salt(run.evidence / "salt"), train)}
+    dataset, salt = experiment.dataset, read_salt(run.evidence / "salt")
+    found, people = {}, dataset.people
+    if are_told(dataset.train.inputs, dataset.test.inputs):
+        found["contents_sha256"] = contents_digest(salt, dataset.train.inputs)
+    if people is not None:
+        found["people_sha256"] = whose_digest(salt, people.stored, people.test)
+    return found
 
 
 def initial_weights(experiment: Experiment, start: ServerState) -> dict[str, Any]:

@@ -490,10 +490,7 @@ def _drawn_canaries(
             "a spec without learn_quantiles"
         )
     if canaries is None:
-        why = "this spec claims no privacy, so there is nothing to contradict"
-        if experiment.plan.private:
-            why = "canaries are not available for people yet; use privacy.unit record or client"
-        raise RunError(f"--canaries: {why}")
+        raise RunError("--canaries: this spec claims no privacy, so there is nothing to contradict")
     return canaries.draw(experiment, order, randomness.stream("canary coins", -1, -1))
 
 

@@ -69,13 +69,9 @@ def _people(get: Values) -> Contradictions:
         yield ("data", "person"), f"missing with privacy.unit person; {instead}"
     if at is not None and clients is not None and at > clients:
         yield path, f"{get.found(*path)}, but {get.shown('data', 'clients')}; use at most {clients}"
-    if get("compute", "precision") not in (None, "float32"):
-        message = "found bfloat16, but people's gradients are computed in float32 only"
-        yield ("compute", "precision"), f"{message}; use float32"
     entry = _algorithm(get)
     several = at is not None and at > 1
     for part, given, what in (
-        (("federation", "max_epsilon"), get("federation", "max_epsilon"), "a limit on epsilon"),
         (("tune", "selection"), get("tune", "selection") == "private", "a private selection"),
         (("algorithm", "name"), entry is not None and entry.budgeted, "a budget of local steps"),
     ):

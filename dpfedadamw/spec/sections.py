@@ -179,8 +179,8 @@ class FederationSpec(Section, title="Federation"):
         None,
         "ε at which the run ends early: no round begins that could exceed it. It holds against the "
         "server with privacy.unit record or person, and against a third party with client. With "
-        "client_sampling poisson the run ends where one with every client in every round would. "
-        "Null for no limit.",
+        "client_sampling poisson, or clients_per_person above 1, the run ends where one with every "
+        "client in every round would. Null for no limit.",
         gt=0,
         le=1000,
         examples=(None, 8),

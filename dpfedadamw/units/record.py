@@ -116,7 +116,7 @@ class SingleRecords(PrivacyUnit):
 
     def watch(self, plan: RunPlan, limit: float) -> Watch:
         """Says before each round whether it keeps to a limit on ε against the server."""
-        if plan.participants_hidden:
+        if plan.participants_hidden or plan.clients_per_person > 1:
             dearest = plan.composition(plan.smallest_client)
             return Rounds(plan.spending_bound, dearest, limit, plan.claimed_delta)
         return Participations(

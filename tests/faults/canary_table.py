@@ -13,10 +13,11 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import torch
 
 from audit.checks.base import Judgement
@@ -29,7 +30,7 @@ from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy import oracle, updates
-from dpfedadamw.privacy.clipped_sum import ClippedSum, Clipping
+from dpfedadamw.privacy.clipped_sum import ClippedSum, Clipping, summed
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.run import setup as engine_setup
@@ -72,6 +73,23 @@ def no_clipping() -> Iterator[None]:
         mock.patch.object(Clipping, "weights", unclipped),
         mock.patch.object(updates, "clip_update", whole),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def people_clipped_by_record() -> Iterator[None]:
+    """The engine with each record of a person clipped to C, and all of them added up."""
+
+    def by_record(engine, inputs, targets, sizes):
+        if not sizes:
+            return summed(engine, inputs, targets, sizes)
+        found = summed(engine, inputs, targets, [1] * len(targets))
+        first = np.cumsum([0, *sizes[:-1]])
+        return replace(
+            found, raw_norms=found.raw_norms[first], clipped_norms=found.clipped_norms[first]
+        )
+
+    with mock.patch.object(oracle, "summed", by_record):
         yield
 
 
@@ -125,6 +143,10 @@ def no_noise_of_some() -> Iterator[None]:
         yield
 
 
+# What is planted where more than single records are protected.
+_KINDS = {"client": "gradient", "person": "gradient", "person, input": "input"}
+
+
 @dataclass(frozen=True)
 class Case:
     """Audit runs with one part of the engine broken.
@@ -149,6 +171,7 @@ class Case:
 _CLIENTS = ("digits-client-level",)
 _UPLOADS = ("digits-client-level", "privacy.noise_added_by=clients")
 _CUT = ("digits-fed-smp",)
+_PEOPLE = ("visits-people", "model={name: mlp, hidden: [32]}")
 CASES = (
     Case("correct", "gradient", (100, 300, 1000), contextlib.nullcontext, False),
     Case("noise × ¾", "gradient", (100, 300), lambda: noise_times(0.75)),
@@ -162,6 +185,13 @@ CASES = (
     Case("noise × ½", "input", (100,), lambda: noise_times(0.5)),
     Case("no clipping", "input", (100,), no_clipping),
     Case("clipping of batches", "input", (100,), clipping_by_batch),
+    Case("correct", "person", (100, 300), contextlib.nullcontext, False, _PEOPLE),
+    Case("noise × ¾", "person", (100,), lambda: noise_times(0.75), True, _PEOPLE),
+    Case("noise × ½", "person", (100,), lambda: noise_times(0.5), True, _PEOPLE),
+    Case("no clipping", "person", (100,), no_clipping, True, _PEOPLE),
+    Case("each record clipped", "person", (100,), people_clipped_by_record, True, _PEOPLE),
+    Case("correct", "person, input", (100,), contextlib.nullcontext, False, _PEOPLE),
+    Case("each record clipped", "person, input", (100,), people_clipped_by_record, True, _PEOPLE),
     Case("correct", "client", (50, 100), contextlib.nullcontext, False, _CLIENTS),
     Case("noise × ¾", "client", (50, 100), lambda: noise_times(0.75), True, _CLIENTS),
     Case("noise × ½", "client", (50, 100), lambda: noise_times(0.5), True, _CLIENTS),
@@ -188,7 +218,7 @@ CASES = (
 
 def judged(spec: specs.Spec, order: CanaryOrder) -> Judgement:
     """What the check "canaries" says of one audit run."""
-    check = CANARIES if spec.privacy.unit == "record" else CANARY_CLIENTS
+    check = CANARY_CLIENTS if spec.privacy.unit == "client" else CANARIES
     with tempfile.TemporaryDirectory() as folder:
         experiment = prepare(spec, torch.device("cpu"))
         training = engine_setup.start(
@@ -203,8 +233,7 @@ def run_of(case: Case, count: int) -> Judgement:
     name, *changes = case.spec
     spec = specs.load(name, [_SEED, *changes])
     with case.broken():
-        kind = "gradient" if case.kind == "client" else case.kind
-        return judged(spec, CanaryOrder(count, kind))
+        return judged(spec, CanaryOrder(count, _KINDS.get(case.kind, case.kind)))
 
 
 def table() -> str:

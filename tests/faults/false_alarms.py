@@ -1,7 +1,8 @@
 """How often the audit says FAIL to a correct run: 200 small ones of every algorithm and sampler.
 
 `python -m tests.faults.false_alarms docs/detection.md` runs them and writes the count between the
-page's marks. Statistical checks share out a false-alarm rate of their own; every other check
+page's marks; `python -m tests.faults.false_alarms docs/people.md people` does the same for 200 runs
+that protect people. Statistical checks share out a false-alarm rate of their own; every other check
 compares exactly, and must never fail.
 """
 
@@ -23,10 +24,12 @@ from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.spec import Spec
 from tests.faults.fault import failed
 from tests.faults.sampling_faults import FIXED, SHUFFLED, SIX_STEPS
+from tests.people import BY_HOSPITAL, people_spec
 from tests.runs import judged, small_spec
 
 RUNS = 200
 BEGIN, END = "<!-- false alarms -->", "<!-- end of false alarms -->"
+PEOPLE = "people"
 
 # The checks that judge by chance; each spends FALSE_ALARM on a correct run, all its tests together.
 BY_CHANCE = {
@@ -46,12 +49,24 @@ SAMPLERS = {
         "federation.rounds=6",
     ),
 }
+SAMPLERS_OF_PEOPLE = {
+    **SAMPLERS,
+    "one record each": ("privacy.records_per_person=1",),
+    "at three of eight hospitals": (
+        f"data.partition={BY_HOSPITAL}",
+        "data.clients=8",
+        "federation.clients_per_round=8",
+        "federation.clients_per_person=3",
+    ),
+}
 # What these rules refuse: a round without clients releases nothing that they could go by, and
 # shuffled epochs begin anew in each participation.
 REFUSED = {
     ("ali-dpfl", "shuffled"),
     ("ali-dpfl", "clients by chance"),
     ("adap-dpfl", "clients by chance"),
+    # Its steps change from round to round, so that the dearest clients are not known beforehand.
+    ("ali-dpfl", "at three of eight hospitals"),
 }
 WHOLE_CLIENTS = (
     "data.clients=20",
@@ -67,7 +82,7 @@ class Kind:
 
     Attributes:
         algorithm: Its name.
-        unit: "record", "client" or "none".
+        unit: "record", "person", "client" or "none".
         sampler: How records or clients are drawn, or who adds the noise.
         overrides: Changes of the small spec.
     """
@@ -79,6 +94,9 @@ class Kind:
 
     def spec(self, seed: int) -> Spec:
         """The spec of one run."""
+        if self.unit == "person":
+            seeded = f"randomness={{mode: reproducible, seed: {seed}}}"
+            return people_spec(self.algorithm, overrides=(*self.overrides, seeded))
         return small_spec(self.algorithm, overrides=self.overrides, seed=seed)
 
 
@@ -111,6 +129,23 @@ def plan() -> list[tuple[Kind, int]]:
     return runs
 
 
+def kinds_of_people() -> Iterator[Kind]:
+    """Every record-level algorithm under every way to draw people that it can run with."""
+    for name, entry in ALGORITHMS.items():
+        if "record" not in entry.units:
+            continue
+        target = ("privacy.target_epsilon=3",) if name == "ali-dpfl" else ()
+        for sampler, changes in SAMPLERS_OF_PEOPLE.items():
+            if (name, sampler) not in REFUSED:
+                yield Kind(name, "person", sampler, (*target, *changes))
+
+
+def plan_of_people() -> list[tuple[Kind, int]]:
+    """Two hundred runs that protect people: all kinds in turn, with seed after seed."""
+    every = list(kinds_of_people())
+    return [(every[number % len(every)], 1 + number // len(every)) for number in range(RUNS)]
+
+
 def level(unit: str) -> float:
     """How often a correct run of this unit may fail, at most."""
     return FALSE_ALARM * len(BY_CHANCE[unit])
@@ -124,6 +159,11 @@ def most_fails(runs: Sequence[tuple[Kind, int]]) -> int:
     """
     mean = sum(level(kind.unit) for kind, _ in runs) / len(runs)
     return int(stats.binom.isf(1e-3, len(runs), mean))
+
+
+def highest_rate(fails: int, runs: int) -> float:
+    """Upper end of the one-sided exact 95 % interval (Clopper-Pearson) of a rate."""
+    return float(stats.beta.ppf(0.95, fails + 1, runs - fails)) if fails < runs else 1.0
 
 
 @dataclass(frozen=True)
@@ -170,7 +210,9 @@ def text(outcomes: Sequence[Outcome]) -> str:
         "",
         f"{len(outcomes)} runs, {len(fails)} FAIL; {expected:.2f} are expected at most, and more "
         f"than {most_fails(runs)} would happen once in a thousand times"
-        + (f". They were: {'; '.join(told)}." if told else "."),
+        + (f". They were: {'; '.join(told)}." if told else ".")
+        + f" With 95 % confidence at most {100 * highest_rate(len(fails), len(runs)):.1f} % of "
+        "such runs FAIL.",
     ]
     return "\n".join(lines)
 
@@ -178,12 +220,13 @@ def text(outcomes: Sequence[Outcome]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Make all runs and rewrite the count of the page that is named."""
     path = Path(arguments[0])
+    runs = plan_of_people() if PEOPLE in arguments[1:] else plan()
     torch.set_num_threads(1)
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DPFEDADAMW_KEYS"] = f"{folder}/keys"
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
-        for number, (kind, seed) in enumerate(plan()):
+        for number, (kind, seed) in enumerate(runs):
             began = perf_counter()
             outcomes.append(run(kind, seed, Path(folder) / str(number)))
             print(number, outcomes[-1], f"{perf_counter() - began:.2f} s", flush=True)

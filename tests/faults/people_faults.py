@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 
@@ -16,9 +17,12 @@ from dpfedadamw.privacy.clipped_sum import PeopleEngine, joined
 from dpfedadamw.privacy.oracle import PrivateOracle
 from dpfedadamw.privacy.sampling import People
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.rundir import write_arrays
+from dpfedadamw.spec import Spec
 from dpfedadamw.units import record as unit_of_records
-from tests.faults.fault import Fault, FaultGroup, Patch
+from tests.faults.fault import Fault, FaultGroup, Findings, Patch, filed
 from tests.people import BY_HOSPITAL, RECORDS, people_spec
+from tests.runs import begin
 
 
 def at_hospitals():
@@ -244,6 +248,31 @@ def neighbours_left_in(patch: Patch) -> None:
     patch.setattr(oracle, "clipped_sum", merged)
 
 
+def _regrouped(spec: Spec, folder: Path) -> Findings:
+    """A record of somebody is booked to somebody else once training is over.
+
+    Both keep their first record and everybody is still at a client, so that nothing else changes.
+    """
+    training = begin(spec, folder)
+    engine_run.train(training)
+    file = training.run.evidence / "people.npz"
+    with np.load(file) as archive:
+        stored = archive["stored"].copy()
+    train = np.load(training.run.evidence / "records.npz")["rows"]
+    people = np.unique(stored[train], axis=0, return_inverse=True)[1].ravel()
+    owner = training.experiment.owner
+    first = np.unique(people, return_index=True)[1][people]
+    for place in np.flatnonzero(first < np.arange(len(train)))[::-1]:
+        at_client = owner == owner[place]
+        alone = np.count_nonzero(at_client & (people == people[place])) == 1
+        others = np.flatnonzero((first < place) & ~np.isin(people, people[at_client]))
+        if alone and len(others):
+            stored[train[place]] = stored[train[others[0]]]
+            break
+    write_arrays(file, {"stored": stored})
+    return filed(training)
+
+
 GROUP = FaultGroup(
     place=35,
     title="People",
@@ -338,6 +367,16 @@ GROUP = FaultGroup(
             said_to_be_at_one,
             not_counted,
             says="people have records at more clients than the 1",
+        ),
+        Fault(
+            "a-record-booked-to-somebody-else-after-training",
+            "once training is over, a record of one person is said to be about another, as would "
+            "hide that somebody is at more clients than claimed",
+            "identifiers that are linked anew for the audit",
+            ("partition",),
+            at_hospitals,
+            judge=_regrouped,
+            says="whom the records are about is not what the ledger's header committed to",
         ),
         Fault(
             "one-client-charged-for-a-person-at-three",

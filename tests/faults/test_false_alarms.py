@@ -9,9 +9,22 @@ import pytest
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.spec import load, shipped
 from tests.faults import shipped_alarms
-from tests.faults.false_alarms import BEGIN, END, RUNS, kinds, level, most_fails, plan, run
+from tests.faults.false_alarms import (
+    BEGIN,
+    END,
+    RUNS,
+    SAMPLERS_OF_PEOPLE,
+    highest_rate,
+    kinds,
+    level,
+    most_fails,
+    plan,
+    plan_of_people,
+    run,
+)
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
+PAGES = Path(__file__).resolve().parents[2] / "docs"
+PAGE = PAGES / "detection.md"
 
 
 def test_the_plan_has_every_algorithm_under_every_unit_it_runs_under():
@@ -29,6 +42,29 @@ def test_the_level_follows_from_the_checks():
     assert most_fails(plan()) == 4
 
 
+def test_the_plan_of_people_draws_them_in_every_way_and_under_every_algorithm():
+    runs = plan_of_people()
+    assert len(runs) == RUNS == len(set(runs))
+    assert {kind.sampler for kind, _ in runs} == set(SAMPLERS_OF_PEOPLE)
+    record_level = {name for name, entry in ALGORITHMS.items() if "record" in entry.units}
+    assert {kind.algorithm for kind, _ in runs} == record_level
+    for kind in {kind for kind, _ in runs if kind.algorithm == "dp-fedavg"}:
+        assert kind.spec(1).privacy.unit == "person"
+
+
+def test_the_rate_of_fails_is_bounded_by_the_exact_interval():
+    # Without a FAIL in n runs it is 1 - 0.05^(1/n).
+    assert highest_rate(0, 200) == pytest.approx(1.0 - 0.05 ** (1 / 200), rel=1e-9)
+    assert highest_rate(200, 200) == 1.0
+
+
+def test_the_page_on_people_tells_the_count_of_their_plan():
+    page = (PAGES / "people.md").read_text(encoding="utf-8")
+    told = page.partition(BEGIN)[2].partition(END)[0]
+    made = {kind for kind, _ in plan_of_people()}
+    assert f"| person | {len({kind.algorithm for kind in made})} | {len(made)} | {RUNS} |" in told
+
+
 def test_the_page_tells_the_count_of_a_full_plan():
     told = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
     assert f"{RUNS} runs, " in told
@@ -40,11 +76,12 @@ def test_the_page_tells_the_count_of_a_full_plan():
 
 
 @pytest.mark.slow
-def test_correct_runs_fail_no_oftener_than_the_level_allows(tmp_path):
+@pytest.mark.parametrize("made", [plan, plan_of_people])
+def test_correct_runs_fail_no_oftener_than_the_level_allows(made, tmp_path):
     """A correct engine fails this test once in a thousand times at most."""
-    outcomes = [run(kind, seed, tmp_path / str(i)) for i, (kind, seed) in enumerate(plan())]
+    outcomes = [run(kind, seed, tmp_path / str(i)) for i, (kind, seed) in enumerate(made())]
     fails = [one for one in outcomes if one.verdict == "FAIL"]
-    assert len(fails) <= most_fails(plan()), fails
+    assert len(fails) <= most_fails(made()), fails
     assert not [one for one in outcomes if one.verdict == "NOT VERIFIED"]
 
 

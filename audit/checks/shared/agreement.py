@@ -255,8 +255,9 @@ def _with_a_further_round(
         for rounds in charged.values():
             yield [*rounds, one]
         return
-    if header.client_sampling == "poisson":
-        # Who took part must not show in the end: every client counts as if it were in every round.
+    if header.client_sampling == "poisson" or header.clients_per_person > 1:
+        # Who took part must not show in the end, or whose clients add up is not gone into: every
+        # client counts as if it were in every round.
         most = most_spent(ledger, header)
         yield most.everything(begun + _repeated(ledger))
         return

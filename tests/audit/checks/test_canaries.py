@@ -57,6 +57,7 @@ def evidence_of(bundle: Bundle, *, included: int = MANY // 2, many: int = MANY) 
         further={},
         loss_before=np.zeros(many),
         loss_after=np.zeros(many),
+        person=np.arange(many),
     )
 
 
@@ -253,9 +254,10 @@ def test_bounds_are_told_beside_what_could_be_shown_at_most() -> None:
 
 
 def test_every_kind_of_canary_has_its_words() -> None:
-    kinds = {("gradient", False), ("gradient", True), ("input", False), ("label", False)}
-    assert set(canaries._WHAT) == kinds
-    assert "updates" in canaries._WHAT["gradient", True]
+    given = {("gradient", unit) for unit in ("record", "person", "client")}
+    crafted = {("input", "record"), ("input", "person"), ("label", "record")}
+    assert set(canaries._WHAT) == given | crafted
+    assert "updates" in canaries._WHAT["gradient", "client"]
 
 
 @pytest.mark.parametrize(
@@ -399,7 +401,7 @@ def test_coins_are_fair_but_for_one_sample_in_a_million(of_records: Bundle) -> N
     declared = Canaries(200, "gradient", None)
 
     def fault(included: int) -> str | None:
-        return canaries._fault(evidence_of(of_records, included=included, many=200), declared)
+        return canaries._fault(evidence_of(of_records, included=included, many=200), declared, 1)
 
     # Both ends of the law of 200 fair coins.
     fewest = next(k for k in range(200) if 2 * binom.cdf(k, 200, 0.5) >= 1e-6)
@@ -451,7 +453,16 @@ def test_coins_at_the_limit_of_what_is_fair_are_fair(
     evidence, declared = evidence_of(of_records), Canaries(MANY, "gradient", None)
     for chance, fair in ((1e-6, True), (np.nextafter(1e-6, 0.0), False)):
         monkeypatch.setattr(canaries, "binomial_p_value", lambda *_, p=chance: p)
-        assert (canaries._fault(evidence, declared) is None) is fair
+        assert (canaries._fault(evidence, declared, 1) is None) is fair
+
+
+def test_a_canary_at_more_clients_than_the_claim_counts_is_not_judged(of_records: Bundle) -> None:
+    evidence, declared = evidence_of(of_records), Canaries(MANY - 1, "gradient", None)
+    person = np.maximum(np.arange(MANY) - 1, 0)
+    apart = replace(evidence, client=np.arange(MANY), person=person)
+    assert canaries._fault(apart, declared, 2) is None
+    said = "a canary is at more clients than the claim counts"
+    assert canaries._fault(apart, declared, 1) == said
 
 
 def test_rows_of_the_evidence_may_stand_in_any_order(of_clients: Bundle) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,10 @@ from dpfedadamw.privacy import updates
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import load_model
+from dpfedadamw.run.journal import Journal
 from dpfedadamw.run.start_options import StartOptions
+from tests.faults.canary_table import noise_times, people_clipped_by_record
+from tests.people import BY_HOSPITAL, people_spec, write_people
 from tests.runs import attest, call, failing, small_spec, torch, verdicts
 
 CLIENTS = (
@@ -246,6 +250,73 @@ def test_an_audit_run_of_whole_clients_passes_every_check_of_its_level(tmp_path)
     found = audit_run(training.run.path).to_json()
     assert found["verdict"] == "PASS", failing(found)
     assert verdicts(found)["canaries"] == "PASS"
+
+
+def people_audit_run(parent, kind="gradient", overrides=()):
+    """An audit run of people, most of whom are at both of two hospitals."""
+    parent.mkdir(exist_ok=True)
+    table = write_people(parent / "visits.csv")
+    table.write_text(re.sub(r",H(\d)", lambda found: f",H{int(found[1]) % 2}", table.read_text()))
+    spec = people_spec(partition=BY_HOSPITAL, clients=2, s=2, table=table, overrides=overrides)
+    training = engine_setup.start(
+        prepare(spec, torch.device("cpu")),
+        parent / "runs",
+        options=StartOptions(canaries=CanaryOrder(60, kind)),
+    )
+    engine_run.train(training)
+    attest(training)
+    return training.run
+
+
+@pytest.fixture(scope="module")
+def audited_people(tmp_path_factory):
+    """One audit run of people, shared by the tests that look at it or at copies of it."""
+    return people_audit_run(tmp_path_factory.mktemp("people"))
+
+
+def test_canary_people_are_judged_with_all_their_clients_together(audited_people):
+    found = audit_run(audited_people.path).to_json()
+    assert found["verdict"] == "PASS", failing(found)
+    check = next(one for one in found["checks"] if one["name"] == "canaries")
+    assert "Planted: 60 people whose records' gradients are far above" in check["measurement"]
+    scores, claim = check["details"]["scores"], Journal(audited_people).claim
+    # Two clients, four rounds of three steps each, 60 people who are at both.
+    assert scores["scores"] == 2 * 4 * 3 * 60
+    assert scores["claimed_epsilon"] == pytest.approx(claim["server"]["epsilon"]["pld"], rel=0.01)
+    # An interval of 95 %: the run's seed is fixed.
+    low, high = scores["noise_interval"]
+    assert low < 1.0 < high
+    assert scores["epsilon_these_steps"] > 0.7 * scores["claimed_epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "contribution"),
+    [
+        pytest.param(people_clipped_by_record, 2.0, id="each-record-clipped"),
+        pytest.param(lambda: noise_times(0.5), 1.0, id="half-the-noise", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("kind", ["gradient", pytest.param("input", marks=pytest.mark.slow)])
+def test_canary_people_show_faults(broken, contribution, kind, tmp_path):
+    with broken():
+        found = finding(people_audit_run(tmp_path, kind, ("privacy.noise_multiplier=0.5",)).path)
+    assert found.verdict.value == "FAIL", found.measurement
+    assert found.details["scores"]["contribution"] > 0.7 * contribution
+
+
+def test_coins_that_differ_within_one_person_are_not_judged(audited_people, tmp_path):
+    path = copied(audited_people, tmp_path)
+
+    def differ(arrays):
+        included = arrays["included"].copy()
+        included[0] = 1 - included[0]
+        return {"included": included}
+
+    rewrite(path / "evidence" / "canaries.npz", differ)
+    assert finding(path).verdict.value == "NOT VERIFIED"
+    assert "different coins" in finding(path).measurement
+    rewrite(path / "evidence" / "canaries.npz", lambda arrays: {"person": arrays["person"] + 1})
+    assert "number the canaries" in finding(path).measurement
 
 
 SPARSE = {

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw.canaries.engine import CanaryEngine, CanaryOrder, draw_canaries, spread
+from dpfedadamw.canaries.engine import (
+    CanaryEngine,
+    CanaryOrder,
+    draw_canaries,
+    draw_canary_people,
+    spread,
+)
 from dpfedadamw.clipping.engines import choose
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.federation.unprotected import record_loss
@@ -167,3 +173,97 @@ def test_what_others_put_in_adds_up_over_the_parts_of_a_batch():
     planted(inputs[:13], marked[:13])
     planted(inputs[13:], marked[13:])
     torch.testing.assert_close(planted.others, whole)
+
+
+# Person p has p % 4 + 1 records at client 0; every fifth has as many again at client 1.
+PEOPLE = np.repeat(np.arange(20), np.arange(20) % 4 + 1)
+HELD = np.concatenate([PEOPLE, PEOPLE[PEOPLE % 5 == 0]])
+OWNER = np.repeat([0, 1], [len(PEOPLE), len(HELD) - len(PEOPLE)])
+
+
+def drawn_people(count=7, kind="gradient"):
+    coins = ReproducibleRandomness(1).stream("canary coins", -1, -1)
+    order = CanaryOrder(count, kind)
+    return draw_canary_people(order, HELD, OWNER, PARAMETERS, False, coins)
+
+
+def test_canary_people_take_the_places_of_those_at_most_clients_and_with_most_records():
+    canaries = drawn_people()
+    # Four are at two clients; of the others those with four records.
+    assert np.bincount(canaries.person).tolist().count(2) == 4
+    assert len(canaries.client) == 4 + 7
+    for client in (0, 1):
+        own = canaries.of_client(client)
+        rows, parts = canaries.rows(own)
+        theirs = HELD[client == OWNER]
+        for part in range(own.start, own.stop):
+            (whose,) = set(theirs[rows[parts == part]])
+            assert np.count_nonzero(parts == part) == np.count_nonzero(theirs == whose)
+            assert whose % 5 == 0 or whose % 4 == 3
+    for person in range(7):
+        assert len(set(canaries.included[canaries.person == person])) == 1
+
+
+@pytest.mark.parametrize("count", [0, 21])
+def test_more_canary_people_than_people_are_refused(count):
+    with pytest.raises(PrivacyError, match="plant 1 to 20"):
+        drawn_people(count)
+
+
+def people_batch(canaries):
+    """All people of client 0, one after another, with labels and marks."""
+    inputs = torch.randn(len(PEOPLE), 5, generator=torch.Generator().manual_seed(2))
+    labels = torch.from_numpy(PEOPLE % 4)
+    sizes = np.bincount(PEOPLE).tolist()
+    whose = np.full(20, -1)
+    rows, parts = canaries.rows(canaries.of_client(0))
+    whose[PEOPLE[rows]] = parts
+    return inputs, labels, canaries.marked(0, labels), sizes, whose
+
+
+def test_a_canary_person_adds_the_clipping_norm_once_whatever_their_number_of_records():
+    canaries = drawn_people(16)
+    inner, planted = engine(canaries)
+    inputs, labels, marked, sizes, whose = people_batch(canaries)
+    real = torch.from_numpy(whose[PEOPLE] < 0)
+    others = [size for size, part in zip(sizes, whose, strict=True) if part < 0]
+    rest = inner.of_people(inputs[real], labels[real], others)
+    found = planted.of_people(inputs, marked, sizes)
+    expected = rest.total.clone()
+    there = [part for part in whose if part >= 0 and canaries.included[part]]
+    assert 0 < len(there) < 16
+    for part in there:
+        expected[canaries.coordinate[part]] += CLIPPING_NORM
+    torch.testing.assert_close(found.total, expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(planted.others, rest.total)
+    assert len(found.clipped_norms) == 20
+    np.testing.assert_allclose(
+        found.clipped_norms[torch.from_numpy(whose >= 0)].numpy(),
+        CLIPPING_NORM * canaries.included[whose[whose >= 0]],
+        rtol=1e-6,
+    )
+    # An engine that clips records one by one lets each of them add as much.
+    planted.forget()
+    one_by_one = planted.of_people(inputs, marked, [1] * len(marked)).total - planted.others
+    for part in there:
+        records = sizes[int(np.flatnonzero(whose == part)[0])]
+        moved = float(one_by_one[canaries.coordinate[part]])
+        assert moved == pytest.approx(records * CLIPPING_NORM, rel=1e-5)
+
+
+def test_crafted_people_share_the_call_of_the_engine_with_their_batch():
+    canaries = drawn_people(16, "input")
+    canaries = dataclasses.replace(canaries, label=np.arange(len(canaries.client)) % 4)
+    inner, planted = engine(canaries)
+    inputs, labels, marked, sizes, whose = people_batch(canaries)
+    keep = torch.from_numpy((whose < 0) | canaries.included[whose])
+    rows = keep[torch.from_numpy(PEOPLE)]
+    changed = labels.clone()
+    chosen = whose[PEOPLE] >= 0
+    changed[torch.from_numpy(chosen)] = torch.from_numpy(canaries.label[whose[PEOPLE[chosen]]])
+    own = [size for size, kept in zip(sizes, keep.tolist(), strict=True) if kept]
+    expected = inner.of_people(inputs[rows], changed[rows], own)
+    found = planted.of_people(inputs, marked, sizes)
+    assert torch.equal(found.total, expected.total)
+    torch.testing.assert_close(found.clipped_norms[keep], expected.clipped_norms)
+    assert not found.clipped_norms[~keep].any()

@@ -16,6 +16,7 @@ from dpfedadamw.evidence.records import (
     digest_rows,
     rows_digest,
     seen_in,
+    whose_digest,
     write_records,
 )
 
@@ -78,6 +79,20 @@ def test_what_the_header_commits_to_changes_with_any_content_row_or_salt() -> No
         (b"x" * 32, VALUES, rows),
     ):
         assert contents_digest(salt, StoredRecords(values, where)) != digest
+
+
+def test_what_the_header_commits_to_changes_with_whom_any_record_is_about() -> None:
+    stored, test = np.array([3, 3, 7, 8]), np.array([9, 3])
+    digest = whose_digest(bytes(32), stored, test)
+    assert digest == whose_digest(bytes(32), stored.copy(), test.copy())
+    for salt, people, held_out in (
+        (b"x" * 32, stored, test),
+        (bytes(32), np.array([3, 7, 7, 8]), test),
+        (bytes(32), np.array([3, 3, 7, 3]), test),
+        (bytes(32), stored, np.array([9, 8])),
+        (bytes(32), stored, None),
+    ):
+        assert whose_digest(salt, people, held_out) != digest
 
 
 def test_a_witness_notes_one_record_of_each_batch_as_it_is_when_the_batch_is_read() -> None:

@@ -12,6 +12,7 @@ from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.reexecution.history import Keys
 
 OTHER = "the records' contents are not those that the ledger's header committed to"
+OTHERS = "whom the records are about is not what the ledger's header committed to"
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,8 @@ OTHER = "the records' contents are not those that the ledger's header committed 
         ({}, []),
         ({"contents_sha256": "a" * 64}, []),
         ({"contents_sha256": "b" * 64}, [OTHER]),
+        ({"people_sha256": "c" * 64}, []),
+        ({"people_sha256": "d" * 64}, [OTHERS]),
     ],
 )
 def test_contents_that_were_committed_to_are_computed_again_from_the_data(
@@ -29,6 +32,7 @@ def test_contents_that_were_committed_to_are_computed_again_from_the_data(
         ledger=SimpleNamespace(header=header),
         experiment=None,
         contents_digest=lambda: "a" * 64,
+        people_digest=lambda: "c" * 64,
         same_counts=lambda: True,
     )
     order = Order(keys=Keys(lambda _: ReproducibleRandomness(0)), count=1, seed=bytes(32), salts={})

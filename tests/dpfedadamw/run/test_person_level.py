@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from dpfedadamw import spec as specs
+from dpfedadamw.accounting.epsilon_limit import Rounds
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.budget.charges import charged, epsilon_of, reserved
-from dpfedadamw.canaries.engine import CanaryOrder
-from dpfedadamw.experiment import RunError, foresee, prepare
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.experiment import RunError, foresee
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.journal import Journal
-from dpfedadamw.run.start_options import StartOptions
 from tests.people import BY_HOSPITAL, people_spec, write_people
 from tests.runs import begin, call, failing, judged, train
 
@@ -145,13 +145,48 @@ def test_people_at_more_clients_than_the_claim_counts_are_refused_with_their_num
     assert foresee(spec_of(table, partition=BY_HOSPITAL, clients=8, s=3)).clients_per_person == 3
 
 
+def test_a_limit_on_epsilon_holds_for_a_person_at_all_of_their_clients(table, tmp_path):
+    spec = spec_of(table, partition=BY_HOSPITAL, clients=8, s=3)
+    worst = [foresee(spec).epsilon_after(rounds) for rounds in (2, 3)]
+    limit = round(sum(worst) / 2, 3)
+    limited = specs.loads(specs.dump(spec), overrides=(f"federation.max_epsilon={limit}",))
+    assert foresee(limited).expected_claim()["server_worst_case"]["epsilon"]["pld"] <= limit
+    findings = judged(limited, tmp_path)
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
+    (ledger,) = tmp_path.glob("**/ledger.jsonl")
+    claim = json.loads(ledger.read_text().splitlines()[-1])
+    assert claim["stopped"] == {"rounds": 2, "max_epsilon": limit}
+    assert claim["server"]["epsilon"]["pld"] <= worst[0] * (1.0 + 1e-9) < limit
+    assert any("of any person against the server" in one for one in claim["assumptions"])
+    low = (f"federation.max_epsilon={foresee(spec).epsilon_after(1) / 2}",)
+    with pytest.raises(PrivacyError, match="a single round already costs more"):
+        foresee(specs.loads(specs.dump(spec), overrides=low))
+
+
+def test_a_run_that_goes_on_beyond_a_person_s_limit_fails_the_audit(table, tmp_path, monkeypatch):
+    """Each client alone keeps to the limit, which is what a limit per client would look at."""
+    spec = spec_of(table, partition=BY_HOSPITAL, clients=8, s=3)
+    limit = round(foresee(spec).epsilon_after(3), 3)
+    limited = specs.loads(specs.dump(spec), overrides=(f"federation.max_epsilon={limit}",))
+    monkeypatch.setattr(Rounds, "allows", lambda *_: True)
+    found = {one["name"]: one for one in judged(limited, tmp_path)["checks"]}
+    assert found["promise"]["verdict"] == "FAIL"
+    assert "the claimed epsilon exceeds max_epsilon" in found["promise"]["measurement"]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         (("data.person=null",), "data.person: missing with privacy.unit person"),
         (("federation.clients_per_person=4",), "found 4, but data.clients is 3"),
-        (("federation.clients_per_person=2", "federation.max_epsilon=3"), "a limit on epsilon is"),
-        (("compute.precision=bfloat16",), "computed in float32 only"),
+        (
+            (
+                "federation.clients_per_person=2",
+                "algorithm={name: ali-dpfl, learning_rate: 0.1}",
+                "privacy.target_epsilon=3",
+            ),
+            "a budget of local steps is kept for each client separately",
+        ),
         (("privacy.adjacency=replace-one",), "use adjacency add-remove"),
     ],
 )
@@ -227,14 +262,16 @@ def test_the_report_says_it_in_the_words_of_people(run):
     )
 
 
-def test_canaries_are_not_planted_among_people(run, table):
-    experiment = prepare(spec_of(table), torch.device("cpu"))
-    with pytest.raises(RunError, match="canaries are not available for people yet"):
-        engine_setup.start(
-            experiment,
-            table.parent / "no",
-            options=StartOptions(canaries=CanaryOrder(10, "gradient")),
-        )
+def test_in_bfloat16_people_pass_the_audit_and_their_participations_are_computed_again(
+    table, tmp_path, capsys
+):
+    spec = spec_of(table, overrides=("compute.precision=bfloat16",))
+    findings = judged(spec, tmp_path)
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
+    (run,) = {ledger.parent.resolve() for ledger in tmp_path.glob("*/ledger.jsonl")}
+    assert call("audit", str(run), "--replay", "3", "--json") == 0
+    checks = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["reexecution"]["verdict"] == "PASS"
 
 
 def test_what_clients_in_other_processes_note_of_people_comes_back(table, tmp_path):

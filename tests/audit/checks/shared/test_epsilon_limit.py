@@ -241,7 +241,7 @@ def a_header(**changes: Any) -> Any:
         "unit": SimpleNamespace(name="record"), "client_sampling": "fixed", "adaptation": None,
         "course": Course(10, 3, 1.5, None), "records": (60, 24), "sampling": "poisson",
         "sampling_rate": None, "max_epsilon": 4.0, "rounds": 10, "clients": 8,
-        "clients_per_round": 2,
+        "clients_per_round": 2, "clients_per_person": 1,
     }  # fmt: skip
     return SimpleNamespace(**{**said, **changes}, declared=DECLARED.__getitem__)
 
@@ -328,6 +328,8 @@ def test_independent_draws_count_every_round_that_was_begun(
     most = SimpleNamespace(everything=everything)
     monkeypatch.setattr(agreement, "most_spent", lambda *_: most)
     header = a_header(client_sampling="poisson")
+    assert further(a_header(clients_per_person=2), a_ledger(rounds=6), {}) == [[BEFORE]]
+    assert asked.pop() == 7
     assert further(header, a_ledger(rounds=4), {}) == [[BEFORE]]
     resumes = (Resume(10, 1, None), Resume(11, 1, None))
     rounds = of_records.readable_ledger.rounds[:2]
