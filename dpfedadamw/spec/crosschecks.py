@@ -262,8 +262,8 @@ def _language(get: Values, textless: bool) -> Contradictions:
     dataset = get("data", "dataset")
     if textless:
         have = [name for name, entry in datasets().items() if entry.has_texts]
-        message = f"found {dataset}, whose records are no texts, but task.kind is causal_lm; use"
-        yield ("data", "dataset"), f"{message} {', '.join(have)}"
+        message = f"found {dataset}, but task.kind is causal_lm, whose texts are read from"
+        yield ("data", "dataset"), f"{message} {' or '.join(have)} only; use that"
     text, loss_on = get("data", "text"), get("task", "loss_on")
     if loss_on == "answer" and get("task", "format") == "plain" and text and len(text) != 2:
         message = "found answer, but data.text is one column, which has no answer of its own; name"

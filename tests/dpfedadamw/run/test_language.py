@@ -99,7 +99,7 @@ def test_whole_tied_models_are_trained_for_people_and_pass_their_audit(tmp_path)
         ("model={name: mlp}", "which gives no answer for each token"),
         (
             "data={dataset: digits, clients: 2, partition: {kind: iid}}",
-            "whose records are no texts",
+            "read from table only",
         ),
         ("data.partition={kind: dirichlet, alpha: 1.0}", "divides by class"),
         ("task={kind: causal_lm, loss_on: answer}", "has no answer of its own"),
