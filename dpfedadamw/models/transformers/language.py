@@ -255,7 +255,7 @@ def _check_sequences(network: Any, length: int, whole: int, kind: str) -> None:
     apart = float((together[: len(alone)] - alone).abs().max())
     if not apart <= _TOLERANCE * float(alone.abs().max()):
         raise ModelError(
-            f"model.source: this {kind} does not keep the sequences of a record apart (its answers "
-            "within a record differ from those to a sequence alone); use a model with full causal "
+            f"model.source: this {kind} does not keep the sequences of a record apart: its answers "
+            "within a record differ from those to a sequence alone. Use a model with full causal "
             "attention, such as llama or gpt2, or a smaller model.length if it attends to a window"
         )
