@@ -12,8 +12,14 @@ from audit.reexecution import SEED_BYTES
 from dpfedadamw.cli.challenge_files import FinishedRun, read_drawn, read_openings
 from dpfedadamw.filing.replaying import Order
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.reexecution.history import Keys, PastLedger, escrowed, opened, published
-from dpfedadamw.reexecution.results import ReexecutionError
+from dpfedadamw.reexecution.history import (
+    Keys,
+    PastLedger,
+    ReexecutionError,
+    escrowed,
+    opened,
+    published,
+)
 from dpfedadamw.run.start_options import coin_of
 from dpfedadamw.rundir import RunDirectory
 

@@ -1,7 +1,4 @@
-"""Participations computed again for the auditor, in its own terms.
-
-Here the engine and the auditor meet, so the one's arrays are handed over as the other's.
-"""
+"""What the auditor is given to recompute a run's participations: where engine and auditor meet."""
 
 from __future__ import annotations
 
@@ -9,14 +6,12 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from audit import reexecution as audited
-from audit.reexecution import SEED_BYTES
+from audit.recomputed import RecomputedRound
+from audit.reexecution import SEED_BYTES, Replay
 from dpfedadamw.data.digests import client_digests
 from dpfedadamw.privacy.noise.key_tree import data_commitment
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.reexecution import results
 from dpfedadamw.reexecution.history import Keys, escrowed, held
 from dpfedadamw.reexecution.rounds import Cost, Rerun
 from dpfedadamw.run.training import Training
@@ -77,7 +72,7 @@ def after_training(
     escrow: Path | None = None,
     announce: Callable[[Cost], None] = lambda _: None,
     progress: Callable[[int, int], None] = lambda *_: None,
-) -> audited.Replay:
+) -> Replay:
     """That participations of a run that this process has trained are to be computed again.
 
     Args:
@@ -104,7 +99,7 @@ def replay_of(
     order: Order,
     announce: Callable[[Cost], None] = lambda _: None,
     progress: Callable[[int, int], None] = lambda *_: None,
-) -> audited.Replay:
+) -> Replay:
     """That participations are to be computed again, for the auditor.
 
     Args:
@@ -114,22 +109,22 @@ def replay_of(
         progress: Called with rounds done and rounds in all.
     """
 
-    def rounds(drawn: Sequence[tuple[int, int]], last: int) -> Iterator[audited.RoundAgain]:
+    def rounds(drawn: Sequence[tuple[int, int]], last: int) -> Iterator[RecomputedRound]:
         cost = rerun.cost(drawn, last)
         announce(cost)
-        computed = map(_round, rerun.rounds(drawn, last))
+        computed = rerun.rounds(drawn, last)
         # Two rounds of a large model are not held at once: `enumerate` would hold the last.
         for done in range(1, cost.rounds + 1):
             yield next(computed)
             progress(done, cost.rounds)
 
-    return audited.Replay(
+    return Replay(
         count=order.count,
         seed=order.seed,
         faults=tuple(_data_faults(rerun, order)),
         drawn_by=order.drawn_by,
         rounds=rounds,
-        start=lambda: audited.StartAgain(**vars(rerun.executed_start())),
+        start=rerun.executed_start,
     )
 
 
@@ -149,22 +144,3 @@ def _data_faults(rerun: Rerun, order: Order) -> Iterator[str]:
     for client, salt in sorted(order.salts.items()):
         if data_commitment(salt, client, digests[client]) != order.promised[client]:
             yield f"client {client}: its records are not those that the intent committed to"
-
-
-def _round(one: results.RoundAgain) -> audited.RoundAgain:
-    release = None if one.release is None else audited.ReleaseAgain(**vars(one.release))
-    parts = tuple(_participation(part) for part in one.participations)
-    return audited.RoundAgain(**{**vars(one), "participations": parts, "release": release})
-
-
-def _participation(part: results.ParticipationAgain) -> audited.ParticipationAgain:
-    update = part.update
-
-    def queries() -> Iterator[audited.QueryAgain]:
-        for query in part.queries():
-            yield audited.QueryAgain(**vars(query))
-
-    lazy: dict[str, Any] = {"queries": queries}
-    if update is not None:
-        lazy["update"] = lambda: audited.UpdateAgain(**vars(update()))
-    return audited.ParticipationAgain(**{**vars(part), **lazy})

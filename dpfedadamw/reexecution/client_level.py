@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from audit.recomputed import RecomputedParticipation, RecomputedRelease, RecomputedUpdate
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.evidence.record_level import Unobserved
 from dpfedadamw.federation.client import ClientLevel, public_coordinates
@@ -30,12 +31,11 @@ from dpfedadamw.privacy.noise.noise import grid_spacing, normal_numbers
 from dpfedadamw.privacy.updates import sum_of_updates
 from dpfedadamw.reexecution.plain import KINKS, MOVES, PlainGradients, beside, update_bound
 from dpfedadamw.reexecution.record_level import Second
-from dpfedadamw.reexecution.results import ParticipationAgain, ReleaseAgain, UpdateAgain
-from dpfedadamw.reexecution.unprotected import UnprotectedAgain
+from dpfedadamw.reexecution.unprotected import RecomputedUnprotected
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientLevelAgain(UnprotectedAgain, ClientLevel):
+class RecomputedClientLevel(RecomputedUnprotected, ClientLevel):
     """The unit as it was, which also keeps what the training of the clients came to."""
 
     unit: ClassVar[type[Unprotected]] = ClientLevel
@@ -52,7 +52,7 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
         """To the clipped update."""
         return answer.commitment
 
-    def release(self, whole: bool) -> ReleaseAgain | None:
+    def release(self, whole: bool) -> RecomputedRelease | None:
         """The round's release, with its noise drawn once more."""
         current = self.current
         plan, answers = current.plan, current.answers
@@ -69,7 +69,7 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
             total = sum_of_updates(sent, size, like.device).cpu().numpy()
             update = current.uploads[0].update
             released = _singles(update if kept is None else update[kept])
-        return ReleaseAgain(
+        return RecomputedRelease(
             released=released,
             total=total,
             noise=noise,
@@ -80,7 +80,7 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
 
     def participation(
         self, client: int, data: ClientData, gradients: PlainGradients
-    ) -> ParticipationAgain:
+    ) -> RecomputedParticipation:
         """A participation that was drawn, with its second computation."""
         part, answer = self.kept.parts[client], self.kept.answers[client]
         second = Second(part, data, self.kept.source)
@@ -94,7 +94,7 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
         answer: Answer,
         second: Second,
         gradients: PlainGradients,
-    ) -> UpdateAgain:
+    ) -> RecomputedUpdate:
         current, whole = part.current, answer.result.upload.update
         plan, clipped = current.plan, answer.clipped
         assert clipped is not None
@@ -125,7 +125,7 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
             stream = current.stream(self.kept.source, "upload noise", part.client)
             noise = normal_numbers(stream, len(clipped.update), plan.gaussian_sampler) * share
         like = current.broadcast.parameters
-        return UpdateAgain(
+        return RecomputedUpdate(
             update=_singles(whole),
             reference=wide.cpu().numpy(),
             bound=update_bound(narrow, wide),

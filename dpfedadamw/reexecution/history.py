@@ -24,6 +24,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evidence.states import state_file
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.privacy.ledger import Ledger
@@ -34,7 +35,6 @@ from dpfedadamw.privacy.noise.randomness import (
     ReleaseRandomness,
     ReproducibleRandomness,
 )
-from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.run.checkpoints import unpack_state
 from dpfedadamw.run.environment import differences, environment, read_environments
 from dpfedadamw.rundir import RunDirectory
@@ -45,6 +45,10 @@ from dpfedadamw.vectors.flat import FlatParameters
 _CHAIN = ("kind", "previous", "digest")
 
 Entry = Mapping[str, Any]
+
+
+class ReexecutionError(DpfedadamwError):
+    """A run cannot be recomputed: its data, key or initial state is missing."""
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from audit.recomputed import Floats, Singles
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.models import registry as models
-from dpfedadamw.reexecution.results import Floats, Singles
 from dpfedadamw.vectors.flat import FlatParameters
 from dpfedadamw.vectors.precision import computing_in
 

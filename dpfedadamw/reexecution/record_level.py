@@ -11,6 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from audit.recomputed import (
+    Integers,
+    RecomputedParticipation,
+    RecomputedQuery,
+    RecomputedUpdate,
+    Singles,
+)
 from dpfedadamw.algorithms.base import GradientOracle
 from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation.participation import Answer, ClientData, Participation
@@ -20,14 +27,7 @@ from dpfedadamw.privacy.noise.noise import grid_spacing, normal_numbers
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.reexecution.observation import TappedEvidence
 from dpfedadamw.reexecution.plain import PlainGradients
-from dpfedadamw.reexecution.results import (
-    Integers,
-    ParticipationAgain,
-    QueryAgain,
-    Singles,
-    UpdateAgain,
-)
-from dpfedadamw.reexecution.unprotected import UnprotectedAgain
+from dpfedadamw.reexecution.unprotected import RecomputedUnprotected
 
 
 class _Noting:
@@ -50,7 +50,7 @@ class _Noting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordLevelAgain(UnprotectedAgain, RecordLevel):
+class RecomputedRecordLevel(RecomputedUnprotected, RecordLevel):
     """The unit as it was, which also keeps what the clients that were drawn asked and got.
 
     Attributes:
@@ -79,7 +79,7 @@ class RecordLevelAgain(UnprotectedAgain, RecordLevel):
 
     def participation(
         self, client: int, data: ClientData, gradients: PlainGradients
-    ) -> ParticipationAgain:
+    ) -> RecomputedParticipation:
         """A participation that was drawn, with its second computation."""
         part, answer = self.kept.parts[client], self.kept.answers[client]
         second, noted = Second(part, data, self.kept.source), answer.result.evidence
@@ -120,11 +120,11 @@ class Second:
     def participation(
         self,
         answer: Answer,
-        queries: Callable[[], Iterator[QueryAgain]] = lambda: iter(()),
-        update: Callable[[], UpdateAgain] | None = None,
-    ) -> ParticipationAgain:
+        queries: Callable[[], Iterator[RecomputedQuery]] = lambda: iter(()),
+        update: Callable[[], RecomputedUpdate] | None = None,
+    ) -> RecomputedParticipation:
         """The participation, with what computes its queries, or its update, a second time."""
-        return ParticipationAgain(
+        return RecomputedParticipation(
             client=self._part.client,
             batches=self._batches,
             records=self._units,
@@ -148,7 +148,7 @@ class Second:
         asked: Iterable[tuple[Tensor, Tensor]],
         norms: Iterable[Singles],
         gradients: PlainGradients,
-    ) -> Iterator[QueryAgain]:
+    ) -> Iterator[RecomputedQuery]:
         """Every query of the participation, at the points where the rule asked.
 
         Args:
@@ -169,7 +169,7 @@ class Second:
                     point, records, labels, plan.clipping_norm, taken, sizes
                 )
                 noise = normal_numbers(self._noise, len(point), plan.gaussian_sampler)
-                yield QueryAgain(
+                yield RecomputedQuery(
                     records=rows,
                     gradient=answer.float().cpu().numpy(),
                     noise=noise * deviation,

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from audit.recomputed import RecomputedRound, RecomputedStart
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.errors import DpfedadamwError
@@ -43,13 +44,13 @@ from dpfedadamw.reexecution.history import (
     Keys,
     PastLedger,
     PastRound,
+    ReexecutionError,
     TrainingMachine,
     append,
 )
 from dpfedadamw.reexecution.observation import ObservedRule, RoundObserver, Tap
 from dpfedadamw.reexecution.plain import PlainGradients
-from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain, StartAgain
-from dpfedadamw.reexecution.unprotected import Kept, UnprotectedAgain
+from dpfedadamw.reexecution.unprotected import Kept, RecomputedUnprotected
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.columns import of_run, same_counts
@@ -171,7 +172,7 @@ class Rerun:
             reached = index + 1
         return Cost(len(rounds), executed, len(self.ledger.rounds), len(drawn))
 
-    def rounds(self, drawn: Drawn, last: int) -> Iterator[RoundAgain]:
+    def rounds(self, drawn: Drawn, last: int) -> Iterator[RecomputedRound]:
         """Execute the rounds of participations, in their order, and the last round.
 
         Args:
@@ -187,7 +188,7 @@ class Rerun:
                 result, outcome = self.run_round(index, state, clients)
             except DpfedadamwError as error:
                 reached = None
-                yield RoundAgain(
+                yield RecomputedRound(
                     round=index,
                     attempt=0,
                     problem=str(error),
@@ -233,13 +234,13 @@ class Rerun:
         """The state before the first round."""
         return self._states.after(0)
 
-    def executed_start(self) -> StartAgain:
+    def executed_start(self) -> RecomputedStart:
         """What training begins with, as the auditor asks for it."""
         state = self.initial_state()
         # The module's own parameters are those of the round that was executed last.
         self.assign(state)
         made = initial_weights(self.experiment, state)
-        return StartAgain(
+        return RecomputedStart(
             broadcast_sha256=made["broadcast_sha256"],
             parameters=state.parameters.float().cpu().numpy(),
             tensors_sha256=tensors_digest(self.experiment.model),
@@ -264,7 +265,7 @@ class Rerun:
         state: ServerState,
         drawn: frozenset[int] = frozenset(),
         observer: RoundObserver | None = None,
-    ) -> tuple[RoundResult, RoundAgain]:
+    ) -> tuple[RoundResult, RecomputedRound]:
         """Execute one round.
 
         Args:
@@ -292,7 +293,7 @@ class Rerun:
 
     def _unit(
         self, past: PastRound, folder: Path, drawn: frozenset[int], tap: Tap | None
-    ) -> UnprotectedAgain:
+    ) -> RecomputedUnprotected:
         """The unit of protection, which keeps what drawn clients do; its files go to the folder."""
         if self.experiment.plan.private:
             # Commitments are keyed with the salt.
@@ -310,7 +311,7 @@ class Rerun:
         self,
         past: PastRound,
         folder: Path,
-        unit: UnprotectedAgain,
+        unit: RecomputedUnprotected,
         charges: list[Mapping[str, Any]],
     ) -> Federation:
         """The run's federation as it stood before a round; notes what it would charge for it."""
@@ -349,9 +350,9 @@ class Rerun:
         self,
         past: PastRound,
         result: RoundResult,
-        unit: UnprotectedAgain,
+        unit: RecomputedUnprotected,
         charges: Sequence[Mapping[str, Any]],
-    ) -> RoundAgain:
+    ) -> RecomputedRound:
         """What came out of a round; of the server's part only where all clients were computed."""
         index, kept, entry = result.completed - 1, unit.kept, result.entry
         whole, differences = self._keys.open(index, kept.cohort), self._machine.differences(index)
@@ -360,7 +361,7 @@ class Rerun:
             # A client that the key does not draw has no part in the round, whatever others say.
             for client in sorted(kept.drawn.intersection(entry["clients"]))
         ]
-        outcome = RoundAgain(
+        outcome = RecomputedRound(
             round=index,
             attempt=past.attempt,
             exact=not differences,
@@ -458,17 +459,17 @@ class _FederationWithKeys(Federation):
         return (cohort if self.keys.open(index, cohort) else sorted(self.kept.drawn)), attempt
 
 
-def _unit_class(plan: RunPlan) -> type[UnprotectedAgain]:
+def _unit_class(plan: RunPlan) -> type[RecomputedUnprotected]:
     """The unit of protection of a plan. Those of other plans are not loaded."""
     if not plan.private:
-        return UnprotectedAgain
+        return RecomputedUnprotected
     if plan.unit.noises_updates:
-        from dpfedadamw.reexecution.client_level import ClientLevelAgain
+        from dpfedadamw.reexecution.client_level import RecomputedClientLevel
 
-        return ClientLevelAgain
-    from dpfedadamw.reexecution.record_level import RecordLevelAgain
+        return RecomputedClientLevel
+    from dpfedadamw.reexecution.record_level import RecomputedRecordLevel
 
-    return RecordLevelAgain
+    return RecomputedRecordLevel
 
 
 def round_numbers(result: RoundResult) -> RoundNumbers:

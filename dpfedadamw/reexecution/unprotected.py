@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
+from audit.recomputed import RecomputedParticipation, RecomputedRelease
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.reexecution.history import ReexecutionError
 from dpfedadamw.reexecution.observation import Tap
 from dpfedadamw.reexecution.plain import PlainGradients
-from dpfedadamw.reexecution.results import ParticipationAgain, ReexecutionError, ReleaseAgain
 
 
 @dataclass(kw_only=True)
@@ -43,7 +44,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnprotectedAgain(Unprotected):
+class RecomputedUnprotected(Unprotected):
     """The unit as it was, which also keeps what its round came to.
 
     Attributes:
@@ -92,7 +93,7 @@ class UnprotectedAgain(Unprotected):
         assert self.kept.closed is not None
         return self.kept.closed
 
-    def release(self, _whole: bool) -> ReleaseAgain | None:
+    def release(self, _whole: bool) -> RecomputedRelease | None:
         """What the server releases with noise of its own; None where that is nothing.
 
         Args:
@@ -102,7 +103,7 @@ class UnprotectedAgain(Unprotected):
 
     def participation(
         self, _client: int, _data: ClientData, _gradients: PlainGradients
-    ) -> ParticipationAgain:
+    ) -> RecomputedParticipation:
         """A participation that was drawn, with its second computation.
 
         Args:

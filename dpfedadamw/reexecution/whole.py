@@ -16,8 +16,7 @@ from dpfedadamw import measures
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.federation.rounds import divergence
-from dpfedadamw.reexecution.history import plain
-from dpfedadamw.reexecution.results import ReexecutionError
+from dpfedadamw.reexecution.history import ReexecutionError, plain
 from dpfedadamw.reexecution.rounds import Rerun, packed_state, round_numbers
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.evaluation import Evaluation, is_due

@@ -28,13 +28,8 @@ from torch import Tensor
 
 from audit.checks.shared.recomputed import Recomputed, judge_round
 from audit.reading.bundle import Bundle, open_bundle
-from audit.reexecution import (
-    Participation,
-    RoundAgain,
-    draw,
-    escape_probability,
-    with_the_first_round,
-)
+from audit.recomputed import RecomputedRound
+from audit.reexecution import Participation, draw, escape_probability, with_the_first_round
 from audit.replay.participation import finished_rounds
 from dpfedadamw import spec as specs
 from dpfedadamw.cli import challenge_files
@@ -458,7 +453,7 @@ def _key(run: RunDirectory) -> ReleaseRandomness:
     return ReleaseRandomness.from_escrow(run.path.parent / "escrow", coin_of(header))
 
 
-def _false(bundle: Bundle, again: RoundAgain) -> bool:
+def _false(bundle: Bundle, again: RecomputedRound) -> bool:
     """The auditor's own judgement of one round, and of the participations in it."""
     rounds = {item.round: item for item in finished_rounds(bundle.readable_ledger)}
     tally = Recomputed()

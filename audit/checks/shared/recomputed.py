@@ -19,13 +19,13 @@ from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence
 from audit.reading.ledger import Round
 from audit.reading.ledger_lines import RoundSpend, Spend, read_spend
-from audit.reexecution import (
+from audit.recomputed import (
     Floats,
-    ParticipationAgain,
-    QueryAgain,
-    ReleaseAgain,
-    RoundAgain,
-    UpdateAgain,
+    RecomputedParticipation,
+    RecomputedQuery,
+    RecomputedRelease,
+    RecomputedRound,
+    RecomputedUpdate,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ MOST_HIDDEN = 0.1
 _FAR = 0.01
 
 
-def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recomputed) -> None:
+def judge_round(bundle: Bundle, item: Round, again: RecomputedRound, tally: Recomputed) -> None:
     """Hold one round, and the participations that were drawn of it, against the run.
 
     Args:
@@ -162,7 +162,7 @@ class _Excuse:
 def _digests(
     where: str,
     item: Round,
-    again: RoundAgain,
+    again: RecomputedRound,
     evidence: RoundEvidence | UpdateRound,
     tally: Recomputed,
 ) -> tuple[bool, _Excuse | None]:
@@ -206,7 +206,7 @@ def _named(different: Sequence[str]) -> str:
 
 
 def _server(
-    bundle: Bundle, where: str, item: Round, again: RoundAgain, same: bool, tally: Recomputed
+    bundle: Bundle, where: str, item: Round, again: RecomputedRound, same: bool, tally: Recomputed
 ) -> None:
     """Who took part, what was charged, and where the round led to."""
     ledger = bundle.readable_ledger
@@ -232,7 +232,7 @@ def _server(
 def _participation(
     bundle: Bundle,
     where: str,
-    part: ParticipationAgain,
+    part: RecomputedParticipation,
     evidence: RoundEvidence,
     row: int,
     same: bool,
@@ -256,7 +256,7 @@ def _participation(
     queries = evidence.batch_size.shape[1]
     offsets = evidence.record_offsets[row * queries :]
     places = bundle.layout().sample_coordinates
-    made, noted = 0, list[tuple[QueryAgain, Floats]]()
+    made, noted = 0, list[tuple[RecomputedQuery, Floats]]()
     for number, query in enumerate(part.queries()):
         made += 1
         if number >= queries:
@@ -278,7 +278,7 @@ def _participation(
         tally.reasons.append(f"{where}: makes {made} queries, but the evidence has {queries}")
 
 
-def _clean(query: QueryAgain, clip: float) -> tuple[float, float]:
+def _clean(query: RecomputedQuery, clip: float) -> tuple[float, float]:
     """How far the clean sum behind a gradient lies from the plain one, and what explains it.
 
     A gradient is a noisy sum on a grid, narrowed to float32 and divided there: half a spacing and
@@ -292,14 +292,14 @@ def _clean(query: QueryAgain, clip: float) -> tuple[float, float]:
     return off, bound if off <= bound else bound + _kinks(query, clip)
 
 
-def _kinks(query: QueryAgain, clip: float) -> float:
+def _kinks(query: RecomputedQuery, clip: float) -> float:
     """How far records that lie within rounding of a kink move a sum, clipped before and after."""
     clipped = clip / np.maximum(query.raw_norms, clip)
     return 2.0 * float(np.nansum(clipped * query.moved()))
 
 
 def _across(
-    bundle: Bundle, where: str, index: int, part: ParticipationAgain, tally: Recomputed
+    bundle: Bundle, where: str, index: int, part: RecomputedParticipation, tally: Recomputed
 ) -> None:
     """Hold the trainer's own record of what another machine handed out against what this one does.
 
@@ -363,7 +363,7 @@ def _noise(
 
 
 def _norms(
-    where: str, queries: Sequence[tuple[QueryAgain, Floats]], same: bool, tally: Recomputed
+    where: str, queries: Sequence[tuple[RecomputedQuery, Floats]], same: bool, tally: Recomputed
 ) -> None:
     """Norms of records' gradients: those noted, and those that clipping went by.
 
@@ -398,7 +398,7 @@ def _norms(
 def _update(
     bundle: Bundle,
     where: str,
-    part: ParticipationAgain,
+    part: RecomputedParticipation,
     evidence: UpdateRound,
     row: int,
     same: bool,
@@ -430,7 +430,7 @@ def _update(
             )
 
 
-def _clipping(again: UpdateAgain, clip: float) -> list[str]:
+def _clipping(again: RecomputedUpdate, clip: float) -> list[str]:
     """What is wrong with how an update was clipped, and noised where its client does that."""
     taken, clipped = again.taken.astype(np.float64), again.clipped.astype(np.float64)
     if not np.all(np.isfinite(taken)):
@@ -461,7 +461,7 @@ def _written(bits: int | None) -> float:
 
 
 def _release(
-    bundle: Bundle, where: str, release: ReleaseAgain, evidence: UpdateRound, tally: Recomputed
+    bundle: Bundle, where: str, release: RecomputedRelease, evidence: UpdateRound, tally: Recomputed
 ) -> None:
     """A client-level round's release must be the sum of its uploads and the key's noise.
 

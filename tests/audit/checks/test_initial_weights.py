@@ -22,7 +22,8 @@ from audit.checks.initial_weights import (
     NOT_NOTED,
     chance_of,
 )
-from audit.reexecution import Replay, StartAgain
+from audit.recomputed import RecomputedStart
+from audit.reexecution import Replay
 from audit.untrusted.archives import read_tensors
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
@@ -121,7 +122,7 @@ def test_an_origin_that_the_model_cannot_have_fails(
 def again(run: Path, **changes: Any) -> Replay:
     """A replay that makes the run's own start again, but for changes."""
     ledger = [json.loads(line) for line in (run / "ledger.jsonl").read_bytes().splitlines()]
-    start = StartAgain(
+    start = RecomputedStart(
         broadcast_sha256=ledger[0]["initial"]["broadcast_sha256"],
         parameters=sent(run),
         tensors_sha256=ledger[0]["tensors_sha256"],

@@ -20,20 +20,13 @@ from audit.checks.shared.recomputed import Recomputed, _clean, _clipping
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.openings import participations
-from audit.reexecution import (
-    QueryAgain,
-    ReleaseAgain,
-    Replay,
-    RoundAgain,
-    UpdateAgain,
-    draw,
-    with_the_first_round,
-)
+from audit.recomputed import RecomputedQuery, RecomputedRelease, RecomputedRound, RecomputedUpdate
+from audit.reexecution import Replay, draw, with_the_first_round
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger
 
-Change = Callable[[RoundAgain], RoundAgain]
+Change = Callable[[RecomputedRound], RecomputedRound]
 ANOTHER = "f" * 64
 
 
@@ -48,10 +41,10 @@ def found(run: Path, change: Change, **order: Any) -> Finding:
     ledger = bundle.readable_ledger
     last = {item.round: item for item in ledger.rounds}
 
-    def rounds(drawn: Sequence[tuple[int, int]], final: int) -> Iterator[RoundAgain]:
+    def rounds(drawn: Sequence[tuple[int, int]], final: int) -> Iterator[RecomputedRound]:
         for index in sorted({index for index, _ in drawn} | {final}):
             yield change(
-                RoundAgain(
+                RecomputedRound(
                     round=index,
                     attempt=1,
                     clients=last[index].clients,
@@ -69,7 +62,7 @@ def test_the_draw_is_of_the_ledger_and_the_run_goes_on_to_its_last_round(run: Pa
     bundle = open_bundle(run)
     asked: list[tuple[Any, int]] = []
 
-    def rounds(drawn: Sequence[tuple[int, int]], final: int) -> Iterator[RoundAgain]:
+    def rounds(drawn: Sequence[tuple[int, int]], final: int) -> Iterator[RecomputedRound]:
         asked.append((tuple(drawn), final))
         return iter(())
 
@@ -112,7 +105,7 @@ def test_a_participation_that_was_added_is_told_and_changes_no_chance(run: Path)
 def test_a_round_that_the_auditor_cannot_judge_is_told_and_never_passed(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def judge_round(bundle: Bundle, item: Any, again: RoundAgain, tally: Recomputed) -> None:
+    def judge_round(bundle: Bundle, item: Any, again: RecomputedRound, tally: Recomputed) -> None:
         if again.round == 3:
             raise UnverifiedError("round 3: nobody knows")
         tally.participations += 1
@@ -123,7 +116,7 @@ def test_a_round_that_the_auditor_cannot_judge_is_told_and_never_passed(
     assert finding.measurement.endswith("could be recomputed; round 3: nobody knows")
 
 
-def other_digest(again: RoundAgain) -> RoundAgain:
+def other_digest(again: RecomputedRound) -> RecomputedRound:
     return replace(again, digests={**again.digests, "uploads_sha256": ANOTHER})
 
 
@@ -177,7 +170,7 @@ def test_published_parameters_that_the_last_round_does_not_lead_to_fail(run: Pat
         for spend in open_bundle(run).readable_ledger.spends
     ]
 
-    def change(one: RoundAgain) -> RoundAgain:
+    def change(one: RecomputedRound) -> RecomputedRound:
         due = tuple(entry for entry in charges if entry["round"] == one.round)
         return replace(one, whole=True, charges=due, published=False)
 
@@ -214,11 +207,11 @@ def test_release_noise_that_the_key_does_not_give_fails_also_where_uploads_are_n
     bundle = open_bundle(run)
     size, clip = bundle.header.parameters, bundle.header.clipping_norm or 1.0
 
-    def released(one: RoundAgain, off: float) -> RoundAgain:
+    def released(one: RecomputedRound, off: float) -> RecomputedRound:
         noise = np.zeros(size)
         shown = bundle.update_round(one.round).noise_sample * clip
         noise[bundle.layout().sample_coordinates] = shown + off
-        release = ReleaseAgain(
+        release = RecomputedRelease(
             released=None, total=None, noise=noise, spacing=0.0, divisor=1.0, bits=None
         )
         return replace(one, release=release)
@@ -238,7 +231,7 @@ def test_what_rounding_does_not_explain_a_record_beside_a_kink_may(
         asked.append(1)
         return np.array([moved, np.nan])
 
-    query = QueryAgain(
+    query = RecomputedQuery(
         records=np.arange(2),
         gradient=np.array([0.5, 0.0, 0.0], np.float32),
         noise=np.zeros(3),
@@ -275,7 +268,7 @@ def test_a_bound_is_kept_or_named_and_the_widest_is_told() -> None:
     assert len(tally.reasons) == 2
 
 
-def update_of(taken: list[float], clipped: list[float], **more: Any) -> UpdateAgain:
+def update_of(taken: list[float], clipped: list[float], **more: Any) -> RecomputedUpdate:
     """An update whose clipping is to be judged, with C = 1."""
     vector = np.array(taken, np.float32)
     sent = np.array(clipped, np.float32)
@@ -284,7 +277,7 @@ def update_of(taken: list[float], clipped: list[float], **more: Any) -> UpdateAg
         "clipped": sent, "noise": None, "upload": sent, "spacing": 2.0**-20, "bits": None,
             "moved": lambda: 0.0,
     }  # fmt: skip
-    return UpdateAgain(**{**given, **more})
+    return RecomputedUpdate(**{**given, **more})
 
 
 def test_clipping_is_worked_out_anew() -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from audit.recomputed import RecomputedRound
 from audit.verdict import Finding, Verdict
 from dpfedadamw import spec as specs
 from dpfedadamw.cli.replaying import order_of
 from dpfedadamw.experiment import prepare
 from dpfedadamw.filing import after_training, replaying
 from dpfedadamw.filing.replaying import replay_of
-from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
+from dpfedadamw.reexecution.history import ReexecutionError
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
@@ -105,7 +106,7 @@ def test_a_round_s_vectors_are_let_go_of_before_the_next_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train(small_spec(rounds=3, clients_per_round=2), tmp_path)[0].run
-    run_round, seen, held = Rerun.run_round, list[weakref.ref[RoundAgain]](), list[int]()
+    run_round, seen, held = Rerun.run_round, list[weakref.ref[RecomputedRound]](), list[int]()
 
     def watched(self: Rerun, *given: Any) -> Any:
         held.append(sum(one() is not None for one in seen))

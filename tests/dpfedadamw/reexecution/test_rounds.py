@@ -11,8 +11,7 @@ import torch
 
 from dpfedadamw.evidence.states import state_file
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.reexecution.history import escrowed, published
-from dpfedadamw.reexecution.results import ReexecutionError
+from dpfedadamw.reexecution.history import ReexecutionError, escrowed, published
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.rundir import RunDirectory

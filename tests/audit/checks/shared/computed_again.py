@@ -12,10 +12,7 @@ from audit.checks.shared.recomputed import (
     judge_round,
 )
 from audit.reading.bundle import Bundle
-from audit.reexecution import (
-    ParticipationAgain,
-    RoundAgain,
-)
+from audit.recomputed import RecomputedParticipation, RecomputedRound
 from tests.audit.synthetic_run import read_entries
 
 ROUND = 2
@@ -31,10 +28,10 @@ def charges_of(bundle: Bundle) -> tuple[dict[str, Any], ...]:
     )
 
 
-def computed(bundle: Bundle, parts: list[ParticipationAgain], **more: Any) -> RoundAgain:
+def computed(bundle: Bundle, parts: list[RecomputedParticipation], **more: Any) -> RecomputedRound:
     """The whole round as an engine computes it that comes to the same, but for what is given."""
     item = bundle.readable_ledger.rounds[ROUND]
-    return RoundAgain(
+    return RecomputedRound(
         **{
             "round": ROUND,
             "attempt": 1,
@@ -50,7 +47,7 @@ def computed(bundle: Bundle, parts: list[ParticipationAgain], **more: Any) -> Ro
     )
 
 
-def judge(bundle: Bundle, again: RoundAgain) -> Recomputed:
+def judge(bundle: Bundle, again: RecomputedRound) -> Recomputed:
     """What is said of the round as it was computed again."""
     tally = Recomputed()
     judge_round(bundle, bundle.readable_ledger.rounds[ROUND], again, tally)

@@ -17,15 +17,12 @@ from audit.checks.shared.recomputed import (
 )
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
-from audit.reexecution import (
-    ParticipationAgain,
-    QueryAgain,
-)
+from audit.recomputed import RecomputedParticipation, RecomputedQuery
 from tests.audit.checks.opened import changed
 from tests.audit.checks.shared.computed_again import ROUND, Change, charges_of, computed, judge
 
 
-def _queries(bundle: Bundle, row: int, places: list[np.ndarray]) -> list[QueryAgain]:
+def _queries(bundle: Bundle, row: int, places: list[np.ndarray]) -> list[RecomputedQuery]:
     """What an engine hands out that computes the same as the one that trained."""
     evidence, clip = bundle.round_evidence(ROUND), bundle.header.clipping_norm or 0.0
     item, layout = bundle.readable_ledger.rounds[ROUND], bundle.layout()
@@ -40,7 +37,7 @@ def _queries(bundle: Bundle, row: int, places: list[np.ndarray]) -> list[QueryAg
         gradient = exchange.gradients[number]
         divisor = float(evidence.divisor[row, number])
         made.append(
-            QueryAgain(
+            RecomputedQuery(
                 records=places[number],
                 gradient=gradient,
                 noise=noise,
@@ -62,7 +59,7 @@ def _participations(
     part: Change = lambda one: one,
     query: Change = lambda one: one,
     queries: Change = lambda found: found,
-) -> list[ParticipationAgain]:
+) -> list[RecomputedParticipation]:
     """All participations of the round, the second of which is changed."""
     evidence, item = bundle.round_evidence(ROUND), bundle.readable_ledger.rounds[ROUND]
     found, start = [], 0
@@ -78,10 +75,10 @@ def _participations(
             made = queries([query(made[0]), *made[1:]])
         exchange = bundle.exchange(ROUND, client, bundle.layout().parameters)
 
-        def asked(made: list[QueryAgain] = made) -> Iterator[QueryAgain]:
+        def asked(made: list[RecomputedQuery] = made) -> Iterator[RecomputedQuery]:
             yield from made
 
-        one = ParticipationAgain(
+        one = RecomputedParticipation(
             client=client,
             batches=[drawn[:3], drawn[3:]],
             records=records,
@@ -104,7 +101,7 @@ def test_a_round_that_comes_out_the_same_is_counted_in_full(of_records: Bundle) 
     assert tally.lengthened == 0.0
 
 
-def _another_record(one: ParticipationAgain) -> ParticipationAgain:
+def _another_record(one: RecomputedParticipation) -> RecomputedParticipation:
     """The same participation, but for one record of a batch: another has its place."""
     first, *rest = one.batches
     others = np.setdiff1d(np.arange(one.records), np.concatenate(one.batches))
@@ -171,10 +168,10 @@ def test_each_difference_of_a_participation_is_named_with_its_client(
 def test_rounding_may_move_a_clipped_sum_its_noise_and_its_norms_by_so_much(
     of_records: Bundle,
 ) -> None:
-    def half_a_spacing(one: QueryAgain) -> QueryAgain:
+    def half_a_spacing(one: RecomputedQuery) -> RecomputedQuery:
         return replace(one, spacing=2e-3, noise=one.noise + 0.9e-3, clean=one.clean.copy())
 
-    def more(one: QueryAgain) -> QueryAgain:
+    def more(one: RecomputedQuery) -> RecomputedQuery:
         return replace(one, spacing=2e-3, noise=one.noise + 1.1e-3, clean=one.clean.copy())
 
     within = judge(
@@ -194,7 +191,7 @@ def test_rounding_may_move_a_clipped_sum_its_noise_and_its_norms_by_so_much(
         (shorter(1e-3, moved=lambda: np.array([1e-6])), False),
     ):
 
-        def sized(one: QueryAgain, change: Change = change) -> QueryAgain:
+        def sized(one: RecomputedQuery, change: Change = change) -> RecomputedQuery:
             found = change(one)
             return replace(found, norm_errors=np.resize(found.norm_errors, len(found.norms)))
 
@@ -203,7 +200,7 @@ def test_rounding_may_move_a_clipped_sum_its_noise_and_its_norms_by_so_much(
 
 
 def test_norms_that_are_taken_to_be_longer_are_no_fault_and_told(of_records: Bundle) -> None:
-    def longer(one: QueryAgain) -> QueryAgain:
+    def longer(one: RecomputedQuery) -> RecomputedQuery:
         return replace(one, raw_norms=one.raw_norms / 1.25)
 
     tally = judge(of_records, computed(of_records, _participations(of_records, query=longer)))
@@ -214,10 +211,10 @@ def test_norms_that_are_taken_to_be_longer_are_no_fault_and_told(of_records: Bun
 def test_what_another_machine_rounds_otherwise_is_compared_by_bounds_alone(
     of_records: Bundle,
 ) -> None:
-    def elsewhere(one: ParticipationAgain) -> ParticipationAgain:
+    def elsewhere(one: RecomputedParticipation) -> RecomputedParticipation:
         return replace(one, upload=b"rounded otherwise")
 
-    def rounded(one: QueryAgain) -> QueryAgain:
+    def rounded(one: RecomputedQuery) -> RecomputedQuery:
         return replace(one, norms=one.norms * np.float32(1.0 + 2.0**-22))
 
     parts = _participations(of_records, part=elsewhere, query=rounded)
@@ -253,7 +250,7 @@ def test_on_another_machine_no_tenth_of_a_record_may_hide(
     """The trainer's own record of what it handed out lies `off` C from what is computed here."""
     clip = of_records.header.declared("clipping_norm")
 
-    def another(one: QueryAgain) -> QueryAgain:
+    def another(one: RecomputedQuery) -> RecomputedQuery:
         moved = np.zeros(len(one.clean))
         moved[:4] = 0.5 * off * clip
         gradient = one.gradient + (moved / one.divisor).astype(np.float32)

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from audit.reading.bundle import Bundle
-from audit.reexecution import (
-    ParticipationAgain,
-    UpdateAgain,
-)
+from audit.recomputed import RecomputedParticipation, RecomputedUpdate
 from tests.audit.checks.opened import changed
 from tests.audit.checks.shared.computed_again import ROUND, Change, computed, judge
 
 
-def _update(bundle: Bundle, row: int) -> UpdateAgain:
+def _update(bundle: Bundle, row: int) -> RecomputedUpdate:
     """A client's update that fits its norm, clipped to C and noised where its client does that."""
     evidence, clip = bundle.update_round(ROUND), bundle.header.clipping_norm or 0.0
     noted = float(evidence.raw_norms[row])
@@ -34,7 +31,7 @@ def _update(bundle: Bundle, row: int) -> UpdateAgain:
         noise = np.array([0.0, 0.0, np.sqrt(float(np.sum(squares[row]))), 0.0])
         noise[2] = np.float32(noise[2])
         upload = (clipped.astype(np.float64) + noise).astype(np.float32)
-    return UpdateAgain(
+    return RecomputedUpdate(
         update=update,
         reference=update.astype(np.float64),
         bound=1e-9,
@@ -76,12 +73,12 @@ def whole(request: pytest.FixtureRequest, of_clients: Bundle, noised_by_clients:
     return changed(bundle, evidence={ROUND: _squared(bundle, 0)})
 
 
-def _local(bundle: Bundle, update: Change = lambda one: one) -> list[ParticipationAgain]:
+def _local(bundle: Bundle, update: Change = lambda one: one) -> list[RecomputedParticipation]:
     clients = bundle.update_round(ROUND).clients.tolist()
     made = [_update(bundle, row) for row in range(len(clients))]
     made[-1] = update(made[-1])
     return [
-        ParticipationAgain(
+        RecomputedParticipation(
             client=client,
             batches=(),
             records=0,
@@ -102,7 +99,7 @@ def test_whole_clients_that_come_out_the_same_are_counted(whole: Bundle) -> None
 
 
 def _off(amount: float, **more: Any) -> Change:
-    def change(one: UpdateAgain) -> UpdateAgain:
+    def change(one: RecomputedUpdate) -> RecomputedUpdate:
         moved = one.reference.copy()
         moved[3] += amount
         return replace(one, reference=moved, **more)
@@ -143,7 +140,7 @@ def test_what_an_update_is_off_by_counts_as_much_as_clipping_leaves_of_it(whole:
     # An update of nothing is not scaled at all.
     nothing = np.zeros(4, np.float32)
 
-    def still(one: UpdateAgain) -> UpdateAgain:
+    def still(one: RecomputedUpdate) -> RecomputedUpdate:
         made = replace(one, update=nothing, taken=nothing, clipped=nothing, reference=nothing + 0.0)
         return _off(1e-3)(made)
 

@@ -14,20 +14,18 @@ from audit.checks.shared.recomputed import (
     _release,
 )
 from audit.reading.bundle import Bundle
-from audit.reexecution import (
-    ReleaseAgain,
-)
+from audit.recomputed import RecomputedRelease
 from tests.audit.checks.opened import changed
 from tests.audit.checks.shared.computed_again import ROUND, computed, judge
 
 
-def _released(**more: Any) -> ReleaseAgain:
+def _released(**more: Any) -> RecomputedRelease:
     total, noise = np.array([0.5, -0.25, 3.0]), np.array([0.125, 1.0, -1.0])
     given = {
         "released": ((total + noise) / 3.0).astype(np.float32), "total": total, "noise": None,
         "spacing": 0.0, "divisor": 3.0, "bits": None,
     }  # fmt: skip
-    return ReleaseAgain(**{**given, **more})
+    return RecomputedRelease(**{**given, **more})
 
 
 def _shown(bundle: Bundle, noise: np.ndarray) -> Bundle:
@@ -91,7 +89,7 @@ def test_where_clients_add_the_noise_a_release_is_the_sum_alone(of_clients: Bund
 def test_a_release_may_be_off_by_how_it_was_written(
     of_clients: Bundle, off: float, spacing: float, bits: int | None, right: bool
 ) -> None:
-    release = ReleaseAgain(
+    release = RecomputedRelease(
         released=np.array([32.0], np.float32), total=np.array([64.0 + off]),
         noise=np.array([32.0]), spacing=spacing, divisor=3.0, bits=bits,
     )  # fmt: skip

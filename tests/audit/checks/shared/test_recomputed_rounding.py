@@ -21,11 +21,7 @@ from audit.checks.shared.recomputed import (
     _release,
     _update,
 )
-from audit.reexecution import (
-    QueryAgain,
-    ReleaseAgain,
-    UpdateAgain,
-)
+from audit.recomputed import RecomputedQuery, RecomputedRelease, RecomputedUpdate
 
 
 def test_a_unit_of_rounding_is_float32s_and_hardly_more() -> None:
@@ -93,14 +89,14 @@ def test_noise_that_is_noted_may_be_off_by_its_rounding(
     assert tally.reasons == ([] if right else ["here: its noise is not what the key gives"])
 
 
-def _query(**changes: Any) -> QueryAgain:
+def _query(**changes: Any) -> RecomputedQuery:
     given = {
         "records": np.arange(1), "gradient": np.array([2.0], np.float32), "noise": np.zeros(1),
         "spacing": 0.0, "divisor": 2.0, "clean": np.array([4.0]), "bound": 0.0,
         "norms": np.ones(1, np.float32), "raw_norms": np.ones(1), "norm_errors": np.zeros(1),
         "moved": lambda: np.zeros(1),
     }  # fmt: skip
-    return QueryAgain(**{**given, **changes})
+    return RecomputedQuery(**{**given, **changes})
 
 
 def test_a_gradient_may_be_off_by_two_roundings_and_half_a_spacing() -> None:
@@ -150,7 +146,7 @@ def _clipped(taken: list[float], clipped: list[float], **more: Any) -> list[str]
         "moved": lambda: 0.0, "taken": made, "clipped": sent, "noise": None, "upload": sent,
         "spacing": 0.0, "bits": None,
     }  # fmt: skip
-    return _clipping(UpdateAgain(**{**given, **more}), 1.0)
+    return _clipping(RecomputedUpdate(**{**given, **more}), 1.0)
 
 
 def test_what_is_kept_of_an_update_is_what_is_largest() -> None:
@@ -234,13 +230,13 @@ def test_kinks_add_to_what_the_second_computation_may_be_off_by() -> None:
     assert _clean(query, 0.25)[1] == 0.25 + 2.0 * (0.5 / 16.0 + 0.125 / 2.0)
 
 
-def norms(*queries: tuple[QueryAgain, list[float]], same: bool = True) -> list[str]:
+def norms(*queries: tuple[RecomputedQuery, list[float]], same: bool = True) -> list[str]:
     tally = Recomputed()
     _norms("here", [(query, np.array(noted)) for query, noted in queries], same, tally)
     return [reason.removeprefix("here: ") for reason in tally.reasons]
 
 
-def sized(due: float, taken: float, error: float = 0.0, moved: float = 0.0) -> QueryAgain:
+def sized(due: float, taken: float, error: float = 0.0, moved: float = 0.0) -> RecomputedQuery:
     """A record's norm as it is and as clipping took it, and by how much either may be off."""
     return _query(
         raw_norms=np.array([due]), norms=np.array([taken]), norm_errors=np.array([error]),
@@ -331,7 +327,7 @@ def test_eight_units_are_just_allowed() -> None:
     sent = np.array([2.0**20])
     taken = sent + 8.0 * UNIT * sent
     assert float(taken[0] - sent[0]) == 8.0 * UNIT * 2.0**20
-    again = UpdateAgain(
+    again = RecomputedUpdate(
         update=taken, reference=taken, bound=0.0, moved=lambda: 0.0, taken=taken, clipped=sent,
         noise=None, upload=sent, spacing=0.0, bits=None,
     )  # fmt: skip
@@ -367,7 +363,7 @@ def test_one_wrong_coordinate_of_an_upload_is_found() -> None:
 
 
 def participation(
-    again: UpdateAgain, noted: float, squares: Any = None, same: bool = True, clip: float = 4.0
+    again: RecomputedUpdate, noted: float, squares: Any = None, same: bool = True, clip: float = 4.0
 ) -> Recomputed:
     tally = Recomputed()
     bundle: Any = SimpleNamespace(
@@ -382,7 +378,7 @@ def participation(
     return tally
 
 
-def an_update(**changes: Any) -> UpdateAgain:
+def an_update(**changes: Any) -> RecomputedUpdate:
     """One of norm 2 of its two largest coordinates; the third is left out."""
     made = np.array([1.2, 1.6, 0.5])
     kept = np.array([1.2, 1.6, 0.0])
@@ -390,7 +386,7 @@ def an_update(**changes: Any) -> UpdateAgain:
         "update": made, "reference": made, "bound": 0.0, "moved": lambda: 0.0, "taken": made,
         "clipped": kept, "noise": None, "upload": kept, "spacing": 0.0, "bits": None,
     }  # fmt: skip
-    return UpdateAgain(**{**given, **changes})
+    return RecomputedUpdate(**{**given, **changes})
 
 
 def test_the_norm_that_is_noted_is_that_of_what_was_kept() -> None:
@@ -444,7 +440,7 @@ def test_sums_that_cancel_are_off_by_what_float64_leaves_of_their_parts(
     total, noise = 2.0**20, 3.0 - 2.0**20
     # Two units of 3, and 2^-40 of nearly 2^21.
     allowed = 6.0 * UNIT + 2.0**-40 * (2.0**21 - 3.0)
-    release = ReleaseAgain(
+    release = RecomputedRelease(
         released=np.array([1.0, 1.0], np.float32),
         total=np.array([total, total + sign * share * allowed]),
         noise=np.array([noise, noise]), spacing=0.0, divisor=3.0, bits=None,

@@ -16,7 +16,7 @@ from dpfedadamw.extensions.figures.gallery import collect
 from dpfedadamw.extensions.figures.publication import check_folder
 from dpfedadamw.extensions.figures.reading import FinishedRun, labels
 from dpfedadamw.extensions.figures.registry import FIGURES, Settings
-from dpfedadamw.reexecution.results import ReexecutionError
+from dpfedadamw.reexecution.history import ReexecutionError
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.rundir import RunDirectory
 from tests.dpfedadamw.extensions.figures.opened import CPU, opened

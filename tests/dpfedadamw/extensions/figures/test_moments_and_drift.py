@@ -13,8 +13,8 @@ from dpfedadamw.evidence.round_files import round_file
 from dpfedadamw.extensions.figures.errors import FigureError
 from dpfedadamw.extensions.figures.mechanism.moments import MomentsObserver
 from dpfedadamw.extensions.figures.registry import FIGURES, Measured, Settings
+from dpfedadamw.reexecution.history import ReexecutionError
 from dpfedadamw.reexecution.observation import RoundObserver, RoundObservers
-from dpfedadamw.reexecution.results import ReexecutionError
 from tests.dpfedadamw.extensions.figures.opened import measured, opened
 
 BETA1, BETA2 = 0.9, 0.999

@@ -1,4 +1,8 @@
-"""What a round came to when it was computed again, as plain arrays that the auditor judges."""
+"""What was recomputed of a run, as plain arrays: the engine makes them, the auditor judges them.
+
+The computing needs torch, the model and the data, so the engine does it. This module imports
+nothing of either side; both import it.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.errors import DpfedadamwError
-
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
-class ReexecutionError(DpfedadamwError):
-    """A run cannot be computed again: data, key or what it began from is not there."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class QueryAgain:
-    """One gradient query, computed again.
+class RecomputedQuery:
+    """One gradient query.
 
     Attributes:
         records: Rows of the client's records that are in the batch, int64 [b].
@@ -53,8 +51,8 @@ class QueryAgain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateAgain:
-    """One client's local training, computed again, where whole clients are protected.
+class RecomputedUpdate:
+    """One client's local training, where whole clients are protected.
 
     Attributes:
         update: What the local rule came to in the engine's arithmetic, float32 [d].
@@ -82,8 +80,8 @@ class UpdateAgain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseAgain:
-    """A client-level round's release, computed again.
+class RecomputedRelease:
+    """A client-level round's release.
 
     Attributes:
         released: The mean update as the server applies it, at the coordinates that are released,
@@ -104,7 +102,7 @@ class ReleaseAgain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParticipationAgain:
+class RecomputedParticipation:
     """One participation that was drawn.
 
     Attributes:
@@ -120,13 +118,13 @@ class ParticipationAgain:
     batches: Sequence[Integers]
     records: int
     upload: bytes
-    queries: Callable[[], Iterator[QueryAgain]]
-    update: Callable[[], UpdateAgain] | None = None
+    queries: Callable[[], Iterator[RecomputedQuery]]
+    update: Callable[[], RecomputedUpdate] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundAgain:
-    """One round that was computed again.
+class RecomputedRound:
+    """One round that was recomputed.
 
     Attributes:
         round: t, from 0.
@@ -159,14 +157,14 @@ class RoundAgain:
     charges: tuple[Mapping[str, Any], ...] = ()
     digests: Mapping[str, str]
     commitments: NDArray[np.uint8]
-    participations: tuple[ParticipationAgain, ...] = ()
-    release: ReleaseAgain | None = None
+    participations: tuple[RecomputedParticipation, ...] = ()
+    release: RecomputedRelease | None = None
     moved: float | None = None
     published: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartAgain:
+class RecomputedStart:
     """What training begins with, made again from spec and published files.
 
     Attributes:
