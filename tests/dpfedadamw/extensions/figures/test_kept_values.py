@@ -261,5 +261,5 @@ def test_below_an_eigenvalue_that_has_not_converged_none_is_shown():
 
 def test_a_large_model_is_refused_with_the_reason(noised, monkeypatch):
     monkeypatch.setattr(hessian, "MOST_PARAMETERS", 649)
-    with pytest.raises(FigureError, match=r"650 trained parameters.*649 at most: 80 vectors"):
+    with pytest.raises(FigureError, match=r"650 trained parameters.*649 at most. 80 vectors"):
         FIGURES["hessian"].measure(opened(noised), Settings())
