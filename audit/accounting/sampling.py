@@ -147,11 +147,11 @@ class MostSpent:
 
     def kinds(self, rounds: int) -> list[tuple[Steps, int]]:
         """What a participation in each of the first rounds costs, and how many rounds cost it."""
-        course = self.header.course
-        effective = self.per_round.noise_multiplier / course.noise_multiplier
+        bound = self.header.spending_bound
+        effective = self.per_round.noise_multiplier / bound.noise_multiplier
         return [
             (replace(self.per_round, noise_multiplier=noise * effective), count)
-            for noise, count in course.noise_levels(rounds).items()
+            for noise, count in bound.noise_levels(rounds).items()
         ]
 
     def everything(self, rounds: int) -> list[Steps]:
@@ -160,7 +160,7 @@ class MostSpent:
         Where people are protected it is that of all clients that one may be at.
         """
         kinds = [replace(item, steps=item.steps * count) for item, count in self.kinds(rounds)]
-        adaptation = self.header.course.adaptation
+        adaptation = self.header.spending_bound.adaptation
         if adaptation is not None and adaptation.step_limit is not None and len(kinds) == 1:
             kinds = [replace(kinds[0], steps=min(kinds[0].steps, adaptation.step_limit))]
         times = self.header.clients_per_person
@@ -171,7 +171,7 @@ class MostSpent:
 
         Rounds may share a limit on their steps; what it allows bounds the mixture as well.
         """
-        course, share = self.header.course, participation(self.header)
+        bound, share = self.header.spending_bound, participation(self.header)
         if self.header.clients_per_person > 1:
             # Which of a person's clients take part, and how often, is not gone into.
             whole = self.everything(self.header.rounds)
@@ -187,10 +187,10 @@ class MostSpent:
         mixture = ThirdParty(kinds, share, delta, fineness, self.queries)
 
         def epsilon(rounds: int) -> float:
-            value = mixture.epsilon(list(course.noise_levels(rounds).values()))
+            value = mixture.epsilon(list(bound.noise_levels(rounds).values()))
             # The run ends before any client's ε against the server exceeds its limit.
             value = min(value, self.header.max_epsilon or value)
-            if course.adaptation is None or course.adaptation.step_limit is None:
+            if bound.adaptation is None or bound.adaptation.step_limit is None:
                 return value
             whole = self.everything(self.header.rounds)
             done = [item.steps for item in self.everything(rounds)]
@@ -234,7 +234,7 @@ def most_spent(ledger: Ledger, header: Header) -> MostSpent:
         max(spend.queries_per_step for spend in ledger.spends),
         min(header.expected_batch_size, float(smallest)),
         smallest,
-        header.course.most_local_steps,
+        header.spending_bound.most_local_steps,
         header.sampling_rate,
     )
     # Charges that go beyond the header fail "promise", and count here all the same.

@@ -186,7 +186,7 @@ def _charges(ledger: Ledger, header: Header, evidence: CanaryEvidence) -> _Charg
     """Each client's charges, in the order of the rounds, and what each costs a record."""
     planted = set(evidence.client.tolist())
     found: _Charges = {}
-    for spend, noise, steps in header.course.accounted(ledger.spends):
+    for spend, noise, steps in header.spending_bound.accounted(ledger.spends):
         if spend.client in planted:
             paid = cost_of(replace(spend, noise_multiplier=noise, steps=steps))
             found.setdefault(spend.client, []).append((spend, paid))

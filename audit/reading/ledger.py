@@ -21,13 +21,13 @@ from audit.reading.ledger_lines import (
     RUN_NAME,
     Adaptation,
     Canaries,
-    Course,
     Grid,
     Producer,
     RoundSpend,
     SharedBudget,
     Sparsification,
     Spend,
+    SpendingBound,
     Trial,
     read_adaptation,
     read_budget,
@@ -285,9 +285,11 @@ class Header:
         return self.records if self.rows is None else self.rows
 
     @property
-    def course(self) -> Course:
+    def spending_bound(self) -> SpendingBound:
         """The most that the run can spend, as far as the header declares it."""
-        return Course(self.rounds, self.local_steps, self.noise_multiplier or 0.0, self.adaptation)
+        return SpendingBound(
+            self.rounds, self.local_steps, self.noise_multiplier or 0.0, self.adaptation
+        )
 
     def declared(
         self,

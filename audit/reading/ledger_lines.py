@@ -230,7 +230,7 @@ def steps_charged(spends: Sequence[Spend]) -> int:
 
 
 @dataclass(frozen=True)
-class Course:
+class SpendingBound:
     """The most that a run can spend: rounds, steps and noise as spec and header declare them.
 
     Attributes:

@@ -40,7 +40,7 @@ from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.memory import return_idle
 
 
-class Course:
+class ChargedRounds:
     """Follows a ledger that grows.
 
     Args:
@@ -181,8 +181,8 @@ class Federation:
             yield result
 
     @cached_property
-    def _course(self) -> Course:
-        return Course(self.ledger.entries)
+    def _charged_rounds(self) -> ChargedRounds:
+        return ChargedRounds(self.ledger.entries)
 
     @cached_property
     def _watch(self) -> Watch | None:
@@ -338,12 +338,12 @@ class Federation:
         """
         if self.unit.moved_by_empty_rounds:
             return index * self.plan.local_steps
-        return self._course.steps_before(index)
+        return self._charged_rounds.steps_before(index)
 
     @part("sampling")
     def _choose(self, index: int) -> tuple[list[int], int]:
         """The clients of a round, and how often the round has been begun, this time included."""
-        attempt = 1 + self._course.attempts(index)
+        attempt = 1 + self._charged_rounds.attempts(index)
         # Who takes part is drawn before it can be charged, under what was charged before.
         history = self.ledger.history
         stream = self.worker.randomness.stream("clients", index, SERVER, attempt, history)

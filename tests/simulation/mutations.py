@@ -182,7 +182,7 @@ MUTATIONS = (
     Mutation(
         "a repeated round keeps its attempt's number",
         Federation._choose,
-        "attempt = 1 + self._course.attempts(index)",
+        "attempt = 1 + self._charged_rounds.attempts(index)",
         "attempt = 1",
     ),
     Mutation(

@@ -150,7 +150,7 @@ WEAKENINGS = (
         "",
         "a resumed run corrects its second moment by steps that a repeated round did not take",
         (
-            "tests/dpfedadamw/federation/test_course.py::test_a_round_that_was_repeated_counts_once_as_it_ended",
+            "tests/dpfedadamw/federation/test_charged_rounds.py::test_a_round_that_was_repeated_counts_once_as_it_ended",
         ),
     ),
     Weakening(

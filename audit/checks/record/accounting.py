@@ -53,7 +53,7 @@ def histories(ledger: Ledger, header: Header) -> Mapping[int, tuple[Steps, ...]]
 def _events(ledger: Ledger, header: Header) -> dict[int, list[tuple[int, Steps]]]:
     """What each of every client's charges costs one of its records, with its round."""
     found: dict[int, list[tuple[int, Steps]]] = {}
-    for spend, noise, steps in header.course.accounted(ledger.spends):
+    for spend, noise, steps in header.spending_bound.accounted(ledger.spends):
         paid = cost_of(replace(spend, noise_multiplier=noise, steps=steps))
         found.setdefault(spend.client, []).append((spend.round, paid))
     return found

@@ -262,7 +262,7 @@ def _judge(bundle: Bundle) -> Judgement:
         raise UnverifiedError("the ledger lacks a claim, charges, delta or sigma")
     if delta >= 1.0:
         raise UnverifiedError("delta is not below 1")
-    rounds, course = header.rounds, header.course
+    rounds, bound = header.rounds, header.spending_bound
     most = most_spent(ledger, header)
     share = participation(header)
     everything = most.everything(rounds)
@@ -283,7 +283,7 @@ def _judge(bundle: Bundle) -> Judgement:
 
     worst, third = worst_at(0), third_at(0)
     # The formulas know one number of steps a round and one noise: the mean of the most, the least.
-    steps, sigma = course.most_steps(rounds) / rounds, course.least_noise(rounds - 1)
+    steps, sigma = bound.most_steps(rounds) / rounds, bound.least_noise(rounds - 1)
     forms = closed_forms(largest_share(header), sigma, steps, rounds, header.clients, share, delta)
     # The papers' server bound holds at another delta, so it is compared at that one.
     delta_server = min(server_delta(delta, share), 0.5)

@@ -261,7 +261,7 @@ def _with_a_further_round(
         most = most_spent(ledger, header)
         yield most.everything(begun + _repeated(ledger))
         return
-    course = header.course
+    bound = header.spending_bound
     limit = header.adaptation.step_limit if header.adaptation else None
     queries = max(spend.queries_per_step for spend in ledger.spends)
     for client, records in enumerate(header.records):
@@ -270,11 +270,11 @@ def _with_a_further_round(
             continue
         one = cost(
             header.sampling or "",
-            course.least_noise(begun - 1),
+            bound.least_noise(begun - 1),
             queries,
             header.declared("expected_batch_size"),
             records,
-            course.most_local_steps,
+            bound.most_local_steps,
             header.sampling_rate,
         )
         before = charged.get(client, queried(ledger))

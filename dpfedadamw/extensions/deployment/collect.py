@@ -28,8 +28,8 @@ from dpfedadamw.extensions.deployment.client import shared_of
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Facts, Share, experiment_of
 from dpfedadamw.extensions.deployment.leading import is_finished
-from dpfedadamw.extensions.deployment.led import Received
 from dpfedadamw.extensions.deployment.refusals import REASONS, read_counts
+from dpfedadamw.extensions.deployment.server_rounds import Received
 from dpfedadamw.extensions.deployment.site import Site, read_noted
 from dpfedadamw.federation.client import ClientLevel, Combined, evidence_of, public_coordinates
 from dpfedadamw.federation.messages import unpack_update, view

@@ -19,8 +19,8 @@ from dpfedadamw import spec as specs
 from dpfedadamw.experiment import RunError
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Facts, Share, experiment_of
-from dpfedadamw.extensions.deployment.led import led_unit
 from dpfedadamw.extensions.deployment.server import Patience, RemoteClients, meet
+from dpfedadamw.extensions.deployment.server_rounds import server_rounds
 from dpfedadamw.federation.links import Link
 from dpfedadamw.federation.rounds import RoundResult
 from dpfedadamw.federation.worker import Worker
@@ -67,7 +67,7 @@ def open_led(home: Path, link: Link, patience: Patience) -> Training:
         )
 
     header = facts.header(drop_outs)
-    deployment = Deployment(experiment=experiment, header=header, unit=led_unit, runner=runner)
+    deployment = Deployment(experiment=experiment, header=header, unit=server_rounds, runner=runner)
     if earlier is not None:
         return resume(earlier, torch.device("cpu"), deployment=deployment)
     return start(experiment, runs, options=StartOptions(deployment=deployment))

@@ -54,7 +54,7 @@ def test_charges_are_composed_by_client_with_the_noise_and_steps_of_their_course
         steps: int = 1
 
     spends = [Spend(4, 0), Spend(2, 0), Spend(4, 1), Spend(0, 3), Spend(4, 1)]
-    course = SimpleNamespace(
+    bound = SimpleNamespace(
         accounted=lambda given: [
             (spend, 10.0 + place, 20 + place) for place, spend in enumerate(given)
         ]
@@ -62,13 +62,13 @@ def test_charges_are_composed_by_client_with_the_noise_and_steps_of_their_course
     monkeypatch.setattr(accounting, "cost_of", lambda one: (one.noise_multiplier, one.steps))
     monkeypatch.setattr(accounting, "merge", lambda items: ("merged", *items))
     ledger: Any = SimpleNamespace(spends=spends, queries=())
-    found = _events(ledger, header_of(course=course))
+    found = _events(ledger, header_of(spending_bound=bound))
     assert found == {
         4: [(0, (10.0, 20)), (1, (12.0, 22)), (1, (14.0, 24))],
         2: [(0, (11.0, 21))],
         0: [(3, (13.0, 23))],
     }
-    past = histories(ledger, header_of(course=course))
+    past = histories(ledger, header_of(spending_bound=bound))
     # By the numbers of the clients, whoever was charged first.
     assert list(past) == [0, 2, 4]
     assert past[4] == ("merged", (10.0, 20), (12.0, 22), (14.0, 24))

@@ -189,8 +189,8 @@ def test_charges_are_accounted_with_the_noise_and_steps_that_the_course_allows(
     of_records: Bundle,
 ) -> None:
     ledger = of_records.readable_ledger
-    course: Any = SimpleNamespace(accounted=lambda spends: [(one, 9.0, 5) for one in spends[:2]])
-    header: Any = SimpleNamespace(course=course)
+    bound: Any = SimpleNamespace(accounted=lambda spends: [(one, 9.0, 5) for one in spends[:2]])
+    header: Any = SimpleNamespace(spending_bound=bound)
     first, second = ledger.spends[:2]
     assert histories(ledger, header) == {
         one.client: (Steps(one.sampling_rate, 9.0, 5),) for one in (first, second)

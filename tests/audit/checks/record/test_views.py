@@ -77,7 +77,7 @@ class Spent:
                 lambda rounds: 0.75 + fineness if (delta, rounds) == (1e-5, 4) else None
             ),
         )
-        course = SimpleNamespace(
+        bound = SimpleNamespace(
             most_steps=lambda rounds: 10.0 * rounds + 2.0, least_noise=lambda index: 3.0 + index
         )
 
@@ -112,7 +112,7 @@ class Spent:
         monkeypatch.setattr(views, "server_delta", delta_server)
         monkeypatch.setattr(views, "_selection", selection)
         monkeypatch.setattr(views, "_claims", claims)
-        monkeypatch.setattr(Header, "course", property(lambda _: course))
+        monkeypatch.setattr(Header, "spending_bound", property(lambda _: bound))
         self.found = judged(bundle, NAME)
 
 

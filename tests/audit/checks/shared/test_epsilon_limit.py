@@ -18,7 +18,7 @@ from audit.checks.shared.agreement import _repeated, _with_a_further_round, limi
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Resume, Stopped
-from audit.reading.ledger_lines import Adaptation, Course, Decay, SharedBudget
+from audit.reading.ledger_lines import Adaptation, Decay, SharedBudget, SpendingBound
 from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, says
 
@@ -239,7 +239,8 @@ DECLARED = {"delta": DELTA, "noise_multiplier": 1.5, "expected_batch_size": 12.0
 def a_header(**changes: Any) -> Any:
     said = {
         "unit": SimpleNamespace(name="record"), "client_sampling": "fixed", "adaptation": None,
-        "course": Course(10, 3, 1.5, None), "records": (60, 24), "sampling": "poisson",
+        "spending_bound": SpendingBound(10, 3, 1.5, None), "records": (60, 24),
+        "sampling": "poisson",
         "sampling_rate": None, "max_epsilon": 4.0, "rounds": 10, "clients": 8,
         "clients_per_round": 2, "clients_per_person": 1,
     }  # fmt: skip
@@ -288,14 +289,14 @@ def test_a_client_without_records_has_nothing_to_lose_by_a_further_round() -> No
 
 def test_a_further_round_has_the_least_noise_that_it_can_have() -> None:
     decay = Decay(0.5, 1, 0.01)
-    course = Course(10, 3, 1.5, Adaptation(3, None, True, decay))
+    bound = SpendingBound(10, 3, 1.5, Adaptation(3, None, True, decay))
     for rounds in (2, 3, 5):
         # Round 0 is the first and tells of no slope, so that after so many one less have.
         ((one,),) = further(
-            a_header(course=course, records=(60,)), a_ledger(rounds=rounds), {}
+            a_header(spending_bound=bound, records=(60,)), a_ledger(rounds=rounds), {}
         )  # fmt: skip
-        assert one.noise_multiplier == course.least_noise(rounds) == 1.5 * 0.5 ** (rounds - 1)
-        assert one.noise_multiplier != course.least_noise(rounds - 1)
+        assert one.noise_multiplier == bound.least_noise(rounds) == 1.5 * 0.5 ** (rounds - 1)
+        assert one.noise_multiplier != bound.least_noise(rounds - 1)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,7 @@ def test_a_further_round_has_the_least_noise_that_it_can_have() -> None:
 def test_no_more_steps_follow_than_the_limit_leaves(limit: int | None, steps: int) -> None:
     adaptation = Adaptation(7, limit, False, None)
     header = a_header(
-        adaptation=adaptation, course=Course(10, 3, 1.5, adaptation), records=(60,)
+        adaptation=adaptation, spending_bound=SpendingBound(10, 3, 1.5, adaptation), records=(60,)
     )  # fmt: skip
     (found,) = further(header, a_ledger(), {0: [BEFORE]})
     assert found == [BEFORE, Steps(0.2, 1.5, steps)]

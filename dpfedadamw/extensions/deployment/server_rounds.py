@@ -70,7 +70,7 @@ class Received:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Led(Unprotected):
+class _ServerRounds(Unprotected):
     """What both units share.
 
     Attributes:
@@ -128,7 +128,7 @@ class _Led(Unprotected):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedRecords(_Led):
+class ServerRecordRounds(_ServerRounds):
     """Single records are protected: uploads are noised before they leave a client."""
 
     @staticmethod
@@ -153,7 +153,7 @@ class LedRecords(_Led):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedClients(_Led):
+class ServerClientRounds(_ServerRounds):
     """Whole clients are protected: one noised mean update a round is released.
 
     Attributes:
@@ -207,7 +207,7 @@ class LedClients(_Led):
         return self._closed(current, [pack(upload.update, {})], digests)
 
 
-def led_unit(setup: UnitSetup) -> Unprotected:
+def server_rounds(setup: UnitSetup) -> Unprotected:
     """The rounds of a run as its server has them.
 
     Raises:
@@ -215,9 +215,9 @@ def led_unit(setup: UnitSetup) -> Unprotected:
     """
     match setup.experiment.plan.unit:
         case SingleRecords():
-            return LedRecords.open(setup)
+            return ServerRecordRounds.open(setup)
         case WholeClients():
-            return LedClients.open(setup)
+            return ServerClientRounds.open(setup)
         case _:
             raise DeploymentError(
                 "privacy.unit: none: clients on separate machines would send unprotected updates; "

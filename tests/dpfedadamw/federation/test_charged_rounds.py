@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpfedadamw.federation.rounds import Course
+from dpfedadamw.federation.rounds import ChargedRounds
 
 
 class Counted(list[Mapping[str, Any]]):
@@ -30,36 +30,36 @@ def over(index: int, *steps: int) -> dict[str, Any]:
 
 def test_attempts_and_steps_are_those_of_the_ledger_as_it_grows():
     entries = Counted([{"kind": "header"}])
-    course = Course(entries)
-    assert (course.attempts(0), course.steps_before(0)) == (0, 0)
+    charged = ChargedRounds(entries)
+    assert (charged.attempts(0), charged.steps_before(0)) == (0, 0)
     entries += [*spends(0, 1), over(0, 5, 5)]
-    assert (course.attempts(0), course.attempts(1), course.steps_before(1)) == (1, 0, 5)
+    assert (charged.attempts(0), charged.attempts(1), charged.steps_before(1)) == (1, 0, 5)
     # A round without clients takes no step.
     entries += [over(1), *spends(2, 1), {"kind": "resume"}, *spends(2, 2)]
-    assert (course.attempts(2), course.steps_before(2)) == (2, 5)
+    assert (charged.attempts(2), charged.steps_before(2)) == (2, 5)
     entries += [over(2, 3, 4)]
-    assert [course.steps_before(index) for index in (3, 1, 2, 3)] == [9, 5, 5, 9]
+    assert [charged.steps_before(index) for index in (3, 1, 2, 3)] == [9, 5, 5, 9]
 
 
 def test_a_round_that_was_repeated_counts_once_as_it_ended():
     entries = [*spends(0, 1), over(0, 5), *spends(1, 1), over(1, 7)]
-    course = Course(entries)
-    assert course.steps_before(2) == 12
+    charged = ChargedRounds(entries)
+    assert charged.steps_before(2) == 12
     entries += [{"kind": "resume"}, *spends(1, 2), over(1, 2)]
-    assert (course.attempts(1), course.steps_before(2)) == (2, 7)
+    assert (charged.attempts(1), charged.steps_before(2)) == (2, 7)
 
 
 def test_a_round_that_is_not_over_has_no_steps():
     with pytest.raises(KeyError):
-        Course([over(0, 5)]).steps_before(2)
+        ChargedRounds([over(0, 5)]).steps_before(2)
 
 
 def test_a_line_is_read_once():
     entries = Counted()
-    course = Course(entries)
+    charged = ChargedRounds(entries)
     for index in range(50):
-        course.attempts(index)
-        course.steps_before(index)
+        charged.attempts(index)
+        charged.steps_before(index)
         entries += [*spends(index, 1), over(index, 1)]
-    course.attempts(50)
+    charged.attempts(50)
     assert entries.read == len(entries)
