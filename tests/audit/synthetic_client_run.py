@@ -163,7 +163,7 @@ def _spec(s: ClientSettings) -> dict[str, Any]:
 
 def build_client_run(path: Path, s: ClientSettings) -> Path:
     """Write a whole run directory and return its path."""
-    # No seed that anybody would try first: the check "randomness" tries these.
+    # No seed that anyone would try first: the check "randomness" tries these.
     rng = np.random.default_rng([987, s.seed])
     records = [30 + client for client in range(s.clients)]
     sigma = s.noise_multiplier + s.ledger_sigma_extra

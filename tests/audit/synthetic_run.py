@@ -237,7 +237,7 @@ def _spec(s: Settings) -> dict[str, Any]:
 
 def build_run(path: Path, s: Settings) -> Path:
     """Write a whole run directory and return its path."""
-    # No seed that anybody would try first: the check "randomness" tries these.
+    # No seed that anyone would try first: the check "randomness" tries these.
     rng = np.random.default_rng([987, s.seed])
     records = [s.smallest + 13 * client for client in range(s.clients)]
     sigma = s.noise_multiplier + s.ledger_sigma_extra

@@ -176,7 +176,7 @@ GROUP = FaultGroup(
             "noise-that-falls-over-the-rounds",
             "the noise falls from 1.08 to 0.92 of its scale, with the mean square kept",
             "schedules of the noise that are accounted for by their mean",
-            "the noise of the first rounds has another scale",
+            "the noise of the first rounds has a different scale",
             (changed(falling(4)), changed(falling(30))),
             twin=False,
         ),

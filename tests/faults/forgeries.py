@@ -71,7 +71,7 @@ class Forgery:
     patch: Callable[[Patch], None] = unpatched
     after: Callable[[Training], None] = untouched
     noise_multiplier: float = 1.5
-    says: str = "computed again"
+    says: str = "recomputed"
 
 
 def run_of(forgery: Forgery, folder: Path) -> RunDirectory:

@@ -228,7 +228,7 @@ GROUP = FaultGroup(
                     "records-in-the-first-round",
                     lambda: small_spec(mode="release"),
                     functools.partial(crash_left_out, index=0),
-                    "by a key that the ledger does not name",
+                    "with a key that the ledger does not name",
                 ),
             )
         ),

@@ -352,7 +352,7 @@ GROUP = FaultGroup(
             ("randomness",),
             released,
             a_key_made_of_a_seed,
-            says="anybody would try first",
+            says="anyone would try first",
         ),
         Fault(
             "resumed-with-the-old-key",

@@ -295,7 +295,7 @@ GROUP = FaultGroup(
             ("sensitivity",),
             hardly_clipped,
             the_mean_over_the_mean_number,
-            says="beside others one person moves the sum",
+            says="together with others, one person moves the sum",
         ),
         Fault(
             "two-people-in-one-mean",
@@ -372,7 +372,7 @@ GROUP = FaultGroup(
             "a-record-booked-to-somebody-else-after-training",
             "once training is over, a record of one person is said to be about another, as would "
             "hide that somebody is at more clients than claimed",
-            "identifiers that are linked anew for the audit",
+            "identifiers that are linked again for the audit",
             ("partition",),
             at_hospitals,
             judge=_regrouped,
@@ -403,7 +403,7 @@ GROUP = FaultGroup(
             ("promise",),
             people_spec,
             divided_by_those_who_came,
-            says="divided by something else",
+            says="was not divided by",
         ),
         Fault(
             "a-claim-on-people-that-reads-as-one-on-records",
@@ -412,7 +412,7 @@ GROUP = FaultGroup(
             ("promise",),
             at_hospitals,
             claimed_as_of_records,
-            says="does not say that it is on people",
+            says="does not say that it is about people",
         ),
         Fault(
             "another-bound-on-records-than-promised",

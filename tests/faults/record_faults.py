@@ -387,7 +387,7 @@ GROUP = FaultGroup(
             ("outside-budget",),
             small_spec,
             between_the_extremes(of_columns),
-            says="least and greatest",
+            says="minimum and maximum",
         ),
         Fault(
             "numbers-between-their-extremes",
@@ -396,7 +396,7 @@ GROUP = FaultGroup(
             ("outside-budget",),
             small_spec,
             between_the_extremes(of_everything),
-            says="least and greatest",
+            says="minimum and maximum",
         ),
         Fault(
             "accuracy-of-training-records",
@@ -406,7 +406,7 @@ GROUP = FaultGroup(
             ("outside-budget",),
             small_spec,
             tested_on_training_records,
-            says="were trained on",
+            says="were also used for training",
         ),
         Fault(
             "a-record-in-two-clients",

@@ -293,7 +293,7 @@ GROUP = FaultGroup(
             "training loops that keep the best checkpoint",
             "weights",
             best_round_published,
-            says="not the model that the last round left",
+            says="not the model after the last round",
         ),
         Fault(
             "last-model-published-for-the-average",

@@ -92,7 +92,7 @@ GROUP = FaultGroup(
             ("initial-weights",),
             on_records,
             judge=made_again,
-            says="made again from the spec's public seed",
+            says="rebuilt from the spec's public seed",
         ),
         Fault(
             "start-trained-on-clients-records-client-level",
@@ -111,7 +111,7 @@ GROUP = FaultGroup(
             ("initial-weights",),
             on_clients,
             judge=made_again,
-            says="made again from the spec's public seed",
+            says="rebuilt from the spec's public seed",
         ),
     ),
 )

@@ -111,4 +111,4 @@ def test_on_another_machine_a_fifth_of_a_record_is_seen_and_an_honest_run_has_le
     assert 0.0 < found["details"]["smallest_visible"] < 0.01
     assert check_of(forged)["verdict"] in ("NOT VERIFIED", "FAIL")
     assert forged["verdict"] in ("NOT VERIFIED", "FAIL")
-    assert "from what this machine makes of its records" in check_of(forged)["measurement"]
+    assert "from this machine's result for its records" in check_of(forged)["measurement"]

@@ -163,7 +163,7 @@ def test_pieces_that_the_ledger_does_not_note_are_not_judged_and_that_is_said(co
     rewrite_ledger(copied, lambda entries: [entry.pop("pieces", None) for entry in entries])
     verdict, text = said(copied)
     assert verdict is Verdict.NOT_VERIFIED
-    assert "what the server made of them was not judged" in text
+    assert "how the server combined them was not judged" in text
 
 
 def test_roots_that_are_noted_in_some_rounds_alone_fail(copied):

@@ -159,7 +159,7 @@ def test_a_pass_says_how_many_participations_were_looked_at(run: Bundle) -> None
     rounds = run.readable_ledger.rounds
     many = sum(len(item.clients) for item in rounds)
     found = judged(run, "partition")
-    assert f"in {many} participations the rows used are the client's own" in found.measurement
+    assert f"In {many} participations the rows used are the client's own" in found.measurement
     assert "the data name each record's client" in found.measurement
     assert found.details == {"records": sum(run.header.records), "clients": run.header.clients}
 

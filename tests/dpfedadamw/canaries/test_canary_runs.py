@@ -120,7 +120,7 @@ def test_so_few_canaries_that_nothing_could_be_contradicted_are_not_a_pass(tmp_p
     found = finding(training.run.path)
     assert found.verdict.value == "NOT VERIFIED"
     assert "2 canaries are too few" in found.measurement
-    assert "plant at least" in found.measurement
+    assert "Plant at least" in found.measurement
 
 
 def test_missing_evidence_of_canaries_is_never_a_pass(audited, tmp_path):

@@ -106,7 +106,7 @@ def test_a_run_that_computes_participations_again_is_of_level_2(tmp_path, capsys
     assert call("run", str(spec), "--out", str(tmp_path), "--replay", "3", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["level"] == 2
-    assert told["qualifications"][0].startswith("3 of 4 participations were computed again")
+    assert told["qualifications"][0].startswith("3 of 4 participations were recomputed")
     # Of a release whose key is kept nowhere, which nobody could compute again now.
     assert call("verify", told["directory"], "--require-level", "2") == 0
     report = json.loads((Path(told["directory"]) / "report.json").read_text())

@@ -169,7 +169,7 @@ def test_an_erasure_that_was_killed_in_its_last_step_is_finished_by_another(run,
     assert "nothing in it but the lock" in " ".join(capsys.readouterr().out.split())
     (run / ".unfinished" / "attestation.json").touch()
     assert call("verify", str(run)) == 1
-    advice = "do again what it was: dpfedadamw erase, report or sign RUN_DIR"
+    advice = "repeat the command that was cut off: dpfedadamw erase, report or sign RUN_DIR"
     assert advice in " ".join(capsys.readouterr().out.split())
     assert call("run", "--resume", str(run)) == 2
     told = " ".join(capsys.readouterr().err.split())

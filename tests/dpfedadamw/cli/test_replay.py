@@ -115,7 +115,7 @@ def test_another_key_than_the_one_committed_to_is_refused(announced: Parties, ca
         (("--replay", "2", "--draw", "draw.json"), "give one of them"),
         (("--openings", "openings.json"), "goes with --draw FILE"),
         (("--draw", "draw.json"), "give --openings FILE"),
-        (("--replay", "2"), "give --escrow FILE"),
+        (("--replay", "2"), "Give --escrow FILE"),
         (("--replay", "2", "--escrow", "missing"), "not a readable key escrow"),
         (("--canaries", "9", "--replay", "2"), "leave out --replay"),
     ],

@@ -140,7 +140,7 @@ def test_batches_are_of_one_size_whatever_was_drawn():
 
 def test_bfloat16_is_refused_where_neighbours_move_each_others_gradients():
     even = EvenBatches(lambda _: _Answering(1e-3), cross_entropy, 4, 1.0)
-    with pytest.raises(ClippingError, match=r"bfloat16 cannot be used here.*use float32"):
+    with pytest.raises(ClippingError, match=r"bfloat16 cannot be used here.*Use float32"):
         even(torch.randn(2, 3), torch.zeros(2, dtype=torch.int64))
 
 

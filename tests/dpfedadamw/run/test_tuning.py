@@ -123,7 +123,7 @@ def test_of_whole_clients_claim_audit_and_report_are_those_of_the_selection(of_c
     said = guarantee.guarantee(source, PUBLIC)
     assert said.epsilon == chosen
     assert "the best of a random number of trials" in said.statement
-    assert said.statement.endswith("towards the server, which saw them all, it is larger.")
+    assert said.statement.endswith("against the server, which saw them all, it is larger.")
     # A server that adds the noise has no guarantee, so that nothing is larger.
     trusted = {**source.header, "noise_added_by": "server"}
     assert tuning.choice_in_words(dataclasses.replace(source, header=trusted)).endswith(

@@ -29,7 +29,7 @@ from tests.runs import call
 @pytest.fixture(autouse=True)
 def _the_same_draws_every_time(request: pytest.FixtureRequest) -> None:
     """The statistical checks raise a false alarm now and then; a test may not."""
-    # No seed that anybody would try first: the check "randomness" tries these.
+    # No seed that anyone would try first: the check "randomness" tries these.
     torch.manual_seed(1_000_003 * (1 + zlib.crc32(request.node.name.encode())))
 
 
