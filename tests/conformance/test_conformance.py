@@ -138,6 +138,7 @@ def test_no_number_of_a_promise_can_be_changed_alone(
     assert [name for name, said in zip(SINGLE_NUMBERS, found, strict=True) if not said] == []
 
 
+@pytest.mark.slow
 def test_every_sentence_about_a_folder_is_one_of_the_table(
     folders: tuple[Path, list[Case]],
 ) -> None:

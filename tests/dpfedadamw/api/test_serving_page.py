@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dpfedadamw import api
 
@@ -43,6 +44,7 @@ def called(folder: Path, *words: str) -> str:
     return told.stdout
 
 
+@pytest.mark.slow
 def test_the_engineers_files_run_as_they_are_printed(tmp_path):
     page = PAGE.read_text(encoding="utf-8")
     files = dict(re.findall(r"`(\S+)`:\n\n```\w+\n(.*?)```", page, re.DOTALL))

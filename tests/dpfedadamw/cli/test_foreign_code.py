@@ -385,6 +385,7 @@ def test_what_the_user_names_is_run_in_every_process_of_the_run(target, folder, 
     assert call("replay", "--allow-code", "nets") == 0
 
 
+@pytest.mark.slow
 def test_a_sweep_hands_the_names_on_to_its_runs(folder, capsys):
     write_spec(folder, {"target": "nets:Net"}, "own", matrix={"federation.local_steps": [1, 2]})
     assert call("sweep", "own.yaml", "--allow-code", "nets", "--json") == 0, capsys.readouterr().err
@@ -455,7 +456,8 @@ def run_among_shadows(folder: Path, model: dict, *options: str) -> None:
     assert not (folder / CANARY).exists()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+# Two workers start the processes that one starts, and more.
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_file_of_the_working_directory_stands_for_no_library(workers, folder):
     """Processes that Python starts for others look there first, unless they are told not to."""
     mlp = {"name": "mlp", "hidden": []}
