@@ -31,6 +31,8 @@ _NAMES = re.compile(r"`+[^`\n]*`+|\{\w+\}|\"[\w-]+\"|^\s+\w+(?=: )")
 # Words that earlier runs were signed with: they are kept to be recognised.
 _SIGNED_EARLIER = "_SIGNED_EARLIER"
 _CODE = re.compile(r"```.*?```|^    [^\n]*$|`[^`\n]*`|\]\([^)\n]*\)|<!--.*?-->", re.M | re.S)
+# What a command printed: the strings that it is made of are held to it where they are written.
+_PRINTED = re.compile(r"<!-- printed by this command -->.*?<!-- end -->", re.S)
 _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|eq|vs|cf|no|fig|al)\.", re.IGNORECASE)
 _END = re.compile(r"[.!?][)\"'*_]*(?=\s|$)")
 _ITEM = re.compile(r"\s*([*+-]|\d+\.)\s")
@@ -43,35 +45,40 @@ _SIGNED = {"reports/content/guarantee.py": "_statement"}
 # whose words are. A pattern is added when its files are clean, and none is taken out.
 HELD = (
     "ERRATA.md", "README.md", "SECURITY.md", "docs/accountants.md", "docs/budgets.md",
-    "docs/challenge.md", "docs/claims.md", "docs/commands.md", "docs/comparison.md", "docs/data.md",
-    "docs/datasets.md", "docs/decide.md", "docs/deploy.md", "docs/detection.md",
-    "docs/evidence-format.md", "docs/evidence.md", "docs/field.md", "docs/figures.md",
-    "docs/flower.md", "docs/glossary.md", "docs/gradients.md", "docs/interruptions.md",
-    "docs/ledger.md", "docs/method.md", "docs/noise.md", "docs/opacus.md", "docs/papers.md",
-    "docs/performance.md", "docs/privacy.md", "docs/programs.md", "docs/published.md",
-    "docs/python.md", "docs/recompute.md", "docs/scale.md", "docs/search.md", "docs/serving.md",
-    "docs/signatures.md", "docs/site.md", "docs/style.md", "docs/sweeps.md", "docs/tasks.md",
-    "docs/testing.md", "docs/trusted-core.md", "docs/tutorial.md", "docs/uploads.md",
+    "docs/canaries.md", "docs/challenge.md", "docs/claims.md", "docs/commands.md",
+    "docs/comparison.md", "docs/data.md", "docs/datasets.md", "docs/decide.md", "docs/deploy.md",
+    "docs/detection.md", "docs/evidence-format.md", "docs/evidence.md", "docs/exact-checks.md",
+    "docs/field.md", "docs/figures.md", "docs/flower.md", "docs/glossary.md", "docs/gradients.md",
+    "docs/interruptions.md", "docs/ledger.md", "docs/method.md", "docs/models.md", "docs/noise.md",
+    "docs/opacus.md", "docs/papers.md", "docs/performance.md", "docs/privacy.md",
+    "docs/programs.md", "docs/published.md", "docs/python.md", "docs/recompute.md",
+    "docs/reexecution.md", "docs/replication.md", "docs/results.md", "docs/scale.md",
+    "docs/search.md", "docs/serving.md", "docs/signatures.md", "docs/site.md", "docs/style.md",
+    "docs/sweeps.md", "docs/tasks.md", "docs/testing.md", "docs/trust.md", "docs/trusted-core.md",
+    "docs/tutorial.md", "docs/uploads.md",
 )  # fmt: skip
 
 WORDS = (
     "CONTRIBUTING.md", "docs/analyst.md", "docs/attestations.md", "docs/compare.md",
-    "docs/faults.md", "docs/format.md", "docs/keys.md", "docs/loops.md", "docs/models.md",
-    "docs/people.md", "docs/report-fields.md", "docs/report.md", "docs/results.md",
-    "docs/sign-off.md", "docs/spec.md", "docs/trust.md", "dpfedadamw/algorithms/**/*.py",
-    "dpfedadamw/budget/**/*.py", "dpfedadamw/canaries/**/*.py", "dpfedadamw/cli/**/*.py",
-    "dpfedadamw/clipping/**/*.py", "dpfedadamw/data/**/*.py", "dpfedadamw/evidence/**/*.py",
-    "dpfedadamw/federation/**/*.py", "dpfedadamw/filing/**/*.py", "dpfedadamw/integrations/**/*.py",
-    "dpfedadamw/models/**/*.py", "dpfedadamw/privacy/**/*.py", "dpfedadamw/reexecution/**/*.py",
-    "dpfedadamw/run/**/*.py", "dpfedadamw/spec/**/*.py", "dpfedadamw/storage/**/*.py",
-    "dpfedadamw/units/**/*.py", "dpfedadamw/vectors/**/*.py", "reports/schema/**/*.py",
-    "reports/verifier/**/*.py",
+    "docs/faults.md", "docs/format.md", "docs/keys.md", "docs/loops.md", "docs/people.md",
+    "docs/report-fields.md", "docs/report.md", "docs/sign-off.md", "docs/spec.md",
+    "dpfedadamw/algorithms/**/*.py", "dpfedadamw/budget/**/*.py", "dpfedadamw/canaries/**/*.py",
+    "dpfedadamw/cli/**/*.py", "dpfedadamw/clipping/**/*.py", "dpfedadamw/data/**/*.py",
+    "dpfedadamw/evidence/**/*.py", "dpfedadamw/federation/**/*.py", "dpfedadamw/filing/**/*.py",
+    "dpfedadamw/integrations/**/*.py", "dpfedadamw/models/**/*.py", "dpfedadamw/privacy/**/*.py",
+    "dpfedadamw/reexecution/**/*.py", "dpfedadamw/run/**/*.py", "dpfedadamw/spec/**/*.py",
+    "dpfedadamw/storage/**/*.py", "dpfedadamw/units/**/*.py", "dpfedadamw/vectors/**/*.py",
+    "reports/schema/**/*.py", "reports/verifier/**/*.py",
 )  # fmt: skip
 
 
 def prose_of_page(text: str) -> str:
     """A page with its code blanked out, line by line where it was."""
-    return _CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    return _CODE.sub(_blank, text)
+
+
+def _blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found[0])
 
 
 def strings_of_code(text: str) -> Iterator[tuple[int, str]]:
@@ -122,7 +129,8 @@ def _without_names(line: str) -> str:
 
 
 def sentences_of_page(text: str) -> Iterator[tuple[int, str]]:
-    """First line and text of each sentence of a page: no headings, no tables."""
+    """First line and text of each sentence of a page: no headings, tables and printed output."""
+    text = _PRINTED.sub(_blank, text)
     block: list[tuple[int, str]] = []
     for number, line in enumerate([*prose_of_page(text).splitlines(), ""], start=1):
         aside = not line.strip() or line.startswith(("#", "|", "!["))
@@ -252,6 +260,8 @@ def test_a_long_sentence_is_found_in_strings_that_a_user_reads(text, lines):
         ("a.yaml", "name: x\ntitle: Whoever knows", ["a.yaml:2: 'Whoever': write anyone who"]),
         ("a.md", f"Short.\n\nOne. It {'is ' * 30}long.", ["a.md:3: 32 words in a sentence"]),
         ("a.md", f"It {'is ' * 28}long.", []),
+        ("a.md", f"<!-- printed by this command -->\n{'is ' * 31}\n<!-- end -->\n", []),
+        ("a.md", f"<!-- printed by this command -->\n<!-- end -->\n{'is ' * 31}", ["a.md:3: 31 w"]),
         ("a.md", f"* {'is ' * 20}\n* {'is ' * 20}\n\n# {'is ' * 40}\n\n| {'is ' * 40}|", []),
     ],
 )

@@ -1,7 +1,7 @@
 """What canaries' scores show, beside jax_privacy's auditors on the same scores: run by hand.
 
     pip install --no-deps jax-privacy dp-accounting     # in an environment of its own
-    python -m tests.bench.bench_canaries docs/detection.md
+    python -m tests.bench.bench_canaries docs/canaries.md
 
 Simulated, so that the truth is known: canaries in one Gaussian release, and in a hundred subsampled
 steps as the quickstart takes them, both of which claim ε = 7.08 at δ = 10⁻⁵. In one release a

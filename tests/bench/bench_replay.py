@@ -5,7 +5,7 @@
 
 Trains the spec, with changes as `--set` takes them, which may follow; audits it without and with so
 many replays, and runs all of it again. The training is told without its probe, and a replay without
-what the audit takes else. What it came to stands in docs/detection.md.
+what the audit takes else. What it came to stands in docs/reexecution.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What canaries see, measured: `python -m tests.faults.canary_table docs/detection.md`.
+"""What canaries see, measured: `python -m tests.faults.canary_table docs/canaries.md`.
 
 Trains the quickstart and specs of whole clients as audit runs, correct and with one part broken,
 and writes the table of the section "Canaries" between its markers. It stops where a correct run is

@@ -1,10 +1,10 @@
 """Twenty trainers who lie consistently, and from which level of assurance on each is caught.
 
-`python -m tests.faults.forgers_table docs/detection.md` plays them all and writes the table between
-the page's marks, which takes some minutes. Each run has a hundred participations: twenty rounds of
-five clients. Every participation is computed again and judged, once with the whole key and once
-opened alone. Then twenty are drawn a thousand times by the code that draws, and a draw catches the
-trainer if what was judged false is in it. Beside that stands the chance in closed form.
+`python -m tests.faults.forgers_table docs/reexecution.md` plays them all and writes the table
+between the page's marks, which takes some minutes. Each run has a hundred participations: twenty
+rounds of five clients. Every participation is computed again and judged, once with the whole key
+and once opened alone. Then twenty are drawn a thousand times by the code that draws, and a draw
+catches the trainer if what was judged false is in it. Beside that stands the chance in closed form.
 """
 
 from __future__ import annotations

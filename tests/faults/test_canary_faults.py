@@ -177,7 +177,7 @@ def test_canaries_of_a_model_of_19_210_parameters_tell_faults(kind, broken, cont
     assert found.details["scores"]["contradicted"] == contradicted, found.measurement
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
+PAGE = Path(__file__).parents[2] / "docs" / "canaries.md"
 RUNS = [(case, count) for case in CASES for count in case.numbers]
 
 
