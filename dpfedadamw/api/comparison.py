@@ -75,7 +75,7 @@ def compare(
     comparison = _comparing()
     known = list(comparison.Towards)
     if towards not in known:
-        raise DpfedadamwError(f"towards {towards!r}: must be one of {', '.join(known)}")
+        raise DpfedadamwError(f"`towards`: is {towards!r}, must be one of {', '.join(known)}")
     paths = [run.path if isinstance(run, Run) else Path(run) for run in runs]
     return Comparison(comparison.compare(paths, audience, comparison.Towards(towards), tolerance))
 

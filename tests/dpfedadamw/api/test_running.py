@@ -141,7 +141,7 @@ def test_unknown_choices_are_refused_with_those_that_there_are(tmp_path):
     for call, message in (
         (lambda: api.calibrate(SMALL, 2.0, view="press"), "view 'press': must be one of server"),
         (lambda: api.calibrate(SMALL, 2.0, solve="luck"), "solve 'luck': must be one of noise"),
-        (lambda: api.compare([], towards="press"), "towards 'press': must be one of server"),
+        (lambda: api.compare([], towards="press"), "`towards`: is 'press', must be one of server"),
         (lambda: api.run(SMALL, out=tmp_path, device="abacus"), "--device abacus: unknown"),
         (lambda: api.Run(tmp_path / "none"), "there is no such directory"),
     ):
