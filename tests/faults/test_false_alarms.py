@@ -119,5 +119,7 @@ def test_correct_runs_of_shipped_specs_fail_no_oftener_than_the_level_allows(tmp
     fails = [one for one in outcomes if one.verdict == "FAIL"]
     assert len(fails) <= most_fails(plan()), fails
     # Rules that mix all coordinates are not replayed where only a sample of these is kept.
-    unsure = {one.kind.name for one in outcomes if one.verdict == "NOT VERIFIED"}
+    unsure = {
+        one.kind.name for one in outcomes if one.verdict == "NOT VERIFIED" and not one.diverged
+    }
     assert unsure <= {"digits-dp-fafed", "digits-dp-fedavg-ls"}
