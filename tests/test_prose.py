@@ -38,7 +38,7 @@ _END = re.compile(r"[.!?][)\"'*_]*(?=\s|$)")
 _ITEM = re.compile(r"\s*([*+-]|\d+\.)\s")
 LONGEST_SENTENCE = 30
 # Folders whose strings are held to it as well.
-STRINGS = ("audit/**/*.py", "dpfedadamw/**/*.py", "reports/**/*.py")
+STRINGS = ("audit/**/*.py", "dpfedadamw/**/*.py", "reports/**/*.py", "tests/faults/**/*.py")
 # Words that runs are signed with, and that `verify` compares: they stay as long as they are.
 _SIGNED = {"reports/content/guarantee.py": "_statement"}
 # What is held to it, as patterns below the root: pages whose words and sentences are, and files
@@ -63,7 +63,7 @@ WORDS = (
     "CHANGELOG.md", "CONTRIBUTING.md", "audit/**/*.py", "docs/analyst.md", "docs/attestations.md",
     "docs/compare.md", "docs/faults.md", "docs/format.md", "docs/keys.md", "docs/loops.md",
     "docs/report-fields.md", "docs/report.md", "docs/sign-off.md", "docs/spec.md",
-    "dpfedadamw/**/*.py", "reports/**/*.json", "reports/**/*.py",
+    "dpfedadamw/**/*.py", "reports/**/*.json", "reports/**/*.py", "tests/faults/**/*.py",
 )  # fmt: skip
 
 

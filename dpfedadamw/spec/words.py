@@ -228,8 +228,8 @@ _ABSENT_KEYS = {
 
 def absent_key(name: str, known: Sequence[str]) -> str | None:
     """Why there is no such key next to these; None of a key that nobody expects."""
-    beside, reason = _ABSENT_KEYS.get(name.lower(), ("", ""))
-    return reason if beside in known else None
+    sibling, reason = _ABSENT_KEYS.get(name.lower(), ("", ""))
+    return reason if sibling in known else None
 
 
 def key_of(name: str) -> str | None:

@@ -23,7 +23,7 @@ from tests.runs import small_spec
 
 
 def of_parts(change: Callable[[Composition], Composition]):
-    """Every ε towards the server is that of another composition, taken for the real one."""
+    """Every ε against the server is that of another composition, taken for the real one."""
 
     def patch(patch: Patch) -> None:
         for one in registry.accountants():
@@ -304,7 +304,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "epsilon-of-clients-rounded-down-towards-the-server",
-            "the same where the clients add the noise, towards the server too",
+            "the same where the clients add the noise, against the server too",
             "papers and model cards that print 2.04 for 2.0408",
             ("accounting",),
             lambda: client_spec("clients"),

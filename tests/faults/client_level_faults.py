@@ -269,7 +269,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "client-level-loss-uploaded",
-            "a number of the records is uploaded beside the clipped update",
+            "a number of the records is uploaded with the clipped update",
             "frameworks whose clients return a dictionary of whatever they like",
             ("uploads",),
             client_spec,
@@ -288,7 +288,7 @@ GROUP = FaultGroup(
         Fault(
             "a-loss-in-low-bits-of-released-means",
             "the last bits of each released mean spell a loss of training records",
-            "no published code; whoever writes the engine could do it",
+            "no published code; the author of an engine could do it",
             ("uploads",),
             client_spec,
             a_loss_in_low_bits,
@@ -297,7 +297,7 @@ GROUP = FaultGroup(
         Fault(
             "client-level-loss-in-low-bits-of-the-weights",
             "the last bits of the published weights spell a loss of training records",
-            "no published code; whoever writes the engine could do it",
+            "no published code; the author of an engine could do it",
             ("uploads",),
             client_spec,
             a_loss_in_low_bits_of_the_weights,

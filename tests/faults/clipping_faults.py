@@ -201,7 +201,7 @@ GROUP = FaultGroup(
         Fault(
             "sensitivity-apart-from-the-clipping-norm",
             "noise is made for a sensitivity of 1 that is set by itself, and C is 2",
-            "configurations with a key for the sensitivity beside the clipping norm",
+            "configurations with a key for the sensitivity besides that of the clipping norm",
             ("noise-scale",),
             lambda: small_spec(overrides=("privacy.clipping_norm=2.0",)),
             sensitivity_of_its_own,

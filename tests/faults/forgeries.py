@@ -275,7 +275,7 @@ def _halved_norms(training: Training) -> None:
 
 
 def _other_commitments(training: Training) -> None:
-    """Commitments to another story, in the evidence and in a ledger that is chained anew."""
+    """Commitments to another story, in the evidence and in a ledger that is chained again."""
     digests = {}
     for index in range(2):
 
@@ -349,6 +349,6 @@ FORGERIES = (
             _other_labels),
     Forgery("halved-norms", "norms noted are half as far above C as they were",
             after=_halved_norms, says="norms noted"),
-    Forgery("other-commitments", "the ledger commits to another story, and is chained anew",
+    Forgery("other-commitments", "the ledger commits to another story, and is chained again",
             after=_other_commitments, says="another participations"),
 )  # fmt: skip

@@ -4,7 +4,7 @@
 between the page's marks, which takes some minutes. Each run has a hundred participations: twenty
 rounds of five clients. Every participation is computed again and judged, once with the whole key
 and once opened alone. Then twenty are drawn a thousand times by the code that draws, and a draw
-catches the trainer if what was judged false is in it. Beside that stands the chance in closed form.
+catches the trainer if what was judged false is in it. The chance in closed form stands next to it.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def strike_off_a_dropout(patch: Patch) -> None:
 
 
 def rewritten(change: Callable[[list[dict[str, Any]]], None]):
-    """Findings on a run whose ledger was changed and chained anew after it had been signed."""
+    """Findings on a run whose ledger was changed and chained again after it had been signed."""
 
     def judge(spec: Spec, folder: Path) -> Findings:
         training = begin(spec, folder)
@@ -234,7 +234,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "ledger-rewritten-with-more-noise",
-            "after the run all noise multipliers are raised and the chain is made anew",
+            "after the run all noise multipliers are raised and the chain is rebuilt",
             "results that are tidied up before they are archived",
             ("integrity", "promise", "noise-scale"),
             small_spec,
@@ -242,7 +242,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "ledger-rewritten-in-a-date",
-            "after the run a field that no number hangs on is changed and the chain is made anew",
+            "after the run a field that no number hangs on is changed and the chain is rebuilt",
             "results that are tidied up before they are archived",
             ("integrity",),
             small_spec,

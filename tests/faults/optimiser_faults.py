@@ -57,7 +57,7 @@ GROUP = FaultGroup(
     (
         Fault(
             "local-counter-debiasing",
-            "v goes on from round to round and is corrected as if it began anew in each",
+            "v goes on from round to round and is corrected as if it restarted in each",
             "reference code of adaptive federated methods with shared moments",
             ("second-moment",),
             small_spec,
@@ -88,7 +88,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "no-floor",
-            "v̂ − Φ is negative at half of all coordinates, and nothing but ϵ holds the step",
+            "v̂ − Φ is negative at half of all coordinates, and only ϵ holds the step",
             "implementations of the debiasing formula as it is printed",
             ("second-moment",),
             with_moment(floor="{relative: 0}"),

@@ -116,7 +116,7 @@ def one_record_twice(patch: Patch) -> None:
 
 
 def drawn_by_their_records(patch: Patch) -> None:
-    """Records are drawn at q, and whoever has one among them is in the batch."""
+    """Records are drawn at q, and anyone who has one among them is in the batch."""
     start = PrivateOracle.__init__
 
     def drawing(self, **given):
@@ -279,8 +279,8 @@ GROUP = FaultGroup(
     faults=(
         Fault(
             "records-of-a-person-clipped-one-by-one",
-            "each record of a person is clipped to C and the sum of all goes in, so that a person "
-            "moves it by as many times C as they have records",
+            "each record of a person is clipped to C and all are summed, so that a person moves "
+            "the sum by as many times C as they have records",
             "user-level privacy that was added in the sampler alone",
             ("sensitivity",),
             people_spec,
@@ -299,7 +299,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "two-people-in-one-mean",
-            "the first two people of a batch share one mean, whoever they are",
+            "the first two people of a batch share one mean",
             "an index of groups that is off by one",
             ("sensitivity",),
             people_spec,
@@ -344,8 +344,8 @@ GROUP = FaultGroup(
         ),
         Fault(
             "people-drawn-by-their-records",
-            "records are drawn at rate q, and whoever has one among them is in the batch: who has "
-            "ten is there almost ten times as often as is accounted for",
+            "records are drawn at rate q, and their people are the batch: a person with ten "
+            "records is in it almost ten times as often as is accounted for",
             "DataLoaders over rows, grouped by user afterwards",
             ("sensitivity",),
             people_spec,

@@ -289,7 +289,7 @@ GROUP = FaultGroup(
         ),
         Fault(
             "empty-batches-drawn-again",
-            "a batch without a record is drawn again, so that whoever has one is in it oftener",
+            "a batch without a record is drawn again, so that each record is in it more often",
             "data loaders that skip a batch on which a loss cannot be computed",
             ("sensitivity",),
             small_batches(3),

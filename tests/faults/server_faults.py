@@ -207,7 +207,7 @@ def _at_both_levels(
 
 
 class Behind(nn.Module):
-    """A model behind a layer that is said to be frozen, as low-rank pairs are beside a backbone."""
+    """A model behind a layer that is said to be frozen, as a backbone is with low-rank pairs."""
 
     def __init__(self, model: nn.Module, width: int) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ GROUP = FaultGroup(
         *_at_both_levels(
             "clean-gradient-left-in-a-checkpoint",
             "a finished run leaves a checkpoint with an optimiser's clean moments",
-            "trainers that save their optimiser beside the model",
+            "trainers that save their optimiser with the model",
             "disclosure",
             judge=leaving_a_clean_gradient,
             says="checkpoint/",

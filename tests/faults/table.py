@@ -33,7 +33,7 @@ CHECK_ORDER = tuple(dict.fromkeys(check.name for check in (*checks_of(RECORD), *
 
 
 def description(fault: Fault) -> str:
-    """What the page says of a fault beside its name."""
+    """What the page says of a fault besides its name."""
     return f"{fault.breaks}. *Seen in {fault.seen}.*"
 
 
@@ -46,7 +46,7 @@ def verdicts(fault: Fault, fails: Sequence[str]) -> str:
 def tables(fails: Mapping[str, Sequence[str]]) -> str:
     """All groups as Markdown, one table each.
 
-    Faults that stand next to each other and differ in nothing but their names share a row.
+    Faults that stand next to each other and differ only in their names share a row.
 
     Args:
         fails: by a fault's name the checks that said FAIL.

@@ -1,4 +1,4 @@
-"""The same runs without a fault pass: a FAIL in the gallery comes from nothing but its patch."""
+"""The same runs without a fault pass: a FAIL in the gallery comes only from its patch."""
 
 from __future__ import annotations
 

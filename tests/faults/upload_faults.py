@@ -221,7 +221,7 @@ GROUP = FaultGroup(
     (
         Fault(
             "batch-norm-buffers-uploaded",
-            "running means over a client's records are uploaded beside the noised update",
+            "running means over a client's records are uploaded with the noised update",
             "federated averaging of whole state dictionaries",
             ("uploads",),
             two_rounds("dp-fedavg"),
@@ -266,7 +266,7 @@ GROUP = FaultGroup(
         ),
         _smuggled(
             "loss-uploaded-beside-adamw",
-            "a number of the records is uploaded beside the rest",
+            "a number of the records is uploaded with the rest",
             _FURTHER,
             "dp-fedadamw",
             beside_the_rest,
@@ -274,7 +274,7 @@ GROUP = FaultGroup(
         ),
         _smuggled(
             "loss-uploaded-beside-sgd",
-            "a number of the records is uploaded beside the rest",
+            "a number of the records is uploaded with the rest",
             _FURTHER,
             "dp-fedavg",
             beside_the_rest,
@@ -308,7 +308,7 @@ GROUP = FaultGroup(
         Fault(
             "a-norm-in-low-bits-of-uploads",
             "the last bits of an update's numbers spell a norm of the client's records",
-            "no published code; whoever writes the engine could do it",
+            "no published code; the author of an engine could do it",
             ("uploads",),
             two_rounds("dp-fedadamw"),
             a_norm_in_low_bits,
@@ -317,7 +317,7 @@ GROUP = FaultGroup(
         Fault(
             "a-loss-in-low-bits-of-the-weights",
             "the last bits of the published weights spell a loss of training records",
-            "no published code; whoever writes the engine could do it",
+            "no published code; the author of an engine could do it",
             ("uploads",),
             two_rounds("dp-fedadamw"),
             a_loss_in_low_bits_of_the_weights,
@@ -336,7 +336,7 @@ GROUP = FaultGroup(
         Fault(
             "recorder-that-shows-fresh-noise",
             "hardly any noise is added, and evidence shows fresh noise of the right size",
-            "no published code; whoever writes both engine and evidence could do it",
+            "no published code; the author of both engine and evidence could do it",
             ("uploads",),
             lambda: small_spec("dp-fedavg"),
             flattering_with_fresh_noise,
@@ -346,7 +346,7 @@ GROUP = FaultGroup(
         Fault(
             "recorder-that-calls-missing-noise-clean",
             "as before, and the difference is declared to be the clean sum",
-            "no published code; whoever writes both engine and evidence could do it",
+            "no published code; the author of both engine and evidence could do it",
             ("uploads",),
             lambda: small_spec("dp-fedavg"),
             calling_the_missing_noise_clean,
@@ -356,7 +356,7 @@ GROUP = FaultGroup(
         Fault(
             "recorder-of-another-upload",
             "evidence shows an upload that the server did not combine",
-            "no published code; whoever writes both engine and evidence could do it",
+            "no published code; the author of both engine and evidence could do it",
             ("uploads",),
             lambda: small_spec("dp-fedavg"),
             recording_another_upload,

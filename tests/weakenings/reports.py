@@ -116,7 +116,7 @@ WEAKENINGS = (
         "reports/content/units/record.py",
         "return max(rows, key=lambda row: row.get(source.accountant) or 0.0, default={})",
         "return min(rows, key=lambda row: row.get(source.accountant) or 0.0, default={})",
-        "conversions beside the headline are those of the client that spent least",
+        "conversions next to the headline are those of the client that spent least",
         (
             "tests/reports/content/test_sources.py::test_conversions_beside_the_headline_are_those_of_the_client_that_spent_most",
         ),
@@ -236,7 +236,7 @@ WEAKENINGS = (
         "reports/signatures/verification/__init__.py",
         "another = bool(theirs) and not in_one_hand",
         "another = bool(theirs)",
-        "whoever has both keys reaches level 3 alone",
+        "anyone who has both keys reaches level 3 alone",
         ("tests/reports/signatures/test_verification.py::test_what_a_level_is_computed_from",),
     ),
     Weakening(
