@@ -17,7 +17,8 @@ from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle, clipped_sum
 from dpfedadamw.privacy.plain_form import LoopEngine
-from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
+from dpfedadamw.privacy.sampling import FixedSizeSampling, People, PoissonSampling, ShuffledEpochs
+from dpfedadamw.privacy.spot_check import SpotCheck, SpotCheckError
 from dpfedadamw.profiling import profiled
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.clipping.clipping_harness import assert_same, weighted_squares
@@ -58,6 +59,9 @@ class Written:
     def batch(self, indices, records, rows):
         self.batches.append((indices.tolist(), records))
 
+    def of_people(self, rows, records):
+        self.people = (rows.tolist(), records)
+
     def query(self, query):
         self.queries.append(query)
 
@@ -78,9 +82,23 @@ def stream(name: str):
 
 
 def oracle(
-    of=None, steps=3, queries=2, most=512, written=None, groups=None, inputs=INPUTS, labels=LABELS
+    of=None,
+    steps=3,
+    queries=2,
+    most=512,
+    written=None,
+    groups=None,
+    inputs=INPUTS,
+    labels=LABELS,
+    people=None,
+    spoilt=None,
 ) -> PrivateOracle:
     engine, flat = toy(groups)
+    check = None
+    if people is not None:
+        # Asked of people, it has no count to keep.
+        check = SpotCheck(flat.module, weighted_squares, Clipping(NORM))
+        engine = engine.engine if spoilt is None else spoilt(engine.engine)
     return PrivateOracle(
         plan=of or plan(),
         client=2,
@@ -93,6 +111,8 @@ def oracle(
         noise=stream("noise"),
         evidence=written,
         physical_batch_size=most,
+        people=people,
+        check=check,
     )
 
 
@@ -464,3 +484,87 @@ def test_places_of_records_are_made_where_the_records_lie():
     with Made():
         clipped_sum(Sums(True), flat, THETA, (INPUTS, LABELS), 5)
     assert places == [INPUTS.device] * 3
+
+
+# Four people, who have five, one, four and two of the twelve records.
+WHO = np.array([0, 2, 0, 1, 2, 0, 3, 2, 0, 3, 2, 0])
+OF_EACH = [[0, 2, 5, 8, 11], [3], [1, 4, 7, 10], [6, 9]]
+
+
+def people(most: int = 5):
+    return People(WHO, most), stream("people")
+
+
+def test_people_are_drawn_and_each_is_one_mean_gradient_clipped_to_c():
+    written = Written()
+    asked = oracle(plan(sampling=PoissonSampling(3.0)), people=people(), written=written)
+    persons = next(PoissonSampling(3.0).batches(4, stream("batches"))).tolist()
+    asked.next_batch()
+    answer = asked.gradient(THETA)
+    assert 1 < len(persons) < 4
+    rows = [row for person in persons for row in OF_EACH[person]]
+    _, flat = toy()
+    flat.assign(THETA)
+    total = torch.zeros(4, dtype=torch.float64)
+    norms = []
+    for person in persons:
+        own = OF_EACH[person]
+        flat.module.zero_grad()
+        weighted_squares(flat.module(INPUTS[own]), LABELS[own]).mean().backward()
+        mean = torch.cat([one.grad.reshape(-1) for one in flat.module.parameters()])
+        norms.append(float(mean.norm()))
+        total += mean * min(1.0, NORM / norms[-1])
+    (query,) = written.queries
+    # Factors are cut a little short, so that no rounding lifts a norm over C.
+    torch.testing.assert_close(query.clean_sum, total, rtol=1e-6, atol=0)
+    torch.testing.assert_close(query.raw_norms, torch.tensor(norms).double(), rtol=1e-6, atol=0)
+    # The batch's size is that of its people, and the divisor is fixed.
+    assert (query.batch_size, query.divisor) == (len(persons), 7.0)
+    assert written.batches == [(persons, 4)]
+    assert written.people == (rows, RECORDS)
+    noisy = add_gaussian_noise(query.clean_sum, DEVIATION, stream("noise"), "four-draw")
+    assert torch.equal(answer, noisy / 7.0)
+
+
+def test_no_person_has_more_records_in_a_batch_than_the_most():
+    written = Written()
+    asked = oracle(plan(sampling=PoissonSampling(3.9)), people=people(2), written=written)
+    asked.next_batch()
+    rows, _ = written.people
+    ((persons, _),) = written.batches
+    assert [int((WHO[rows] == person).sum()) for person in persons] == [
+        min(2, len(OF_EACH[person])) for person in persons
+    ]
+
+
+def test_a_batch_without_a_person_is_answered_by_noise_alone():
+    written = Written()
+    asked = oracle(plan(sampling=PoissonSampling(1e-12)), people=people(), written=written)
+    asked.next_batch()
+    noise = add_gaussian_noise(
+        torch.zeros(4, dtype=torch.float64), DEVIATION, stream("noise"), "four-draw"
+    )
+    assert torch.equal(asked.gradient(THETA), noise / 7.0)
+    assert written.people == ([], RECORDS)
+
+
+class Neighbours(LoopEngine):
+    """Gives each person the last record of the one after."""
+
+    def of_people(self, inputs, targets, sizes):
+        return super().of_people(inputs.roll(1, 0), targets.roll(1, 0), sizes)
+
+
+def test_an_engine_that_mistakes_one_persons_records_for_anothers_is_found_while_it_runs():
+    fine = oracle(plan(sampling=PoissonSampling(3.9)), people=people())
+    fine.next_batch()
+    fine.gradient(THETA)
+    assert fine._check.made == 1
+
+    def spoilt(engine):
+        return Neighbours(engine._model, weighted_squares, Clipping(NORM))
+
+    wrong = oracle(plan(sampling=PoissonSampling(3.9)), people=people(), spoilt=spoilt)
+    wrong.next_batch()
+    with pytest.raises(SpotCheckError):
+        wrong.gradient(THETA)

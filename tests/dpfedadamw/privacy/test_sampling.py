@@ -21,6 +21,7 @@ from dpfedadamw.privacy.sampling import (
     FixedClients,
     FixedSizeSampling,
     FullBatch,
+    People,
     PoissonClients,
     PoissonSampling,
     Sampling,
@@ -378,3 +379,46 @@ def test_a_ledgers_batch_size_is_a_whole_number_where_batches_are() -> None:
     assert from_ledger("poisson", 4.5) == PoissonSampling(4.5)
     for kind in ("fixed-size", "shuffled"):
         assert type(from_ledger(kind, 4.0).batch_size) is int
+
+
+# Person of each of ten records: 0 has one, 1 and 3 have three, 2 has two, 4 has one.
+WHO = np.array([3, 1, 0, 2, 1, 3, 2, 1, 3, 4])
+OF_EACH = [[2], [1, 4, 7], [3, 6], [0, 5, 8], [9]]
+
+
+def test_a_person_brings_all_records_up_to_the_most_and_none_of_anyone_else():
+    people = People(WHO, 3)
+    assert len(people) == 5
+    found = people.records_of(np.array([3, 0, 4, 1, 2]), stream())
+    assert [one.tolist() for one in found] == [OF_EACH[who] for who in (3, 0, 4, 1, 2)]
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.integers(1, 5), st.integers(0, 99))
+def test_no_batch_holds_more_of_a_persons_records_than_the_most_nor_one_twice(ids, most, seed):
+    persons = np.unique(np.array(ids), return_inverse=True)[1].ravel()
+    people = People(persons, most)
+    own = people.records_of(np.arange(len(people)), ReproducibleRandomness(seed).stream("b", 0, 0))
+    for person, rows in enumerate(own):
+        assert len(set(rows.tolist())) == len(rows) == min(most, int((persons == person).sum()))
+        assert set(persons[rows].tolist()) == {person}
+
+
+def test_of_more_records_each_subset_of_the_most_is_as_likely_as_any_other():
+    source, draws = stream(), 6_000
+    counts = dict.fromkeys(itertools.combinations(OF_EACH[3], 2), 0)
+    for _ in range(draws):
+        (found,) = People(WHO, 2).records_of(np.array([3]), source)
+        counts[tuple(sorted(found.tolist()))] += 1
+    assert stats.chisquare(list(counts.values())).pvalue > UNLIKELY
+    # The test could fail: a subset that is a sixth more likely is seen.
+    skewed = [draws / 3 * 7 / 6, draws / 3, draws / 3 * 5 / 6]
+    assert stats.chisquare(skewed).pvalue < UNLIKELY
+
+
+def test_the_people_of_some_records_are_numbered_as_they_are_met():
+    part = People(WHO, 2).among(np.array([9, 8, 7, 5, 4]))
+    assert part.persons.tolist() == [0, 1, 2, 1, 2]
+    assert part.most == 2
+    assert len(part) == 3
+    # Whoever has no record among them is not there.
+    assert People(WHO, 3).among(np.array([2])).persons.tolist() == [0]

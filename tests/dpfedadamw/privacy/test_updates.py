@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.grid import Grid
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.noise.streams import Stream
@@ -17,11 +20,13 @@ from dpfedadamw.privacy.updates import (
     contribute,
     largest_coordinates,
     noise_upload,
+    release,
     release_mean,
     spread,
     sum_of_updates,
 )
 from dpfedadamw.vectors.sparsification import Sparsification
+from tests.dpfedadamw.privacy.test_plan import CLIENTS, Clients
 
 CPU = torch.device("cpu")
 EXTREMES = st.sampled_from([0.0, 1.0, -1.0, 1e30, -1e30, 1e-30, math.inf, -math.inf, math.nan])
@@ -241,3 +246,38 @@ def test_the_servers_mean_is_its_noised_sum_over_the_expected_clients(method):
     same, mean = release_mean(total, 3.0, 8.0, None, method)
     assert same is total
     assert torch.equal(mean, total / 8.0)
+
+
+class OnGrid(Clients):
+    grid = Grid(update=14)
+
+
+@pytest.mark.parametrize("adds", ["server", "clients"])
+def test_a_round_is_not_released_without_the_noise_that_its_plan_has(adds):
+    plan = replace(CLIENTS, unit=OnGrid(), noise_added_by=adds)
+    with pytest.raises(PrivacyError, match="the noise of a round is missing"):
+        release(plan, [torch.ones(7)], torch.zeros(7), None)
+
+
+def test_a_release_is_the_noised_sum_over_the_public_number_of_clients_on_the_grid():
+    plan = replace(CLIENTS, unit=OnGrid(), noise_added_by="server")
+    uploads = [torch.full((7,), 0.1), torch.full((7,), 0.2), torch.full((7,), 0.4)]
+    found = release(plan, uploads, torch.zeros(7), ReproducibleRandomness(4).stream("n", 0, 0))
+    clean = torch.stack(uploads).double().sum(0)
+    source = ReproducibleRandomness(4).stream("n", 0, 0)
+    noisy = add_gaussian_noise(clean, 1.5, source, plan.gaussian_sampler)
+    torch.testing.assert_close(found.noisy.double(), noisy.double(), rtol=1e-6, atol=1e-6)
+    # By two clients, as the plan says, although three came; 14 significant bits are left.
+    torch.testing.assert_close(found.mean.double(), noisy.double() / 2, rtol=2.0**-13, atol=0)
+    assert torch.equal(found.mean.view(torch.int32) & 1023, torch.zeros(7, dtype=torch.int32))
+    assert found.by_server
+
+
+def test_where_clients_add_the_noise_the_server_adds_it_to_an_empty_round_alone():
+    plan = replace(CLIENTS, unit=OnGrid(), noise_added_by="clients")
+    noise = ReproducibleRandomness(4).stream("n", 0, 0)
+    some = release(plan, [torch.ones(7)], torch.zeros(7), noise)
+    assert (some.by_server, some.mean.tolist()) == (False, [0.5] * 7)
+    none = release(plan, [], torch.zeros(7), noise)
+    assert none.by_server
+    assert (none.mean != 0).all()

@@ -56,19 +56,24 @@ def test_every_task_is_done_once(tasks: int, threads: int | None) -> None:
     assert sorted(done) == list(range(tasks))
 
 
-@pytest.mark.usefixtures("three_threads")
-def test_tasks_run_on_several_threads_that_start_none_of_their_own() -> None:
+@pytest.mark.parametrize(("wanted", "tasks", "workers"), [(3, 9, 3), (2, 9, 2), (3, 2, 2)])
+def test_tasks_run_on_several_threads_that_start_none_of_their_own(wanted, tasks, workers) -> None:
     seen: dict[int, int] = {}
-    together = threading.Barrier(3, timeout=60)
+    together = threading.Barrier(workers, timeout=60)
 
     def work(_: range) -> None:
         together.wait()
         seen[threading.get_ident()] = torch.get_num_threads()
 
-    share_out(9, work)
-    assert len(seen) == 3
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted)
+    try:
+        share_out(tasks, work)
+        assert torch.get_num_threads() == wanted
+    finally:
+        torch.set_num_threads(before)
+    assert len(seen) == workers
     assert set(seen.values()) == {1}
-    assert torch.get_num_threads() == 3
 
 
 @pytest.mark.usefixtures("three_threads")

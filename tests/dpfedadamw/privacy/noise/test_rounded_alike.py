@@ -105,6 +105,23 @@ def test_so_has_each_word_where_a_reduction_changes_hands(word):
     assert close_angle(word)
 
 
+def test_a_quarter_of_a_turn_is_taken_off_to_the_nearest_so_that_the_series_ends_in_time(
+    monkeypatch,
+):
+    """What twenty terms leave out is smaller than rounding up to an eighth of a turn."""
+    taken: list[float] = []
+    inner = rounded_alike._polynomial
+
+    def noted(coefficients, at):
+        taken.append(float(at.max()))
+        return inner(coefficients, at)
+
+    monkeypatch.setattr(rounded_alike, "_polynomial", noted)
+    cosine_and_sine(torch.arange(0, 2**53, 2**46 + 12345))
+    # (π/4)², met at its end.
+    assert max(taken) == pytest.approx((math.pi / 4) ** 2, rel=1e-2)
+
+
 def test_the_limits_would_notice_one_digit_less(monkeypatch):
     monkeypatch.setattr(rounded_alike, "_LOGARITHM", rounded_alike._LOGARITHM[:8])
     monkeypatch.setattr(rounded_alike, "_SINE", rounded_alike._SINE[:6])
