@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data.datasets import Records
-from dpfedadamw.storage.mapped import AT_ONCE, let_go
+from dpfedadamw.storage.mapped import let_go, stretches
 
 
 def client_digests(
@@ -35,9 +35,9 @@ def _digest(records: Records) -> bytes:
     chosen = np.arange(len(records)) if rows is None else rows
     kind = f"{stored.dtype.newbyteorder('<').str} {stored.shape[1:]} {len(chosen)}"
     found = hashlib.sha256(kind.encode() + b"\x00")
-    each = max(1, stored.dtype.itemsize * int(np.prod(stored.shape[1:], dtype=np.int64)))
-    for start in range(0, len(chosen), max(1, AT_ONCE // each)):
-        part = stored[chosen[start : start + max(1, AT_ONCE // each)]]
+    each = stored.dtype.itemsize * int(np.prod(stored.shape[1:], dtype=np.int64))
+    for rows in stretches(chosen, each):
+        part = stored[chosen[rows]]
         found.update(np.ascontiguousarray(part, part.dtype.newbyteorder("<")).tobytes())
         let_go(stored)
     labels = records.labels

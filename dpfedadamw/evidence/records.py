@@ -24,7 +24,7 @@ from torch import Tensor
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.foreign import read_salt
-from dpfedadamw.storage.mapped import AT_ONCE, let_go
+from dpfedadamw.storage.mapped import let_go, stretches
 
 _DIGEST_BYTES, _BATCH_BYTES = 16, 8
 # Hashing more would delay a run by seconds; contents are then not told apart.
@@ -291,11 +291,10 @@ def contents(held: Stored, salt: bytes) -> NDArray[np.uint8]:
         salt: The run's.
     """
     values, key, digests = held.values, salt[:64], list[bytes]()
-    together = max(1, AT_ONCE * len(values) // max(1, values.nbytes))
-    for place, row in enumerate(_rows(held).tolist(), start=1):
-        digests.append(_digest(values[row], key))
-        if place % together == 0:
-            let_go(values)
+    rows = _rows(held)
+    for near in stretches(rows, values.nbytes // max(1, len(values))):
+        digests += [_digest(values[row], key) for row in rows[near].tolist()]
+        let_go(values)
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, _DIGEST_BYTES)
 
 

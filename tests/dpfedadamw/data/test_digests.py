@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpfedadamw.data import digests
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.data.digests import client_digests
 from dpfedadamw.data.stored import StoredRecords
+from dpfedadamw.storage import mapped
 
 VALUES = np.arange(48, dtype=np.uint8).reshape(8, 2, 3)
 LABELS = np.arange(8) % 3
@@ -23,7 +23,7 @@ def test_what_is_the_same_has_the_same_digest(monkeypatch):
     first = digested()
     assert len(set(first)) == 3
     assert digested(VALUES.copy()) == first
-    monkeypatch.setattr(digests, "AT_ONCE", 7)
+    monkeypatch.setattr(mapped, "AT_ONCE", 7)
     assert digested() == first
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dpfedadamw.storage.mapped import AT_ONCE, let_go
+from dpfedadamw.storage.mapped import AT_ONCE, let_go, stretches
 
 
 def resident(path: Path) -> int:
@@ -42,6 +44,25 @@ def test_an_array_that_is_no_file_is_left_alone():
 
 def test_sixteen_mebibytes_are_read_between_two_times_that_pages_are_let_go_of():
     assert AT_ONCE == 16 * 1024 * 1024
+
+
+@given(
+    st.lists(st.integers(0, 2**20), unique=True, max_size=40), st.integers(0, 2**25), st.booleans()
+)
+def test_every_row_is_in_one_part_and_a_part_touches_no_more_of_the_file(rows, each, ascending):
+    rows = np.array(sorted(rows) if ascending else rows, np.int64)
+    parts = list(stretches(rows, each))
+    assert np.concatenate([rows[:0], *(rows[part] for part in parts)]).tolist() == rows.tolist()
+    for part in parts:
+        # A row that is larger by itself is read whole.
+        assert (part.stop - part.start) * each <= max(AT_ONCE, each)
+        if ascending:
+            assert (rows[part][-1] - rows[part][0] + 1) * each <= max(AT_ONCE, each)
+
+
+def test_rows_far_from_one_another_are_read_one_by_one():
+    assert len(list(stretches(np.arange(5) * 2**14, 1024))) == 5
+    assert len(list(stretches(np.arange(5) * 2**10, 1024))) == 1
 
 
 def test_a_system_without_the_advice_is_left_alone(tmp_path: Path, monkeypatch):
