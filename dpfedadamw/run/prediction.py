@@ -197,6 +197,8 @@ def raw(rows: Any, read_by: Mapping[str, Any]) -> Iterator[Images | Numbers | Te
         yield handed_over.unlabelled(rows, text, preparation, "rows")
         return
     path = Path(rows)
+    if not path.exists():
+        raise DataError(f"{INPUT}: {path}: there is no such file")
     try:
         chunks = arrays.unlabelled(path) if path.suffix == ".npz" else _of_table(path, read_by)
         for chunk in chunks:

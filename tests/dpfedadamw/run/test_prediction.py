@@ -399,6 +399,7 @@ def test_what_cannot_be_predicted_is_one_line_and_exit_code_2(
         ((str(of_images.run.path), "--input", rows), "arrays without column names"),
         ((str(tmp_path), "--input", rows), "neither a run nor an exported model"),
         ((str(of_images.run.path), "--input", str(tmp_path / "no.npz")), "there is no such file"),
+        ((str(of_images.run.path), "--input", str(tmp_path / "no.csv")), "there is no such file"),
         (
             (str(of_images.run.path), "--input", str(of_images.rows), "--output",
              str(of_images.run.path / "out.csv")),
