@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dpfedadamw.clipping import vmap
 from dpfedadamw.clipping.vmap import VmapEngine
-from dpfedadamw.privacy.clipped_sum import Clipping
+from dpfedadamw.privacy.clipped_sum import Clipping, ClippingError
 from dpfedadamw.privacy.plain_form import LoopEngine
 
 ENGINES = [LoopEngine, VmapEngine]
@@ -125,3 +125,9 @@ def test_a_mask_is_drawn_for_each_record_under_vmap():
     found = VmapEngine(Masked(), itself, Clipping(math.inf))(torch.ones(4, 64), torch.ones(4))
     # Of 64 coordinates, 0 or 2, half are kept: masks of their own have norms of their own.
     assert len(set(found.raw_norms.tolist())) > 1
+
+
+def test_a_layer_through_which_records_change_one_another_is_refused():
+    mixing = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
+    with pytest.raises(ClippingError, match="normalises over the batch"):
+        LoopEngine(mixing, itself, Clipping(2.0))(RECORDS, ONES)

@@ -13,6 +13,7 @@ from dpfedadamw.clipping.bookkeeping import BookKeepingEngine
 from dpfedadamw.clipping.vmap import VmapEngine
 from dpfedadamw.privacy import spot_check
 from dpfedadamw.privacy.clipped_sum import ClippedSum, Clipping
+from dpfedadamw.privacy.plain_form import LoopEngine
 from dpfedadamw.privacy.spot_check import SpotCheck, SpotCheckError, drawn
 from dpfedadamw.run.training import train
 from tests.dpfedadamw.clipping.clipping_harness import cross_entropy
@@ -130,6 +131,17 @@ def test_an_engine_that_clips_wrongly_is_refused_without_a_number(mistake):
     ) as refused:
         checked(wrong, of, *batch())
     assert not any(sign.isdigit() for sign in str(refused.value))
+
+
+@pytest.mark.parametrize(("precision", "off"), [("float32", 0.004), ("bfloat16", 0.125)])
+def test_a_norm_that_is_off_by_twice_what_rounding_explains_is_refused(precision, off):
+    of, (inputs, targets) = model(), batch()
+    engine = LoopEngine(of, cross_entropy, CLIPPING, precision)
+    norms = engine(inputs, targets).raw_norms
+    check = SpotCheck(of, cross_entropy, CLIPPING, precision)
+    check(engine, inputs[:2], targets[:2], norms[:2])
+    with pytest.raises(SpotCheckError):
+        check(engine, inputs[:2], targets[:2], norms[:2] * (1 + off))
 
 
 def test_a_gradient_that_is_finite_in_one_form_alone_is_refused_and_in_neither_is_passed():

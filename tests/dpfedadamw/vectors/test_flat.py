@@ -75,7 +75,9 @@ def test_a_module_lets_go_of_what_it_holds_and_keeps_what_is_its_own(monkeypatch
     assert all(torch.equal(flat.vector, vector) for vector in (next_one, own + 1.0))
 
 
-def test_a_vector_of_another_type_is_copied_into_the_modules_own():
+def test_a_vector_of_another_type_is_copied_into_the_modules_own(monkeypatch):
+    # Long enough to be held, were it of the module's own type.
+    monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
     flat = FlatParameters(MODELS["mlp"]())
     flat.hold(torch.zeros(flat.layout.size, dtype=torch.float64))
     assert flat.vector.dtype == torch.float32
@@ -93,6 +95,20 @@ def test_blocks_cover_every_trainable_coordinate_exactly_once(model: str, kind: 
     assert (blocks.sizes > 0).all()
     assert int(blocks.sizes.sum()) == layout_of(module).size
     assert len(set(blocks.names)) == len(blocks.names)
+
+
+def test_pieces_of_rows_lie_one_after_another_and_each_has_its_blocks():
+    # 70 rows of 1,000: more than are summed at once; and a row that is longer than that by itself.
+    module = torch.nn.Sequential(torch.nn.Linear(1_000, 70), torch.nn.Linear(300_000, 1))
+    blocks = blocks_of(module, "hessian")
+    index, at = blocks.index, 0
+    for start, stop, of_rows in blocks.pieces():
+        assert start == at
+        width = (stop - start) // len(of_rows)
+        assert width * len(of_rows) == stop - start
+        assert torch.equal(of_rows.repeat_interleave(width), index[start:stop])
+        at = stop
+    assert at == blocks.parameters == len(index)
 
 
 def test_heads_cut_query_key_and_value_by_head_and_nothing_else():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.reading import ledger_lines as auditor
+from dpfedadamw.vectors import sparsification as sparsification_module
 from dpfedadamw.vectors.sparsification import Sparsification, sparsification
 
 SIZES = st.integers(1, 300)
@@ -105,3 +106,9 @@ def test_only_random_coordinates_are_scaled_and_only_private_ones_need_noise_eve
     one = {kind: Sparsification(kind, 10, 4, 0) for kind in auditor.KINDS}
     assert [one[kind].scale for kind in one] == [2.5, 1.0, 1.0]
     assert [one[kind].released for kind in one] == [4, 4, 10]
+
+
+def test_equal_tickets_go_to_the_lower_positions_and_no_more_than_are_wanted():
+    tickets = np.array([5, 1, 3, 3, 3, 9], np.uint64)
+    for count, kept in ((1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 3, 4])):
+        assert sparsification_module._smallest(tickets, count).tolist() == kept

@@ -56,6 +56,17 @@ def test_every_task_is_done_once(tasks: int, threads: int | None) -> None:
     assert sorted(done) == list(range(tasks))
 
 
+def test_no_more_threads_work_than_were_asked_for() -> None:
+    seen: set[int] = set()
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        share_out(9, lambda _: seen.add(threading.get_ident()), threads=1)
+    finally:
+        torch.set_num_threads(before)
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize(("wanted", "tasks", "workers"), [(3, 9, 3), (2, 9, 2), (3, 2, 2)])
 def test_tasks_run_on_several_threads_that_start_none_of_their_own(wanted, tasks, workers) -> None:
     seen: dict[int, int] = {}
