@@ -1,4 +1,4 @@
-"""Whom records are about in a federation of machines, and who knows what of it.
+"""Whom records are about in a federation of machines, and how much of it each party knows.
 
 A person is one digest, keyed with the clients' salt, wherever their records are. A client has the
 digests of its own records, those that it may not train on included. The server's folder has those
@@ -187,7 +187,7 @@ class Whose:
 def divided_people(
     experiment: Experiment, salt: bytes
 ) -> tuple[PeopleFacts, Whose, list[Whose]] | None:
-    """Who knows what of the people: all, the server's folder of the test records, and each client.
+    """Divide what is known of the people: facts for all, test records' people, and each client's.
 
     None where the data name no people.
     """

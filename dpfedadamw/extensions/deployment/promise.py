@@ -16,7 +16,7 @@ from dpfedadamw.units.plan import RunPlan
 
 _UNITS = {
     "record": "one record",
-    "person": "one person with all their records, which are",
+    "person": "one person with all their records",
     "client": "one client with all its records",
 }
 
@@ -102,7 +102,7 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
         raise PrivacyError(f"{most_charges} participations: {error}") from None
     at, unit = plan.clients_per_person, _UNITS[plan.unit.name]
     if plan.unit.of_people:
-        unit += f" at {at} clients" if at > 1 else " at one client"
+        unit += f" at up to {at} clients" if at > 1 else " at one client"
     lines = [
         f"epsilon = {_rounded_up(one.planned)} against {one.against}, after the spec's "
         f"{plan.rounds} rounds. At most {_rounded_up(one.most)} if the server asks for all "

@@ -195,7 +195,7 @@ def test_a_claim_on_people_at_fewer_clients_than_were_counted_is_refused(project
 
 
 def test_people_at_more_clients_than_claimed_fail(project, tmp_path):
-    """Whoever divides the data can also forge the count; the shares show it."""
+    """The person who divides the data can also forge the count; the shares show it."""
     facts = {"clients_per_person": 1}
     rewritten(project, "clients_per_person: 3", "clients_per_person: 1", facts)
     verdict, checks = audited(judged(finished(project), tmp_path / "out").run)
