@@ -239,17 +239,20 @@ def _built(spec: Spec, dataset: Dataset, device: torch.device) -> nn.Module:
 
 
 def _counted(spec: Spec, dataset: Dataset, owner: NDArray[np.int64]) -> Counts:
-    """Count records, or people where these are protected.
+    people, most = dataset.people_of_train, None
+    if people is not None:
+        most = int(np.unique(people, return_counts=True)[1].max())
+    return Counts(units=_sizes(spec, owner, dataset), most_records=most)
+
+
+def _sizes(spec: Spec, owner: NDArray[np.int64], dataset: Dataset) -> tuple[int, ...]:
+    """R_i of each client: its records, or its people where these are protected.
 
     Raises:
         RunError: If somebody has records at more clients than the claim is to cover.
     """
-    people = dataset.people_of_train
-    most_records = None
-    if people is not None:
-        most_records = int(np.unique(people, return_counts=True)[1].max())
     if spec.privacy.unit == "person":
-        most = spec.federation.clients_per_person
+        people, most = dataset.people_of_train, spec.federation.clients_per_person
         assert people is not None
         person, owner = np.unique(np.stack([people, owner]), axis=1)
         at = np.unique(person, return_counts=True)[1]
@@ -260,8 +263,7 @@ def _counted(spec: Spec, dataset: Dataset, owner: NDArray[np.int64]) -> Counts:
                 f"have records at more clients, {farthest} at most; use {farthest}, or a partition "
                 "by people"
             )
-    units = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
-    return Counts(units=units, most_records=most_records)
+    return tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
 
 
 def _planned(
