@@ -36,7 +36,7 @@ class PeopleFacts:
         of_clients: How many people each client has; None where people are not protected, in which
             case nobody need know it.
         most_records: Most training records of one person; None where people are protected.
-        clients_per_person: At how many clients nobody exceeds it, as was checked.
+        clients_per_person: s, at how many clients anyone is at most, as was checked.
     """
 
     sha256: str

@@ -110,12 +110,8 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
         f"protects {unit}, {plan.adjacency} neighbours)"
         for one in found
     ]
-    lines += [
-        f"of these limits, a person with {plan.most_records} records has "
-        f"{_rounded_up(one.of_person[0])} and {_rounded_up(one.of_person[1])}; nobody has more"
-        for one in found
-        if one.of_person is not None
-    ]
+    if plan.unit.name == "record" and plan.most_records is not None and plan.most_records > 1:
+        lines.append(_of_person(found[0], plan.most_records))
     if plan.noise_added_by == "server":
         lines.append("no epsilon holds against the server: it sees clipped updates without noise")
     limit = plan.adaptation.step_limit if plan.adaptation else None
@@ -124,6 +120,15 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
     if reproducible:
         lines.append("none of this holds against anyone who knows the run's seed (reproducible)")
     return lines
+
+
+def _of_person(promise: Promise, records: int) -> str:
+    if promise.of_person is None:
+        return f"a person with {records} records is protected less; no accountant says how much"
+    planned, most = (_rounded_up(one) for one in promise.of_person)
+    return (
+        f"for a person with {records} records, and nobody has more, these are {planned} and {most}"
+    )
 
 
 def _rounded_up(epsilon: float) -> str:
