@@ -89,14 +89,20 @@ def split_one_person(arrays):
         {"unit": RECORDS, "partition": BY_HOSPITAL, "clients": 8, "overrides": (_MOST,)},
         {"unit": RECORDS, "overrides": (_MOST,)},
         {"unit": RECORDS},
+        {"overrides": ("data.test_path={tested}",)},
     ],
     ids=["people at three hospitals", "people at one client", "three records a person, by hospital",
-         "three records a person", "records"],
+         "three records a person", "records", "a test table of its own"],
 )  # fmt: skip
 def test_a_federation_has_the_model_the_claim_and_the_verdicts_of_a_run_in_one_process(
     given, table, tmp_path
 ):
-    spec = people_spec(**given, table=table)
+    tested = tmp_path / "tested.csv"
+    # Other visits of the same people.
+    lines = table.read_text().splitlines()[:200]
+    tested.write_text("\n".join([lines[0], *(line.replace(".", ".9") for line in lines[1:])]))
+    changes = tuple(one.format(tested=tested) for one in given.get("overrides", ()))
+    spec = people_spec(**{**given, "overrides": changes}, table=table)
     collected = judged(finished(made(spec, tmp_path / "project")), tmp_path / "out")
     assert collected.missing == ()
     alone, _ = train(spec, tmp_path / "inline")
