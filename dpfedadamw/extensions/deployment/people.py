@@ -35,7 +35,8 @@ class PeopleFacts:
         shares_sha256: For each client, what commits to whom its own records are about.
         of_clients: How many people each client has; None where people are not protected, in which
             case nobody need know it.
-        most_records: Most training records of one person; None where people are protected.
+        most_records: Most training records of one person; None where single records are not
+            protected.
         clients_per_person: s, at how many clients anyone is at most, as was checked.
     """
 
@@ -213,12 +214,11 @@ def divided_people(
         Whose(rows=rows, digests=digests[rows])
         for rows in (np.flatnonzero(holder == client) for client in range(clients))
     ]
-    of_people = plan.unit.of_people
     facts = PeopleFacts(
         sha256=whose_digest(salt, people.stored, people.test),
         shares_sha256=tuple(share.commitment(salt) for share in shares),
-        of_clients=plan.records if of_people else None,
-        most_records=None if of_people else plan.most_records,
+        of_clients=plan.records if plan.unit.of_people else None,
+        most_records=plan.most_records if plan.unit.name == "record" else None,
         clients_per_person=plan.clients_per_person,
     )
     return facts, test, shares

@@ -26,6 +26,7 @@ from tests.people import BY_HOSPITAL, RECORDS, people_spec, write_people
 from tests.runs import train
 
 _NAME = "Zoe-7f3a-"
+_CLIENTS = "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
 _MOST = "data.most_records_per_person=3"
 
 
@@ -90,9 +91,10 @@ def split_one_person(arrays):
         {"unit": RECORDS, "overrides": (_MOST,)},
         {"unit": RECORDS},
         {"overrides": ("data.test_path={tested}",)},
+        {"overrides": (_CLIENTS,)},
     ],
     ids=["people at three hospitals", "people at one client", "three records a person, by hospital",
-         "three records a person", "records", "a test table of its own"],
+         "three records a person", "records", "a test table of its own", "clients"],
 )  # fmt: skip
 def test_a_federation_has_the_model_the_claim_and_the_verdicts_of_a_run_in_one_process(
     given, table, tmp_path
@@ -101,7 +103,7 @@ def test_a_federation_has_the_model_the_claim_and_the_verdicts_of_a_run_in_one_p
     # Other visits of the same people.
     lines = table.read_text().splitlines()[:200]
     tested.write_text("\n".join([lines[0], *(line.replace(".", ".9") for line in lines[1:])]))
-    changes = tuple(one.format(tested=tested) for one in given.get("overrides", ()))
+    changes = tuple(one.replace("{tested}", str(tested)) for one in given.get("overrides", ()))
     spec = people_spec(**{**given, "overrides": changes}, table=table)
     collected = judged(finished(made(spec, tmp_path / "project")), tmp_path / "out")
     assert collected.missing == ()
