@@ -136,8 +136,14 @@ def counts_of(spec: Spec, records: tuple[int, ...], people: PeopleFacts | None) 
         return Counts(units=records)
     people.check(spec)
     units = records if people.of_clients is None else people.of_clients
-    if len(units) != len(records) or any(a > b for a, b in zip(units, records, strict=True)):
-        raise DeploymentError("federation.json: counts more people than records at some client")
+    if not len(units) == len(people.shares_sha256) == len(records):
+        raise DeploymentError(
+            "federation.json: its counts of people are of other clients; restore it"
+        )
+    if any(count > held for count, held in zip(units, records, strict=True)):
+        raise DeploymentError(
+            "federation.json: counts more people than records at some client; restore it"
+        )
     return Counts(units=units, most_records=people.most_records)
 
 

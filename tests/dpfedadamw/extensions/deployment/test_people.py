@@ -202,6 +202,24 @@ def test_a_claim_on_people_at_fewer_clients_than_were_counted_is_refused(project
         Client(project.site(0))
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        # Fewer people than there are would be drawn at a higher rate than is charged.
+        ({"of_clients": [30] * 8}, "people, but federation.json says 30 for client 0"),
+        ({"of_clients": [10**6] * 8}, "counts more people than records"),
+        ({"of_clients": [30] * 7}, "of other clients"),
+        ({"shares_sha256": []}, "of other clients"),
+        ({"of_clients": None}, "privacy.unit: is person, but"),
+        ({"clients_per_person": 0}, "does not describe a federation"),
+    ],
+)
+def test_counts_that_are_not_those_of_the_division_are_refused(project, facts, said):
+    rewritten(project, "clients_per_person: 3", "clients_per_person: 3", facts)
+    with pytest.raises(DeploymentError, match=said):
+        Client(project.site(0))
+
+
 def test_people_at_more_clients_than_claimed_fail(project, tmp_path):
     """The person who divides the data can also forge the count; the shares show it."""
     facts = {"clients_per_person": 1}
