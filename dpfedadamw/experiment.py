@@ -41,6 +41,19 @@ class RunError(DpfedadamwError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What a plan needs to know of the training records.
+
+    Attributes:
+        units: R_i of each client: its records, or its people where these are protected.
+        most_records: Most training records of one person; None where nobody says or needs it.
+    """
+
+    units: tuple[int, ...]
+    most_records: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A spec with its data, model, algorithm and privacy plan: ready to run.
 
@@ -136,7 +149,11 @@ def not_built(spec: Spec) -> str | None:
 
 
 def prepare_with(
-    spec: Spec, dataset: Dataset, owner: NDArray[np.int64], device: torch.device
+    spec: Spec,
+    dataset: Dataset,
+    owner: NDArray[np.int64],
+    device: torch.device,
+    counts: Counts | None = None,
 ) -> Experiment:
     """As `prepare`, for data that are read and divided already, or for the part known here.
 
@@ -146,6 +163,7 @@ def prepare_with(
             and type are enough.
         owner: The client of each training record, int64 [n].
         device: Where tensors live.
+        counts: Of records that are held elsewhere; None where they are counted here.
 
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
@@ -154,9 +172,8 @@ def prepare_with(
     algorithm = algorithms.build(
         spec.algorithm, model, spec.data.clients, spec.data.seed, spec.privacy.clipping_norm
     )
-    spec, plan = _planned(
-        spec, dataset, owner, algorithm.local.queries_per_step, algorithm.sparsification
-    )
+    counts = _counted(spec, dataset, owner) if counts is None else counts
+    spec, plan = _planned(spec, counts, algorithm.local.queries_per_step, algorithm.sparsification)
     return Experiment(
         spec=spec,
         dataset=dataset,
@@ -191,7 +208,8 @@ def foresee(spec: Spec) -> RunPlan:
 
             return prepare_with(_pinned(spec), dataset, owner, torch.device("meta")).plan
         model.reads(spec.model, dataset.input_shape)
-    return _planned(spec, dataset, owner, algorithm.queries_per_step, None)[1]
+    counts = _counted(spec, dataset, owner)
+    return _planned(spec, counts, algorithm.queries_per_step, None)[1]
 
 
 def read_inputs(spec: Spec) -> None:
@@ -220,6 +238,13 @@ def _built(spec: Spec, dataset: Dataset, device: torch.device) -> nn.Module:
         return models.build(spec.model, dataset.input_shape, dataset.classes, seed, dataset.task)
 
 
+def _counted(spec: Spec, dataset: Dataset, owner: NDArray[np.int64]) -> Counts:
+    people, most = dataset.people_of_train, None
+    if people is not None:
+        most = int(np.unique(people, return_counts=True)[1].max())
+    return Counts(units=_sizes(spec, owner, dataset), most_records=most)
+
+
 def _sizes(spec: Spec, owner: NDArray[np.int64], dataset: Dataset) -> tuple[int, ...]:
     """R_i of each client: its records, or its people where these are protected.
 
@@ -242,19 +267,14 @@ def _sizes(spec: Spec, owner: NDArray[np.int64], dataset: Dataset) -> tuple[int,
 
 
 def _planned(
-    spec: Spec,
-    dataset: Dataset,
-    owner: NDArray[np.int64],
-    queries: int,
-    sparsification: Sparsification | None,
+    spec: Spec, counts: Counts, queries: int, sparsification: Sparsification | None
 ) -> tuple[Spec, RunPlan]:
     """The spec with its noise multiplier solved, and its plan."""
-    records, people = _sizes(spec, owner, dataset), dataset.people_of_train
-    spec = solve_noise(spec, records, queries)
-    plan = make_plan(spec, records, queries, sparsification)
-    if people is not None:
+    spec = solve_noise(spec, counts.units, queries)
+    plan = make_plan(spec, counts.units, queries, sparsification)
+    if counts.most_records is not None:
         kept = getattr(spec.data, "most_records_per_person", None)
-        most = int(np.unique(people, return_counts=True)[1].max()) if kept is None else kept
+        most = counts.most_records if kept is None else kept
         plan = replace(plan, most_records=most, keeps_most_records=kept is not None)
     # From here on it is certain that the run's claim can be made.
     plan.check_cost()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpfedadamw.accounting.registry import as_claimed, leading
@@ -260,9 +260,12 @@ def claim(
     if trials is not None:
         every = None
         if drawn is not None:
-            every = epsilon_of_all_trials(bound.everything(per_round), delta, drawn, spent)
-        rounds, one = bound.each_round(per_round), at_most(third_party.epsilon.value)
-        alone, tuning = claim_of_selection(rounds, participation, delta, trials, one, every)
+            every = epsilon_of_all_trials(bound.of_person(per_round), delta, drawn, spent)
+        # As against a third party, all clients that a person may be at count in every round.
+        at = bound.clients_per_person
+        rounds = [(replace(one, steps=at * one.steps), n) for one, n in bound.each_round(per_round)]
+        taken, one = participation if at == 1 else 1.0, at_most(third_party.epsilon.value)
+        alone, tuning = claim_of_selection(rounds, taken, delta, trials, one, every)
         chosen = {"tuning": tuning}
     beside = {}
     if bound.queries:

@@ -62,10 +62,13 @@ class People:
         stored: Person of each record that is stored with the training records, those held out among
             them, int64 [m].
         test: Person of each record of a test part of its own, int64 [t]; None where there is none.
+        clients: Client of each stored record, as `Dataset.clients` has those of training, int64
+            [m]; None where the data do not say.
     """
 
     stored: NDArray[np.int64]
     test: NDArray[np.int64] | None = None
+    clients: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,7 @@ def load(
         from dpfedadamw.data.lines import owners_of
 
         clients, digest = owners_of(Path(spec.partition.file), len(train), digest)
+    people = None if people is None else replace(people, clients=clients)
     check_pin(spec, digest)
     if "test" in whole:
         test, tested = whole["test"], None if people is None else people.test

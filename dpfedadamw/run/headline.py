@@ -58,7 +58,8 @@ def composed(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) -> 
         return Composed("third_party", parts, plan.trials)
     if plan.trials is not None:
         # What hides a trial's participants is a mixture, and dp-accounting has no event for one.
-        most = _most(plan) if plan.participation == 1.0 else ()
+        whole = plan.participation == 1.0 or plan.clients_per_person > 1
+        most = _most(plan) if whole else ()
         return Composed("third_party", most, plan.trials)
     return Composed("server_worst_case", _beyond_the_plan(plan, claim, entries) or _most(plan))
 

@@ -69,15 +69,6 @@ def _people(get: Values) -> Contradictions:
         yield ("data", "person"), f"missing with privacy.unit person; {instead}"
     if at is not None and clients is not None and at > clients:
         yield path, f"{get.found(*path)}, but {get.shown('data', 'clients')}; use at most {clients}"
-    entry = _algorithm(get)
-    several = at is not None and at > 1
-    for part, given, what in (
-        (("tune", "selection"), get("tune", "selection") == "private", "a private selection"),
-        (("algorithm", "name"), entry is not None and entry.budgeted, "a budget of local steps"),
-    ):
-        if several and given:
-            message = f"{what} is kept for each client separately, but a person may be at {at}"
-            yield part, f"{message}; use federation.clients_per_person 1, or leave it out"
 
 
 def _drop_outs(get: Values) -> Contradictions:

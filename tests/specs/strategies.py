@@ -221,8 +221,6 @@ def _make_people_coherent(mapping: dict[str, Any]) -> None:
     federation["clients_per_person"] = min(federation["clients_per_person"], data["clients"])
     mapping["compute"]["precision"] = "float32"
     federation["max_epsilon"] = None
-    if mapping["tune"]["selection"] == "private" or "local_iterations" in mapping["algorithm"]:
-        federation["clients_per_person"] = 1
 
 
 def _make_task_coherent(mapping: dict[str, Any]) -> None:

@@ -123,10 +123,17 @@ def _selection(
         return None
     trials = header.tuning.trials if header.tuning is not None else 1
     every = budget([replace(item, steps=item.steps * trials) for item in everything], delta)
+    times = header.clients_per_person
+    kinds = [(replace(one, steps=one.steps * times), n) for one, n in most.kinds(header.rounds)]
     return _Selected(
-        selection_cost(most.kinds(header.rounds), participation(header), delta, law),
+        selection_cost(kinds, _taken(header), delta, law),
         lambda fineness: max(every.at(fineness), server.at(fineness)),
     )
+
+
+def _taken(header: Header) -> float:
+    """In what share of the rounds a client counts: in all, where a person may be at several."""
+    return participation(header) if header.clients_per_person == 1 else 1.0
 
 
 def _claims(
@@ -246,7 +253,7 @@ def _second_library(
         sampled = any(item.fixed_size for item in most.everything(header.rounds))
         return number_faults(claim, "server_worst_case", due, reasons, sampled)
     # It has an event for the best of several trials, and none for a trial whose clients are hidden.
-    covered = participation(header) == 1.0 and header.sampling == "poisson"
+    covered = _taken(header) == 1.0 and header.sampling == "poisson"
     return number_faults(claim, "third_party", selected.chosen if covered else None, reasons)
 
 

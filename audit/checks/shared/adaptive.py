@@ -67,11 +67,13 @@ def affordable(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons:
     queries = max(spend.queries_per_step for spend in ledger.spends)
     smallest = min(records for records in header.records if records > 0)
     sampling, stated = header.sampling or "", header.sampling_rate
-    whole = cost(sampling, sigma, queries, batch, smallest, limit, stated)
+    # Of a person at several clients, each of these takes so many steps.
+    steps = limit * header.clients_per_person
+    whole = cost(sampling, sigma, queries, batch, smallest, steps, stated)
     spent = budget([whole], header.declared("delta")).headline
     if spent > target * 1.005 + 1e-3:
         reasons.append(
-            f"adaptation: {limit} steps cost {spent:.4g}, more than the target of {target:g}"
+            f"adaptation: {steps} steps cost {spent:.4g}, more than the target of {target:g}"
         )
     charged = steps_charged(ledger.spends)
     if charged > limit:

@@ -33,7 +33,10 @@ _HEX = r"[0-9a-f]{64}"
 _DOMAIN = b"dpfedadamw client statement 1\x00"
 _PIN_DOMAIN = b"dpfedadamw client pin 1\x00"
 # The parts of a pin that the run's own header also states.
-_PINNED = ("noise_multiplier", "clipping_norm", "rounds", "local_steps", "delta")
+_PINNED = (
+    "noise_multiplier", "clipping_norm", "rounds", "local_steps", "delta", "records_per_person",
+    "clients_per_person",
+)  # fmt: skip
 _UNSIGNED = frozenset(("kind", "previous", "digest", "signature"))
 _SIGNED = (
     "run", "client", "round", "attempt", "broadcast_sha256", "upload_sha256", "participation",

@@ -63,6 +63,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReleaseRandomness,
     ReproducibleRandomness,
 )
+from dpfedadamw.privacy.sampling import People
 from dpfedadamw.run.computing import determinism, engine_of, performance_of, unit_of
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
@@ -190,7 +191,9 @@ class Client:
         self.most_charges = self._allowed(pinned, most_charges)
         reproducible = spec.randomness.mode == "reproducible"
         promised = sentences(experiment.plan, self.most_charges, reproducible)
-        held = ClientData(share.stored_among(facts, spec), _labels(share))
+        held = ClientData(
+            share.stored_among(facts, spec), _labels(share), _people(site, facts, share, experiment)
+        )
         self._station = _station(experiment, site, {number: held})
         self._expected = _expected(experiment, self._station)
         if before is None:
@@ -520,6 +523,22 @@ def _sent_of(
         participation=participation,
         signature=signature,
     )
+
+
+def _people(site: Site, facts: Facts, share: Share, experiment: Experiment) -> People | None:
+    """Whom batches are drawn of; None where these are drawn of records.
+
+    Raises:
+        DeploymentError: If the share's people are not what the facts say of them.
+    """
+    if facts.people is None or share.whose is None:
+        return None
+    number, most = site.settings().client, experiment.plan.records_per_person
+    try:
+        facts.people.check_share(share.whose, share.rows, number, site.salt.read_bytes())
+    except DeploymentError as error:
+        raise DeploymentError(f"{site.share}: {error}; restore it") from None
+    return None if most is None else share.whose.of(share.rows, most)
 
 
 def _labels(share: Share) -> Tensor:

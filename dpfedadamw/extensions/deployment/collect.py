@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import Broadcast, ServerState, Upload
@@ -28,6 +29,7 @@ from dpfedadamw.extensions.deployment.client import shared_of
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Facts, Share, experiment_of
 from dpfedadamw.extensions.deployment.leading import is_finished
+from dpfedadamw.extensions.deployment.people import Whose
 from dpfedadamw.extensions.deployment.refusals import REASONS, read_counts
 from dpfedadamw.extensions.deployment.server_rounds import Received
 from dpfedadamw.extensions.deployment.site import Site, read_noted
@@ -39,7 +41,7 @@ from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.run.computing import divided, unit_of
-from dpfedadamw.rundir import RunDirectory, open_existing, point_latest
+from dpfedadamw.rundir import RunDirectory, open_existing, point_latest, write_arrays
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
 from dpfedadamw.storage.foreign import MOST_TEXT_BYTES, parse, read_arrays, read_salt
 from dpfedadamw.vectors.packing import views
@@ -202,9 +204,9 @@ class _Writer:
     ) -> None:
         self._target, self._sites, self._facts = target, sites, facts
         self._received = Received.of(led.evidence)
-        test = Share.read(home / "test.npz")
+        self._test, self._shares = Share.read(home / "test.npz"), shares
         self._whole = len(shares) == len(facts.keys)
-        self._experiment = experiment_of(spec, facts, test, shares if self._whole else {})
+        self._experiment = experiment_of(spec, facts, self._test, shares if self._whole else {})
         self._entries = Ledger(target.ledger).entries
         self._device = torch.device("cpu")
         self._digests = {client: _noted_digests(site) for client, site in sites.items()}
@@ -216,6 +218,7 @@ class _Writer:
         if hashlib.sha256(salt).hexdigest() != self._facts.salt_sha256:
             raise DeploymentError("the clients' salt is not the one whose digest the facts have")
         write_atomically(evidence / "salt", salt, PRIVATE_MODE)
+        missing += self._other_people(salt)
         if self._whole:
             self._write_records()
         missing += self._write_clients()
@@ -251,6 +254,31 @@ class _Writer:
             evidence, train.inputs, experiment.dataset.strata, experiment.dataset.test.inputs
         )
         write_inputs(evidence, held)
+        if self._facts.people is not None:
+            self._write_people()
+
+    def _other_people(self, salt: bytes) -> list[str]:
+        """Who hands in other people than it was given, one line each: the audit will fail."""
+        people = self._facts.people
+        if people is None:
+            return []
+        return [
+            f"client {client}: its share.npz does not say whom its records were about at the "
+            "division"
+            for client, share in self._shares.items()
+            if share.whose is None or share.whose.commitment(salt) != people.shares_sha256[client]
+        ]
+
+    def _write_people(self) -> None:
+        """Whom records are about, as far as shares and the server's test records say it."""
+        parts, arrays = [share.whose for share in self._shares.values()], {}
+        if self._experiment.spec.data.test_fraction is None:
+            # Test records of their own have numbers of their own.
+            arrays["test"] = _digests([self._test.whose], len(self._test.rows))
+        else:
+            parts.append(self._test.whose)
+        arrays["stored"] = _digests(parts, self._facts.stored[0])
+        write_arrays(self._target.evidence / "people.npz", arrays)
 
     def _write_clients(self) -> list[str]:
         """Each client's own ledger, for the check that holds it against the server's."""
@@ -364,6 +392,16 @@ class _Writer:
         return Combined(
             uploads=uploads, noisy=noisy, released=released, kept=kept, by_server=by_server
         )
+
+
+def _digests(parts: Sequence[Whose | None], records: int) -> NDArray[np.uint8]:
+    """The person of each record, [records, 16]; 0 of those of whom nobody says it."""
+    found = np.zeros((records, 16), np.uint8)
+    for part in parts:
+        if part is not None:
+            known = part.rows < records
+            found[part.rows[known]] = part.digests[known]
+    return found
 
 
 def _noted_digests(site: Site) -> frozenset[str]:

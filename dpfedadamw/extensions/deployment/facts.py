@@ -2,7 +2,8 @@
 
 `Facts` are stored in ``federation.json`` next to the resolved spec. A `Share` is one client's
 records, which nobody else has. `experiment_of` makes the run's experiment from the facts and the
-shares available here; of shares held elsewhere only number, shape and type are known.
+shares available here; of shares held elsewhere only number, shape and type are known. `people` has
+what is known of whom records are about.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from dpfedadamw.data.datasets import Dataset, Records
 from dpfedadamw.data.stored import StoredRecords, batchwise
 from dpfedadamw.experiment import Experiment, prepare_with
 from dpfedadamw.extensions.deployment.errors import DeploymentError
+from dpfedadamw.extensions.deployment.people import PeopleFacts, Whose, counts_of, divided_people
 from dpfedadamw.models import registry as models
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.spec import Spec
 from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import PUBLIC_MODE, json_line, write_atomically
 from dpfedadamw.storage.foreign import read_arrays, read_mapping
+
+_ARRAYS = ("places", "rows", "values", "labels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,7 @@ class Facts:
         data_sha256: Digest of the data set, hexadecimal.
         salt_sha256: Digest of the secret that the clients share and the server lacks, hexadecimal.
         keys: Each client's public key, 64 hex digits, by client.
+        people: What is known of whom records are about; None where the data do not say it.
     """
 
     records: tuple[int, ...]
@@ -50,10 +55,12 @@ class Facts:
     data_sha256: str
     salt_sha256: str
     keys: tuple[str, ...]
+    people: PeopleFacts | None = None
 
     def write(self, path: Path) -> None:
         """Write them as JSON."""
-        write_atomically(path, json_line({"format": 1, **asdict(self)}), PUBLIC_MODE)
+        told = {name: value for name, value in asdict(self).items() if value is not None}
+        write_atomically(path, json_line({"format": 1, **told}), PUBLIC_MODE)
 
     @classmethod
     def read(cls, path: Path) -> Facts:
@@ -69,7 +76,10 @@ class Facts:
             lists: dict[str, Any] = {
                 name: tuple(found.pop(name)) for name in ("records", "stored", "keys")
             }
-            return cls(**lists, **found)
+            people = found.pop("people", None)
+            return cls(
+                **lists, **found, people=None if people is None else PeopleFacts.read(people)
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             kind = type(error).__name__
             raise DeploymentError(f"{path}: does not describe a federation ({kind})") from None
@@ -81,7 +91,8 @@ class Facts:
             drop_outs: How many of a round may give no answer.
         """
         sites = {"keys": list(self.keys), "drop_outs": drop_outs}
-        return {"selection_sha256": self.salt_sha256, "sites": sites}
+        people = {} if self.people is None else {"people_sha256": self.people.sha256}
+        return {"selection_sha256": self.salt_sha256, **people, "sites": sites}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,26 +104,36 @@ class Share:
         rows: Which of the stored records they are, int64 [r].
         values: As they are stored, [r, …].
         labels: int64 [r].
+        whose: Whom they are about, and other records of the same client that nobody trains on; None
+            where the data do not say it.
     """
 
     places: NDArray[np.int64]
     rows: NDArray[np.int64]
     values: NDArray[Any]
     labels: NDArray[np.int64]
+    whose: Whose | None = None
 
     @classmethod
-    def of(cls, records: Records, places: NDArray[np.int64]) -> Share:
+    def of(cls, records: Records, places: NDArray[np.int64], whose: Whose | None = None) -> Share:
         """Some of a data set's records."""
         held = records.inputs
         rows = np.arange(len(held), dtype=np.int64) if held.rows is None else held.rows
         chosen = rows[places]
         return cls(
-            places=places, rows=chosen, values=held.values[chosen], labels=records.labels[places]
+            places=places,
+            rows=chosen,
+            values=held.values[chosen],
+            labels=records.labels[places],
+            whose=whose,
         )
 
     def write(self, path: Path) -> None:
         """Write them for their owner alone (mode 0600)."""
-        write_arrays(path, {name: getattr(self, name) for name in self.__dataclass_fields__})
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        if self.whose is not None:
+            arrays |= {"people_rows": self.whose.rows, "people": self.whose.digests}
+        write_arrays(path, arrays)
 
     @classmethod
     def read(cls, path: Path) -> Share:
@@ -123,8 +144,11 @@ class Share:
         """
         try:
             arrays = read_arrays(path)
-            found = cls(**{name: arrays[name] for name in cls.__dataclass_fields__})
-            sizes = {len(getattr(found, name)) for name in cls.__dataclass_fields__}
+            whose = None
+            if "people" in arrays:
+                whose = Whose(rows=arrays["people_rows"], digests=arrays["people"])
+            found = cls(**{name: arrays[name] for name in _ARRAYS}, whose=whose)
+            sizes = {len(getattr(found, name)) for name in _ARRAYS}
             numbers = (found.places, found.rows, found.labels)
             if len(sizes) != 1 or any(one.ndim != 1 or one.dtype.kind != "i" for one in numbers):
                 raise ValueError("of different lengths, or not whole numbers")
@@ -152,9 +176,17 @@ class Share:
             (self.rows, facts.stored[0], "row numbers"),
             (self.places, sum(facts.records), "places"),
             (self.labels, facts.classes, "labels"),
+            *([] if self.whose is None else [(self.whose.rows, facts.stored[0], "people's rows")]),
         ):
             if len(found) and not 0 <= found.min() <= found.max() < most:
                 raise DeploymentError(f"{whose} have {what} that the federation does not have")
+        if (self.whose is None) != (facts.people is None):
+            raise DeploymentError(
+                f"{whose}: share.npz and federation.json disagree on whether people are named; "
+                "restore both"
+            )
+        if self.whose is not None and not np.isin(self.rows, self.whose.rows).all():
+            raise DeploymentError(f"{whose}: share.npz does not say whom each record is about")
 
     def stored_among(self, facts: Facts, spec: Spec) -> StoredRecords:
         """The records under the row numbers that they have among all, as the model reads them.
@@ -189,6 +221,7 @@ def experiment_of(
         raise DeploymentError(
             f"the federation has {len(facts.records)} clients, its spec {spec.data.clients}"
         )
+    counts = counts_of(spec, facts.records, facts.people)
     count = sum(facts.records)
     owner = np.repeat(np.arange(len(facts.records), dtype=np.int64), facts.records)
     rows, labels = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -215,7 +248,7 @@ def experiment_of(
         facts.classes,
         facts.data_sha256,
     )
-    return prepare_with(spec, dataset, owner, torch.device("cpu"))
+    return prepare_with(spec, dataset, owner, torch.device("cpu"), counts)
 
 
 def facts_of(
@@ -240,8 +273,12 @@ def facts_of(
     stored = dataset.train.inputs.values
     order = np.argsort(owner, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(owner, minlength=experiment.spec.data.clients))
-    shares = [Share.of(dataset.train, places) for places in np.split(order, ends[:-1])]
-    test = Share.of(dataset.test, np.arange(len(dataset.test), dtype=np.int64))
+    people, of_test, of_clients = divided_people(experiment, salt) or (None, None, None)
+    shares = [
+        Share.of(dataset.train, places, None if of_clients is None else of_clients[client])
+        for client, places in enumerate(np.split(order, ends[:-1]))
+    ]
+    test = Share.of(dataset.test, np.arange(len(dataset.test), dtype=np.int64), of_test)
     facts = Facts(
         records=tuple(len(share.rows) for share in shares),
         stored=tuple(stored.shape),
@@ -250,6 +287,7 @@ def facts_of(
         data_sha256=dataset.sha256,
         salt_sha256=hashlib.sha256(salt).hexdigest(),
         keys=tuple(keys),
+        people=people,
     )
     return facts, test, shares
 

@@ -54,7 +54,12 @@ def of_files(site: Site, client: int, key: Ed25519PrivateKey) -> dict[str, Any]:
 
 def of_plan(plan: RunPlan, client: int) -> dict[str, Any]:
     """The numbers of a plan that a client's promise rests on."""
+    of_people = {
+        "records_per_person": plan.records_per_person,
+        "clients_per_person": plan.clients_per_person,
+    }
     return {
+        **(of_people if plan.unit.of_people else {}),
         "unit": plan.unit.name,
         "adjacency": plan.adjacency,
         "delta": plan.delta,

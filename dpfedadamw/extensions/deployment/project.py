@@ -86,12 +86,7 @@ def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Pr
     if isinstance(plan.unit, Nothing):
         raise DeploymentError(
             "privacy.unit: none: clients on separate machines would send unprotected updates; use "
-            "record or client"
-        )
-    if spec.data.person is not None:
-        raise DeploymentError(
-            "data.person: people can only be matched where one process holds all records, and here "
-            "none does; leave it out, with privacy.unit record or client"
+            "record, person or client"
         )
     if experiment.plan.column_queries is not None:
         raise DeploymentError(

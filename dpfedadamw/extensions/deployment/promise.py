@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 
 from dpfedadamw.accounting.registry import claimed
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.run.headline import with_people
 from dpfedadamw.units.plan import RunPlan
+
+_UNITS = {
+    "record": "one record",
+    "person": "one person with all their records",
+    "client": "one client with all its records",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +29,14 @@ class Promise:
         against: From whom it protects.
         planned: ε after the spec's rounds.
         most: ε if all participations are asked for that the client pays for.
+        of_person: Both for the person with most records, where single records are protected and
+            the data name people; None where they do not, or no accountant covers it.
     """
 
     against: str
     planned: float
     most: float
+    of_person: tuple[float, float] | None = None
 
 
 def promises(plan: RunPlan, most_charges: int) -> tuple[Promise, ...]:
@@ -42,9 +52,23 @@ def promises(plan: RunPlan, most_charges: int) -> tuple[Promise, ...]:
     whole = replace(plan, rounds=max(1, most_charges), max_epsilon=None)
     whole.check_cost()
     claims = [one.expected_claim(1) for one in (plan, whole)]
-    if plan.unit.name == "record":
+    if plan.unit.noises_gradients:
         planned, most = (claimed(claim["server_worst_case"]) for claim in claims)
-        return (Promise(against="the server", planned=planned, most=max(planned, most)),)
+        of_person = None
+        both = [
+            with_people(one, claim).get("person", {}).get("epsilon")
+            for one, claim in zip((plan, whole), claims, strict=True)
+        ]
+        if None not in both:
+            of_person = both[0], max(both)
+        return (
+            Promise(
+                against="the server",
+                planned=planned,
+                most=max(planned, most),
+                of_person=of_person,
+            ),
+        )
     found = []
     if claims[0]["server"]["epsilon"] is not None:
         planned, most = (claimed(claim["server"]) for claim in claims)
@@ -76,7 +100,9 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
         found = promises(plan, most_charges)
     except PrivacyError as error:
         raise PrivacyError(f"{most_charges} participations: {error}") from None
-    unit = "one record" if plan.unit.name == "record" else "one client with all its records"
+    at, unit = plan.clients_per_person, _UNITS[plan.unit.name]
+    if plan.unit.of_people:
+        unit += f" at up to {at} clients" if at > 1 else " at one client"
     lines = [
         f"epsilon = {_rounded_up(one.planned)} against {one.against}, after the spec's "
         f"{plan.rounds} rounds. At most {_rounded_up(one.most)} if the server asks for all "
@@ -84,6 +110,8 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
         f"protects {unit}, {plan.adjacency} neighbours)"
         for one in found
     ]
+    if plan.unit.name == "record" and plan.most_records is not None and plan.most_records > 1:
+        lines.append(_of_person(found[0], plan.most_records))
     if plan.noise_added_by == "server":
         lines.append("no epsilon holds against the server: it sees clipped updates without noise")
     limit = plan.adaptation.step_limit if plan.adaptation else None
@@ -92,6 +120,15 @@ def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]
     if reproducible:
         lines.append("none of this holds against anyone who knows the run's seed (reproducible)")
     return lines
+
+
+def _of_person(promise: Promise, records: int) -> str:
+    if promise.of_person is None:
+        return f"a person with {records} records is protected less; no accountant says how much"
+    planned, most = (_rounded_up(one) for one in promise.of_person)
+    return (
+        f"for a person with {records} records, and nobody has more, these are {planned} and {most}"
+    )
 
 
 def _rounded_up(epsilon: float) -> str:

@@ -221,7 +221,7 @@ def server_rounds(setup: UnitSetup) -> Unprotected:
         case _:
             raise DeploymentError(
                 "privacy.unit: none: clients on separate machines would send unprotected updates; "
-                "use record or client"
+                "use record, person or client"
             )
 
 

@@ -3,7 +3,7 @@
 spec.yaml            the run's resolved spec
 federation.json      what all know of the federation
 site.json            which client this is, and how often it takes part at most
-share.npz            its records (mode 0600)
+share.npz            its records, and digests of whom they are about (mode 0600)
 key                  its signing key (mode 0600)
 salt                 the secret that the clients share and the server lacks (mode 0600)
 ledger.jsonl         what it was charged: its own, hash-chained, written ahead; its first line pins

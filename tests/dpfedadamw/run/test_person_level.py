@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from dpfedadamw import spec as specs
+from dpfedadamw.accounting import record_level
 from dpfedadamw.accounting.epsilon_limit import Rounds
+from dpfedadamw.accounting.selection import epsilon_of_selection
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.budget.charges import charged, epsilon_of, reserved
 from dpfedadamw.errors import PrivacyError
@@ -18,6 +21,8 @@ from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.journal import Journal
+from dpfedadamw.units import record as unit_of_records
+from tests.faults.tuning_faults import SELECTED, one_trial
 from tests.people import BY_HOSPITAL, people_spec, write_people
 from tests.runs import begin, call, failing, judged, train
 
@@ -174,19 +179,75 @@ def test_a_run_that_goes_on_beyond_a_person_s_limit_fails_the_audit(table, tmp_p
     assert "the claimed epsilon exceeds max_epsilon" in found["promise"]["measurement"]
 
 
+@pytest.fixture
+def budgeted(table):
+    """A rule that fits its local steps to a target, for people at up to three hospitals."""
+    target = ", target_epsilon: 5"
+    return spec_of(table, "ali-dpfl", BY_HOSPITAL, clients=8, s=3, more=target)
+
+
+def test_a_budget_of_steps_is_that_of_all_hospitals_of_a_person_together(budgeted, tmp_path):
+    plan = foresee(budgeted)
+    limit = plan.adaptation.step_limit
+    run = replace(plan.planned_run(), rounds=1, clients_per_person=1)
+    assert replace(run, local_steps=3 * limit).epsilon() <= 5.0
+    assert replace(run, local_steps=3 * (limit + 1)).epsilon() > 5.0
+    findings = judged(budgeted, tmp_path)
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
+
+
+def test_a_budget_of_steps_for_one_hospital_of_three_fails_the_audit(
+    budgeted, tmp_path, monkeypatch
+):
+    solve = unit_of_records.solve_step_limit
+
+    def for_one(target, run, most):
+        return solve(target, replace(run, clients_per_person=1), most)
+
+    monkeypatch.setattr(unit_of_records, "solve_step_limit", for_one)
+    found = {one["name"]: one for one in judged(budgeted, tmp_path)["checks"]}
+    assert found["promise"]["verdict"] == "FAIL"
+    assert "more than the target of 5" in found["promise"]["measurement"]
+
+
+def selected_of(table, *overrides):
+    given = (*SELECTED, *overrides)
+    return spec_of(table, partition=BY_HOSPITAL, clients=8, s=3, overrides=given)
+
+
+@pytest.mark.parametrize("drawn", [8, 4])
+def test_a_private_selection_counts_all_hospitals_of_a_person_in_every_round(
+    drawn, table, tmp_path
+):
+    """Which of them a round draws is not gone into, as against a third party."""
+    spec = selected_of(table, f"federation.clients_per_round={drawn}")
+    plan = foresee(spec)
+    ((one, rounds),) = plan.spending_bound.each_round(plan.composition(plan.smallest_client))
+    whole = [(replace(one, steps=3 * one.steps), rounds)]
+    cost = epsilon_of_selection(whole, 1.0, plan.claimed_delta, plan.trials)
+    assert plan.expected_claim(1)["third_party"]["epsilon"]["rdp"] == cost
+    findings = one_trial(spec, tmp_path)
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
+
+
+def test_a_private_selection_that_counts_one_hospital_of_three_fails_the_audit(
+    table, tmp_path, monkeypatch
+):
+    claimed = record_level.claim_of_selection
+
+    def of_one(rounds, *others):
+        return claimed([(replace(one, steps=one.steps // 3), n) for one, n in rounds], *others)
+
+    monkeypatch.setattr(record_level, "claim_of_selection", of_one)
+    found = {one["name"]: one for one in one_trial(selected_of(table), tmp_path)["checks"]}
+    assert found["views"]["verdict"] == "FAIL"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         (("data.person=null",), "data.person: missing with privacy.unit person"),
         (("federation.clients_per_person=4",), "found 4, but data.clients is 3"),
-        (
-            (
-                "federation.clients_per_person=2",
-                "algorithm={name: ali-dpfl, learning_rate: 0.1}",
-                "privacy.target_epsilon=3",
-            ),
-            "a budget of local steps is kept for each client separately",
-        ),
         (("privacy.adjacency=replace-one",), "use adjacency add-remove"),
     ],
 )

@@ -230,6 +230,7 @@ class Listed:
         return self.steps
 
 
+@pytest.mark.parametrize("of_a_person", [1, 3])
 @pytest.mark.parametrize(
     ("law", "delta", "there"),
     [("a law", 1e-5, True), (None, 1e-5, False), ("a law", None, False)],
@@ -239,19 +240,24 @@ def test_a_selection_costs_what_its_law_and_all_of_its_trials_do(
     law: str | None,
     delta: float | None,
     there: bool,
+    of_a_person: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(views, "law_of", lambda spec: law)
     monkeypatch.setattr(views, "budget", lambda every, delta: Listed([one.steps for one in every]))
     monkeypatch.setattr(views, "selection_cost", lambda *given: given)
-    header = {"delta": delta, "tuning": SimpleNamespace(trials=3)}
-    most: Any = SimpleNamespace(kinds=lambda rounds: f"kinds of {rounds}")
+    trials = SimpleNamespace(trials=3)
+    header = {"delta": delta, "tuning": trials, "clients_per_person": of_a_person}
+    most: Any = SimpleNamespace(kinds=lambda rounds: [(Item(7), rounds)])
     steps: Any = [Item(2), Item(5)]
     run = changed(of_records, header=header)
     found = _selection(run, steps, Listed([0, 0]), most)  # type: ignore[arg-type] # lists stand in
     assert (found is not None) is there
     if found is not None:
-        assert found.chosen == ("kinds of 4", 0.6, 1e-5, "a law")  # type: ignore[comparison-overlap]
+        # Of a person at several clients, all count in every round.
+        taken = 0.6 if of_a_person == 1 else 1.0
+        chosen: Any = found.chosen
+        assert chosen == ([(Item(7 * of_a_person), 4)], taken, 1e-5, "a law")
         assert found.all_trials(0) == [6, 15]  # type: ignore[comparison-overlap]
         alone = changed(of_records, header={**header, "tuning": None})
         one = _selection(alone, steps, Listed([9, 9]), most)  # type: ignore[arg-type] # lists stand in

@@ -435,12 +435,13 @@ def test_an_attempt_that_is_made_again_has_the_steps_that_are_left_then(
     ]
 
 
+@pytest.mark.parametrize("of_a_person", [1, 3])
 @pytest.mark.parametrize(
     ("spent", "fits"),
     [(2.0 * 1.005 + 1e-3, True), (2.0100000001 + 1e-3, False), (0.1, True), (2.005, True)],
 )
 def test_a_target_pays_for_the_limit_of_the_smallest_client_that_has_a_record(
-    spent: float, fits: bool, monkeypatch: pytest.MonkeyPatch
+    spent: float, fits: bool, of_a_person: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[tuple[object, ...]] = []
 
@@ -457,7 +458,7 @@ def test_a_target_pays_for_the_limit_of_the_smallest_client_that_has_a_record(
     numbers = {"noise_multiplier": 1.5, "expected_batch_size": 12.0, "delta": 1e-5}
     header = SimpleNamespace(
         adaptation=Adaptation(7, 40, False, None), records=(60, 0, 1, 2), sampling="poisson",
-        sampling_rate=0.25, declared=numbers.__getitem__,
+        sampling_rate=0.25, declared=numbers.__getitem__, clients_per_person=of_a_person,
     )  # fmt: skip
     spends = tuple(
         SimpleNamespace(queries_per_step=each, round=0, attempt=1, steps=3) for each in (1, 3, 2)
@@ -465,8 +466,9 @@ def test_a_target_pays_for_the_limit_of_the_smallest_client_that_has_a_record(
     reasons: list[str] = []
     spec = {"privacy": {"target_epsilon": 2.0}}
     affordable(spec, SimpleNamespace(spends=spends), header, reasons)
-    assert asked_for == [("poisson", 1.5, 3, 12.0, 1, 40, 0.25)]
-    said = [] if fits else ["adaptation: 40 steps cost 2.011, more than the target of 2"]
+    steps = 40 * of_a_person
+    assert asked_for == [("poisson", 1.5, 3, 12.0, 1, steps, 0.25)]
+    said = [] if fits else [f"adaptation: {steps} steps cost 2.011, more than the target of 2"]
     assert reasons == said
 
 

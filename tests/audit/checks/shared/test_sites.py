@@ -132,7 +132,7 @@ def faults(
     """What contradicts the server's ledger, and which clients nothing is known of."""
     said = {"sites": PUBLIC, "clients": 3, "drop_outs": 0, "run": RUN, "noise_added_by": "server",
             "noise_multiplier": NOISE, "clipping_norm": CLIP, "local_steps": 3, "rounds": 2,
-            "delta": None}  # fmt: skip
+            "delta": None, "records_per_person": None, "clients_per_person": 1}  # fmt: skip
     reasons: list[str] = []
     unreadable: list[str] = []
     bundle: Any = SimpleNamespace(root=folder, spec=spec)
@@ -300,6 +300,13 @@ def test_a_pin_that_is_not_the_run_s_or_not_kept_to_contradicts_it(
     hand_in(run, 1, [own, *own_lines(1)])
     (told,) = faults(run)[0]
     assert said in told
+
+
+def test_a_client_that_agreed_to_people_at_one_client_contradicts_a_run_at_three(run: Path) -> None:
+    hand_in(run, 1, [pin(1, records_per_person=4, clients_per_person=1), *own_lines(1)])
+    (told,) = faults(run, records_per_person=4, clients_per_person=3)[0]
+    assert "client 1: agreed to a different clients_per_person" in told
+    assert faults(run, records_per_person=4, clients_per_person=1)[0] == []
 
 
 def test_a_pin_that_another_key_signed_or_that_stands_for_an_upload_is_refused(run: Path) -> None:

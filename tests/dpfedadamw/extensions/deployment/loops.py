@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import torch
 
 from dpfedadamw.experiment import prepare
@@ -13,7 +16,13 @@ from dpfedadamw.extensions.deployment.refusals import RefusalError
 from dpfedadamw.extensions.deployment.server import Patience
 from dpfedadamw.federation.links import Reply
 from dpfedadamw.federation.stations import Asked
+from dpfedadamw.filing import after_training
 
+_OF_ONE_RUN = {
+    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "contents_sha256",
+    "sites",
+    "participations_sha256", "people_sha256",
+}  # fmt: skip
 NO_PATIENCE = Patience(again=0.0, answer=5.0, meeting=5.0)
 
 
@@ -72,3 +81,17 @@ def judged(project, out, sites=None):
     """Collect what all clients, or some sites, hand in."""
     every = [project.site(one).path for one in range(project.clients)]
     return collect(led_run(project.server), project.server, sites or every, out)
+
+
+def content(run):
+    """The model and the ledger of a run, but for what differs between runs of one spec."""
+    model = hashlib.sha256((run.path / "model.safetensors").read_bytes()).hexdigest()
+    lines = [json.loads(line) for line in run.ledger.read_text().splitlines()]
+    return model, [{k: v for k, v in line.items() if k not in _OF_ONE_RUN} for line in lines]
+
+
+def audited(run):
+    """The verdict of an audit, and its checks by name."""
+    after_training.attest_training(run, after_training.load_signers(None, None), None)
+    found = after_training.audit(run).to_json()
+    return found["verdict"], {one["name"]: one for one in found["checks"]}

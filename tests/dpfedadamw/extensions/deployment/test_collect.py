@@ -17,31 +17,19 @@ from dpfedadamw.extensions.deployment.leading import led_run
 from dpfedadamw.extensions.deployment.refusals import Refusals
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.stations import Asked, Station
-from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.extensions.deployment.conftest import SPEC
-from tests.dpfedadamw.extensions.deployment.loops import judged, led, made, opened
+from tests.dpfedadamw.extensions.deployment.loops import (
+    audited,
+    content,
+    judged,
+    led,
+    made,
+    opened,
+)
 from tests.runs import begin, small_spec
-
-_OF_ONE_RUN = {
-    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "contents_sha256",
-    "sites",
-    "participations_sha256",
-}  # fmt: skip
-
-
-def content(run):
-    model = hashlib.sha256((run.path / "model.safetensors").read_bytes()).hexdigest()
-    lines = [json.loads(line) for line in run.ledger.read_text().splitlines()]
-    return model, [{k: v for k, v in line.items() if k not in _OF_ONE_RUN} for line in lines]
-
-
-def audited(run):
-    after_training.attest_training(run, after_training.load_signers(None, None), None)
-    found = after_training.audit(run).to_json()
-    return found["verdict"], {one["name"]: one for one in found["checks"]}
 
 
 @pytest.fixture(autouse=True)

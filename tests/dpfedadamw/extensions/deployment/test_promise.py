@@ -11,6 +11,8 @@ from dpfedadamw.experiment import foresee
 from dpfedadamw.extensions.deployment import promise
 from dpfedadamw.extensions.deployment.promise import Promise, promises, sentences
 from dpfedadamw.extensions.deployment.site import reserve
+from dpfedadamw.run.headline import with_people
+from tests.people import BY_HOSPITAL, RECORDS, people_spec
 from tests.runs import small_spec
 
 CLIENTS = ("data.clients=3", "federation.client_sampling=poisson")
@@ -80,3 +82,29 @@ def test_where_a_limit_on_steps_bounds_a_client_no_reserve_adds_to_it():
 def test_what_no_epsilon_bounds_is_refused():
     with pytest.raises(PrivacyError, match="1000000000 participations: "):
         sentences(foresee(small_spec(rounds=3)), 10**9, reproducible=False)
+
+
+def test_an_owner_reads_that_people_are_protected_and_at_how_many_clients():
+    (line,) = sentences(foresee(people_spec(partition=BY_HOSPITAL, clients=8, s=3)), 6, False)
+    assert "protects one person with all their records at up to 3 clients, add-remove" in line
+    (line,) = sentences(foresee(people_spec()), 6, False)
+    assert "protects one person with all their records at one client, add-remove" in line
+
+
+def test_an_owner_whose_records_are_protected_reads_the_epsilon_of_a_person_with_most_of_them():
+    plan = foresee(people_spec(unit=RECORDS, overrides=("data.most_records_per_person=3",)))
+    (found,) = promises(plan, 6)
+    claim = plan.expected_claim(1)
+    assert found.of_person is not None
+    assert found.of_person[0] == with_people(plan, claim)["person"]["epsilon"] > found.planned
+    assert found.of_person[1] > found.of_person[0]
+    _, line = sentences(plan, 6, reproducible=False)
+    assert line.startswith("for a person with 3 records, and nobody has more, these are ")
+
+
+def test_an_owner_reads_that_no_accountant_covers_a_person_with_several_records():
+    fixed = "{kind: fixed, batch_size: 24}"
+    changes = ("data.most_records_per_person=3", f"privacy.sampling={fixed}")
+    changes += ("privacy.adjacency=replace-one",)
+    _, line = sentences(foresee(people_spec(unit=RECORDS, overrides=changes)), 6, False)
+    assert line == "a person with 3 records is protected less; no accountant says how much"

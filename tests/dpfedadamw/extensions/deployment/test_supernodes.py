@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import signal
@@ -22,46 +21,44 @@ from dpfedadamw.extensions.deployment.processes import Federation, local_address
 from dpfedadamw.extensions.deployment.project import make_project
 from dpfedadamw.filing import after_training
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.rundir import RunDirectory
 from tests.dpfedadamw.cli.texts import folder as texts  # noqa: F401  # a fixture
+from tests.dpfedadamw.extensions.deployment import loops
 from tests.dpfedadamw.extensions.deployment.loops import judged
+from tests.people import people_spec
 from tests.runs import begin, call, small_spec
 
 pytest.importorskip("flwr.app", reason="Flower has an environment of its own: tox run -e flower")
 
 pytestmark = pytest.mark.flower
 
-_OF_ONE_RUN = {
-    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "contents_sha256",
-    "sites",
-    "participations_sha256",
-}  # fmt: skip
 KILLS = 20
 HOOKED = "tests.dpfedadamw.extensions.deployment.hooked"
 
 
 def content(run):
     """The model's digest, and what the ledger says of header, spends, rounds and claim."""
-    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
-    model = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
-    return model, [{k: v for k, v in line.items() if k not in _OF_ONE_RUN} for line in lines]
+    return loops.content(RunDirectory(run))
 
 
 def spec_of(kind, request, tmp_path):
     if kind == "lora":
         place = request.getfixturevalue("texts")
         return place / "texts.yaml", ("federation.rounds=2", "randomness={mode: reproducible}")
-    changes = ("data.clients=3",)
+    path, changes = tmp_path / "spec.yaml", ("data.clients=3",)
+    if kind == "person":
+        path.write_text(specs.dump(people_spec()))
+        return path, ()
     if kind == "client":
         changes += ("privacy.noise_added_by=clients", "federation.client_sampling=poisson")
     algorithm = {"record": "dp-fedadamw", "client": "blur"}[kind]
-    path = tmp_path / "spec.yaml"
     spec = small_spec(algorithm, rounds=3, clients_per_round=3 if kind == "record" else 2,
                       overrides=changes)  # fmt: skip
     path.write_text(specs.dump(spec))
     return path, ()
 
 
-@pytest.mark.parametrize("kind", ["record", "client", "lora"])
+@pytest.mark.parametrize("kind", ["record", "person", "client", "lora"])
 def test_four_ways_to_run_clients_give_one_model_to_the_last_bit_one_bill_and_a_signed_report(
     kind, request, tmp_path, capsys
 ):

@@ -1,0 +1,257 @@
+"""People in a federation of machines: the run, its claim and its audit are those of one process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from dpfedadamw.extensions.deployment.client import Client
+from dpfedadamw.extensions.deployment.errors import DeploymentError
+from dpfedadamw.extensions.deployment.facts import Share
+from dpfedadamw.extensions.deployment.people import PeopleFacts, Whose
+from dpfedadamw.extensions.deployment.project import Project
+from dpfedadamw.filing import after_training
+from tests.dpfedadamw.extensions.deployment.loops import (
+    audited,
+    content,
+    judged,
+    led,
+    made,
+    opened,
+)
+from tests.people import BY_HOSPITAL, RECORDS, people_spec, write_people
+from tests.runs import train
+
+_NAME = "Zoe-7f3a-"
+_CLIENTS = "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
+_MOST = "data.most_records_per_person=3"
+
+
+@pytest.fixture(autouse=True)
+def _keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A table whose people have names that nothing else has."""
+    return write_people(tmp_path_factory.mktemp("people") / "visits.csv", _NAME)
+
+
+def spec_of(table, s=3, **more):
+    return people_spec("dp-fedavg", BY_HOSPITAL, clients=8, s=s, table=table, **more)
+
+
+@pytest.fixture(scope="module")
+def unused_people(table):
+    """A project that nobody has used; nobody may change it."""
+    return made(spec_of(table), table.parent / "project")
+
+
+@pytest.fixture
+def project(unused_people, tmp_path):
+    """A copy of it to use."""
+    place = tmp_path / "project"
+    shutil.copytree(unused_people.path, place)
+    return Project(place, unused_people.clients)
+
+
+def finished(project):
+    """The project, whose run is led to its claim."""
+    clients = opened(project)
+    led(project, clients)
+    for client in clients.values():
+        client.close()
+    return project
+
+
+def changed_share(site, change):
+    """Write a client's share with other people."""
+    arrays = dict(np.load(site.share))
+    change(arrays)
+    np.savez(site.share, **arrays)
+
+
+def split_one_person(arrays):
+    """Say of the first person with two training records that they are two people."""
+    digests = arrays["people"]
+    _, first, times = np.unique(digests, axis=0, return_index=True, return_counts=True)
+    digests[first[times > 1][0]] ^= 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"algorithm": "dp-fedsam", "partition": BY_HOSPITAL, "clients": 8, "s": 3},
+        {},
+        {"unit": RECORDS, "partition": BY_HOSPITAL, "clients": 8, "overrides": (_MOST,)},
+        {"unit": RECORDS, "overrides": (_MOST,)},
+        {"unit": RECORDS},
+        {"overrides": ("data.test_path={tested}",)},
+        {"overrides": (_CLIENTS,)},
+    ],
+    ids=["people at three hospitals", "people at one client", "three records a person, by hospital",
+         "three records a person", "records", "a test table of its own", "clients"],
+)  # fmt: skip
+def test_a_federation_has_the_model_the_claim_and_the_verdicts_of_a_run_in_one_process(
+    given, table, tmp_path
+):
+    tested = tmp_path / "tested.csv"
+    # Other visits of the same people.
+    lines = table.read_text().splitlines()[:200]
+    tested.write_text("\n".join([lines[0], *(line.replace(".", ".9") for line in lines[1:])]))
+    changes = tuple(one.replace("{tested}", str(tested)) for one in given.get("overrides", ()))
+    spec = people_spec(**{**given, "overrides": changes}, table=table)
+    collected = judged(finished(made(spec, tmp_path / "project")), tmp_path / "out")
+    assert collected.missing == ()
+    alone, _ = train(spec, tmp_path / "inline")
+    assert content(collected.run) == content(alone.run)
+    verdict, checks = audited(collected.run)
+    assert verdict == "PASS"
+    found = {name: check["verdict"] for name, check in checks.items()}
+    assert found == {name: check["verdict"] for name, check in audited(alone.run)[1].items()}
+
+
+def test_nothing_anywhere_has_an_identifier_and_the_server_tells_nobody_apart(
+    unused_people, project, tmp_path
+):
+    run = judged(finished(project), tmp_path / "out").run
+    after_training.attest_training(run, after_training.load_signers(None, None), None)
+    files = [path for root in (project.path, run.path) for path in root.rglob("*")]
+    assert len(files) > 100
+    assert not [path for path in files if path.is_file() and _NAME.encode() in path.read_bytes()]
+    shares = [Share.read(unused_people.site(one).share) for one in range(8)]
+    digests = {one.tobytes() for share in shares for one in share.whose.digests}
+    known = b"".join(path.read_bytes() for path in unused_people.server.rglob("*.*"))
+    assert not [one for one in digests if one in known or one.hex().encode() in known]
+
+
+def test_a_client_knows_of_its_own_records_alone_whom_they_are_about(unused_people):
+    shares = [Share.read(unused_people.site(one).share) for one in range(8)]
+    for share in shares:
+        assert np.array_equal(np.sort(share.rows), share.whose.rows)
+    tested = Share.read(unused_people.server / "test.npz").whose
+    rows = np.concatenate([*(share.whose.rows for share in shares), tested.rows])
+    assert np.array_equal(np.sort(rows), np.arange(len(rows)))
+
+
+def test_records_beyond_the_bound_stay_with_the_hospital_that_has_them(table, tmp_path):
+    """Elsewhere they would say how many records of a person other hospitals have."""
+    lines = [line.split(",") for line in table.read_text().splitlines()]
+    place = lines[0].index("hospital")
+    hospital = np.array([line[place] for line in lines[1:]])
+    bounded = made(spec_of(table, 1, unit=RECORDS, overrides=(_MOST,)), tmp_path / "project")
+    shares = [Share.read(bounded.site(one).share) for one in range(8)]
+    assert sum(len(share.whose.rows) - len(share.rows) for share in shares) > 100
+    for share in shares:
+        assert len(set(hospital[share.whose.rows])) == 1
+
+
+@pytest.mark.parametrize("change", [split_one_person, lambda arrays: arrays.pop("people")])
+def test_a_client_whose_people_are_not_those_it_was_given_does_not_start(project, change):
+    changed_share(project.site(1), change)
+    with pytest.raises(DeploymentError, match=r"01/share\.npz|people are named") as found:
+        Client(project.site(1))
+    assert _NAME not in str(found.value)
+
+
+def test_one_person_under_two_digests_fails(project, tmp_path, monkeypatch):
+    """A client of somebody else's making draws them twice, at twice the rate that is charged."""
+    changed_share(project.site(1), split_one_person)
+    monkeypatch.setattr(PeopleFacts, "check_share", lambda *_: None)
+    collected = judged(finished(project), tmp_path / "out")
+    (line,) = collected.missing
+    assert line.startswith("client 1: its share.npz does not say whom")
+    verdict, checks = audited(collected.run)
+    assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
+    assert "is not what the ledger's header committed to" in checks["partition"]["measurement"]
+
+
+def test_a_client_that_changes_its_people_after_training_fails(project, tmp_path):
+    changed_share(finished(project).site(1), split_one_person)
+    verdict, checks = audited(judged(project, tmp_path / "out").run)
+    assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
+
+
+def test_more_records_of_a_person_in_a_batch_than_the_bound_fail(project, tmp_path, monkeypatch):
+    honest = Whose.of
+    monkeypatch.setattr(Whose, "of", lambda self, rows, most: honest(self, rows, 2 * most))
+    verdict, checks = audited(judged(finished(project), tmp_path / "out").run)
+    assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
+    told = "more records of a person are in a batch than 3"
+    assert told in checks["partition"]["measurement"]
+
+
+def rewritten(project, before, after, facts):
+    """Put another text into every spec.yaml, and other people's facts into federation.json."""
+    for folder in (project.server, *(project.site(one).path for one in range(project.clients))):
+        spec = (folder / "spec.yaml").read_text()
+        assert before in spec
+        (folder / "spec.yaml").write_text(spec.replace(before, after))
+        known = json.loads((folder / "federation.json").read_text())
+        known["people"] |= facts
+        (folder / "federation.json").write_text(json.dumps(known))
+
+
+def test_a_claim_on_people_at_fewer_clients_than_were_counted_is_refused(project):
+    rewritten(project, "clients_per_person: 3", "clients_per_person: 1", {})
+    with pytest.raises(DeploymentError, match=r"clients_per_person: is 1, but .* under 3"):
+        Client(project.site(0))
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        # Fewer people than there are would be drawn at a higher rate than is charged.
+        ({"of_clients": [30] * 8}, "people, but federation.json says 30 for client 0"),
+        ({"of_clients": [10**6] * 8}, "counts more people than records"),
+        ({"of_clients": [30] * 7}, "of other clients"),
+        ({"shares_sha256": []}, "of other clients"),
+        ({"of_clients": None}, "privacy.unit: is person, but"),
+        ({"clients_per_person": 0}, "does not describe a federation"),
+    ],
+)
+def test_counts_that_are_not_those_of_the_division_are_refused(project, facts, said):
+    rewritten(project, "clients_per_person: 3", "clients_per_person: 3", facts)
+    with pytest.raises(DeploymentError, match=said):
+        Client(project.site(0))
+
+
+def test_people_at_more_clients_than_claimed_fail(project, tmp_path):
+    """The person who divides the data can also forge the count; the shares show it."""
+    facts = {"clients_per_person": 1}
+    rewritten(project, "clients_per_person: 3", "clients_per_person: 1", facts)
+    verdict, checks = audited(judged(finished(project), tmp_path / "out").run)
+    assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
+    assert "at more clients than the 1 that" in checks["partition"]["measurement"]
+
+
+def test_more_training_records_of_a_person_than_the_bound_are_refused_and_fail(
+    table, tmp_path, monkeypatch
+):
+    nine = spec_of(table, 1, unit=RECORDS, overrides=("data.most_records_per_person=9",))
+    project = made(nine, tmp_path / "project")
+    bound = "most_records_per_person: 9", "most_records_per_person: 3"
+    rewritten(project, *bound, {"most_records": 3})
+    with pytest.raises(DeploymentError, match=r"training records of one person, but .* says 3"):
+        opened(project)
+    monkeypatch.setattr(PeopleFacts, "check_share", lambda *_: None)
+    verdict, checks = audited(judged(finished(project), tmp_path / "out").run)
+    assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
+
+
+def test_without_one_client_s_records_nobody_says_whom_they_are_about(project, tmp_path):
+    finished(project).site(1).share.unlink()
+    collected = judged(project, tmp_path / "out")
+    assert collected.missing == ("client 1: its records were not handed in",)
+    verdict, checks = audited(collected.run)
+    assert (verdict, checks["partition"]["verdict"]) == ("NOT VERIFIED", "NOT VERIFIED")
+    assert {check["verdict"] for check in checks.values()} <= {
+        "PASS",
+        "NOT VERIFIED",
+        "NOT APPLICABLE",
+        "NOT RUN",
+    }
