@@ -130,6 +130,30 @@ def test_ends_of_all_records_are_told_once_and_those_of_each_client_else(
     assert reaching(of_records, [10, 10, 9, 10, 10, 0])[0] == "PASS"
 
 
+@pytest.mark.parametrize(
+    ("columns", "verdict"),
+    [
+        ([{"name": "a", "kind": "number", "low": -2.0, "high": 2.0}], "PASS"),
+        (
+            [{"name": "a", "kind": "boolean"}, {"name": "b", "kind": "date", "low": "2015-01-01"}],
+            "PASS",
+        ),
+        ([{"name": "a", "kind": "boolean"}], "FAIL"),
+        ([], "FAIL"),
+        (None, "FAIL"),
+        ("low", "FAIL"),
+    ],
+)
+def test_numbers_cut_at_bounds_that_the_spec_states_may_reach_both(
+    of_records: Bundle, columns: Any, verdict: str
+) -> None:
+    stated = changed(of_records, spec=lambda spec: spec["data"].update(columns=columns))
+    assert reaching(of_records, [10] * 6)[0] == "FAIL"
+    assert reaching(stated, [10] * 6)[0] == verdict
+    if verdict == "PASS":
+        assert "no run can show" in reaching(stated, [10] * 6)[1]
+
+
 def test_an_end_may_be_reached_twice_at_both_sides() -> None:
     def between(lowest: int, highest: int) -> bool:
         values = {"least": -1.0, "greatest": 1.0, "continuous": 3, "spanning": 0}
