@@ -243,7 +243,7 @@ def test_what_a_run_prints_tells_nobody_who_took_part(tmp_path, capsys):
 
 def test_a_printed_claim_is_judged_without_a_run_in_any_width(capsys, monkeypatch):
     for width, code, name in (
-        (80, 0, "dp-fedadamw-table-2-fedsam"),
+        (80, 1, "dp-fedadamw-table-2-fedsam"),
         (120, 1, "review-cifar-epsilon-1"),
     ):
         monkeypatch.setattr(terminal.out, "_width", width)
