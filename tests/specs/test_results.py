@@ -44,6 +44,30 @@ def test_the_papers_leads_stand_beside_what_the_committed_data_give():
     assert min(papers_read_again.printed_leads("DP-LocalAdamW")) == pytest.approx(91.17 - 91.04)
 
 
+def test_no_pair_of_rows_is_judged_twice_with_different_outcomes():
+    """Wherever the same runs meet, on this page or in the tables that docs/method.md has."""
+    page = PAGE.read_text(encoding="utf-8")
+    tables = [
+        results_page.differences_of(command)
+        for command in results_page.commands(page)
+        if "--against" in command
+    ]
+    outcomes: dict[frozenset, set[str]] = {}
+    several = 0
+    for found in [*tables, *papers_read_again.one_step_tables().values()]:
+        for (row, column), one in found.differences.items():
+            both = (found.row, column), (row, column)
+            runs = [tuple(sorted(found.table.entries[where].values.items())) for where in both]
+            if one.verdict == "other ε":
+                continue
+            better = max(runs) if (one.mean > 0) == (runs[0] == max(runs)) else min(runs)
+            said = "ties" if one.verdict == "ties" else str(better)
+            several += frozenset(runs) in outcomes
+            outcomes.setdefault(frozenset(runs), set()).add(said)
+    assert several
+    assert {pair: said for pair, said in outcomes.items() if len(said) > 1} == {}
+
+
 def test_every_file_of_data_is_shown_by_a_command():
     shown = " ".join(results_page.commands(PAGE.read_text(encoding="utf-8")))
     for path in DATA:
