@@ -365,7 +365,6 @@ def cost(
     name: str,
     plan: Any,
     claim: Mapping[str, Any],
-    equal_signal: float | None = None,
     people: Mapping[int, float] | None = None,
 ) -> tuple[RenderableType, RenderableType | None]:
     """What a spec will cost: its views and mechanism, and a table of clients at record level.
@@ -374,8 +373,6 @@ def cost(
         name: The spec's.
         plan: Its privacy plan.
         claim: The claim if every client is in every round, with the clients that spend most.
-        equal_signal: Trained parameters up to which a second moment could hold as much signal as
-            noise; None where no rule divides by one.
         people: ε of a person by the number of their records.
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
@@ -388,14 +385,6 @@ def cost(
         noise += f" in the first round, {least:.6g} in the last at the least"
     rows.append(("noise multiplier σ", noise))
     rows += plan.unit.cost(plan)
-    if equal_signal is not None:
-        rows.append(
-            (
-                "second moment",
-                f"its signal is at most {equal_signal:,.3g}/d of its noise, with d trained "
-                "parameters; where that is small, dividing by it adapts mainly to noise",
-            )
-        )
     clients = claim["server"]["clients"] if plan.unit.noises_gradients else ()
     return facts(rows), _cost_by_client(clients, len(plan.records)) if clients else None
 

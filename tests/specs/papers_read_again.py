@@ -1,16 +1,19 @@
 """The papers' leads next to those measured here: `python -m tests.specs.papers_read_again`.
 
-Writes three tables of docs/method.md: those leads, what plain DP-FedAvg at one step a round has
-over every method at 20 rounds of five, and what two candidates have over three methods. They are
-made of what the shipped sweeps of DP-FedAdamW's tables hold as printed, and of the committed data.
-Nothing is trained.
+Writes four tables of docs/method.md: those leads, what plain DP-FedAvg at one step a round has
+over every method at 20 rounds of five, what two candidates have over three methods, and whether a
+bound on the second moment's signal foretells where DP-FedAdamW leads. They are made of what the
+shipped sweeps of DP-FedAdamW's tables hold as printed, and of the committed data. Nothing is
+trained.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import yaml
+from scipy import stats
 
 import specs
 from dpfedadamw.extensions.sweeps import cross_table, differences
@@ -51,6 +54,28 @@ CANDIDATES = {
     "block, averaged, γ = 0.9": "DP-FedAdamW, block, averaged, γ = 0.9",
     "*DP-FedAvg, averaged* (control)": "DP-FedAvg, averaged",
 }
+# Cells that have DP-FedAdamW and DP-FedAvg: the task, its data, and the column that the task lacks.
+CELLS = (
+    ("Fashion-MNIST, 20 rounds of 5, Dirichlet", "fashion-mnist", "data.partition.alpha"),
+    ("MNIST, 20 rounds of 5, Dirichlet", "mnist", "data.partition.alpha"),
+    ("Fashion-MNIST, the papers' server", "fashion-mnist-server-rate", None),
+    ("Fashion-MNIST,", "frontier", "shape"),
+    ("MNIST, one step, ε =", "confirmation-mnist", "privacy.target_epsilon"),
+    (
+        "MNIST, five of twenty, ε =",
+        "confirmation-mnist-participation",
+        "privacy.target_epsilon",
+    ),
+    (
+        "Fashion-MNIST, five of twenty, ε =",
+        "confirmation-fashion-mnist-participation",
+        "privacy.target_epsilon",
+    ),
+    ("transformer, ε =", "confirmation-fashion-mnist-vit", "privacy.target_epsilon"),
+    ("SST-2, ε =", "confirmation-sst2", "privacy.target_epsilon"),
+)
+# Looked at before or while the bound was written down, so they do not test it.
+SEEN = ("fashion-mnist", "fashion-mnist-server-rate", "mnist")
 FIRST_STAGE = ("DP-FedAvg", "DP-FedOpt (Adam)", "DP-FedAdamW")
 TASKS = {
     "MNIST 0.1, all clients: ε = 1 / 4 / 8": "mnist",
@@ -86,16 +111,16 @@ def measured(stem: str, column: str | None) -> differences.DifferenceTable:
 def lead_over(method: str, stem: str, column: str | None, value: str) -> str:
     """What DP-FedAdamW has more than a method here, with the verdict of the page of results."""
     table = measured(stem, column)
-    if OURS == table.row:
-        one, sign, turned = table.differences.get((method, value)), 100, {}
-    elif method == table.row:
-        turned = {"wins": "loses", "loses": "wins"}
-        one, sign = table.differences.get((OURS, value)), -100
-    else:
+    turned = table.row != OURS
+    if turned and table.row != method:
         return "–"
+    one = table.differences.get((OURS if turned else method, value))
     if one is None or one.verdict == "other ε":
         return "–"
-    return f"{sign * one.mean:+.1f} {turned.get(one.verdict, one.verdict)}"
+    if not turned:
+        return f"{100 * one.mean:+.1f} {one.verdict}"
+    verdict = {"wins": "loses", "loses": "wins"}.get(one.verdict, one.verdict)
+    return f"{-100 * one.mean:+.1f} {verdict}"
 
 
 def leads_table() -> str:
@@ -157,6 +182,76 @@ def candidates_table() -> str:
     return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Foretold:
+    """One cell in which both methods were run.
+
+    Attributes:
+        task: The data and the division of the steps.
+        held_out: Whether it was looked at only after the bound was written down.
+        bound: Largest share of the noise that the second moment's signal can have.
+        lead: What DP-FedAdamW has more than DP-FedAvg.
+    """
+
+    task: str
+    held_out: bool
+    bound: float
+    lead: float
+
+    @property
+    def hit(self) -> bool:
+        """Whether more signal than noise went with a lead, and less with none."""
+        return (self.bound >= 1.0) == (self.lead > 0.0)
+
+
+def foretold() -> list[Foretold]:
+    """Every committed cell that has DP-FedAdamW and DP-FedAvg, once."""
+    found = []
+    for task, stem, column in CELLS:
+        spec = yaml.safe_load(specs.find(f"replication-{stem}").read_text(encoding="utf-8"))
+        batch = spec["privacy"]["sampling"]["expected_batch_size"]
+        rows = [row for row in _rows(stem) if row.get("shape") != "20 rounds of 5"]
+        table = cross_table.tabulate(rows, "method", column)
+        for value in table.columns:
+            # Its runs have the noise, and uploads that have 4 bytes a parameter, to about 1 %.
+            of = next(
+                row
+                for row in rows
+                if row["method"] == "DP-FedAvg" and (column is None or str(row[column]) == value)
+            )
+            uploads = of["rounds"] * of["clients_per_round"]
+            parameters = of["bytes_up"] / 4 / uploads
+            bound = (batch / of["noise_multiplier"]) ** 2 * (1 + 1 / batch) / parameters
+            lead = table.entries[OURS, value].mean - table.entries["DP-FedAvg", value].mean
+            name = f"{task} {value}".strip()
+            found.append(Foretold(name, stem not in SEEN, bound, 100 * lead))
+    return found
+
+
+def forecast_table() -> str:
+    """The cells, and how often the bound foretold the sign of the lead."""
+    cells = foretold()
+    lines = [
+        "| cell | signal over noise, at most | DP-FedAdamW − DP-FedAvg | foretold |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {one.task}{'' if one.held_out else ' *'} | {one.bound:.2f} | {one.lead:+.1f} "
+        f"| {'yes' if one.hit else 'no'} |"
+        for one in cells
+    ]
+    lines.append("")
+    for name, some in (("All", cells), ("Held out", [one for one in cells if one.held_out])):
+        hits, leads = sum(one.hit for one in some), sum(one.lead > 0 for one in some)
+        low, high = stats.binomtest(hits, len(some)).proportion_ci(0.95, method="exact")
+        lines.append(
+            f"* {name}: {hits} of {len(some)} ({100 * hits / len(some):.0f} %, exact 95 % interval "
+            f"{100 * low:.0f} to {100 * high:.0f} %). Always saying that DP-FedAdamW leads is "
+            f"right in {leads}."
+        )
+    return "\n".join(lines)
+
+
 def _over(stem: str, column: str, value: str, other: str) -> differences.DifferenceTable:
     """DP-FedAvg of one sweep against all methods of another, at Dirichlet 0.1 and ε = 4."""
     own = [row for row in _rows(stem) if row["method"] == "DP-FedAvg" and row[column] == value]
@@ -171,7 +266,10 @@ def _rows(stem: str) -> list[dict[str, run_rows.Value]]:
 
 def written(page: str) -> str:
     """The page with its tables."""
-    tables = {"leads": leads_table, "one step": one_step_table, "candidates": candidates_table}
+    tables = {
+        "leads": leads_table, "one step": one_step_table, "candidates": candidates_table,
+        "forecast": forecast_table,
+    }  # fmt: skip
     for name, table in tables.items():
         before, begin, rest = page.partition(BEGIN.format(name))
         _, end, after = rest.partition(END)
