@@ -60,6 +60,7 @@ def epsilon(
     """
     from dpfedadamw import spec as specs
     from dpfedadamw.experiment import foresee
+    from dpfedadamw.run.headline import f_dp_of
     from dpfedadamw.spec.matrix import load_private_selection
 
     counts = _counts(records_per_person)
@@ -84,13 +85,14 @@ def epsilon(
             from dpfedadamw.run.headline import with_people
 
             claim = with_people(plan, claim)
+        curve = f_dp_of(plan, claim)
     if as_json:
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {} if curve is None else {"f_dp": curve}
         if people:
             more["epsilon_by_records_of_a_person"] = {str(k): value for k, value in people.items()}
         print_json({**claim, "noise_multiplier": plan.noise_multiplier, **more})
     else:
-        summary, by_client = display.cost(loaded.name, plan, claim, people)
+        summary, by_client = display.cost(loaded.name, plan, claim, people, curve)
         out.print(summary)
         if by_client is not None:
             out.print(by_client)

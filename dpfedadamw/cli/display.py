@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -366,6 +367,7 @@ def cost(
     plan: Any,
     claim: Mapping[str, Any],
     people: Mapping[int, float] | None = None,
+    curve: Mapping[str, Any] | None = None,
 ) -> tuple[RenderableType, RenderableType | None]:
     """What a spec will cost: its views and mechanism, and a table of clients at record level.
 
@@ -374,12 +376,15 @@ def cost(
         plan: Its privacy plan.
         claim: The claim if every client is in every round, with the clients that spend most.
         people: ε of a person by the number of their records.
+        curve: μ and trade-off curve of the headline's mechanism (`headline.f_dp_of`).
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
     rows += [
         (f"ε of a person with {count:,} record{'s' * (count > 1)}", epsilon_text(epsilon))
         for count, epsilon in (people or {}).items()
     ]
+    if curve is not None:
+        rows.append(("f-DP", _f_dp(curve)))
     noise, least = f"{plan.noise_multiplier:.6g}", plan.spending_bound.least_noise_multiplier
     if least < plan.noise_multiplier:
         noise += f" in the first round, {least:.6g} in the last at the least"
@@ -387,6 +392,17 @@ def cost(
     rows += plan.unit.cost(plan)
     clients = claim["server"]["clients"] if plan.unit.noises_gradients else ()
     return facts(rows), _cost_by_client(clients, len(plan.records)) if clients else None
+
+
+def _f_dp(curve: Mapping[str, Any]) -> str:
+    """μ, rounded up, and what a test with few false alarms can detect at most."""
+    misses = dict(curve["trade_off"])
+    few, more = (f"{1 - misses[rate]:.1%}" for rate in (0.01, 0.1))
+    mu = f"{math.ceil(1000 * curve['mu'] - 1e-9) / 1000:.3f}"
+    return (
+        f"{'' if curve['exact'] else 'at most '}{mu}-GDP. A test for membership that raises 1 % "
+        f"false alarms detects at most {few}, and with 10 % at most {more}"
+    )
 
 
 def block_table(found: BlockTable) -> Table:
