@@ -509,19 +509,20 @@ def _blocks(report: Report) -> Iterator[Block]:
         yield tree(labels.get(entry.view, entry.view), _branch(entry.root))
     yield from shown(report, "epsilon-over-rounds", "privacy-profile")
     if accounting.trade_off:
+        rates, detected = zip(*accounting.trade_off, strict=True)
         yield table(
-            "What a test for membership detects at most, by its rate of false alarms",
-            ("False alarms", *(f"{rate:.3g}" for rate, _ in accounting.trade_off)),
-            [["Detected at most", *(_rounded_up(most) for _, most in accounting.trade_off)]],
-            (LEFT, *[RIGHT] * len(accounting.trade_off)),
-            (1.4, *[1] * len(accounting.trade_off)),
+            "What a test for membership detects at most",
+            ("False alarms of a test for membership", *map(_percent, rates)),
+            [["Detected at most", *(_percent(math.ceil(1000 * one) / 1000) for one in detected)]],
+            (LEFT, *[RIGHT] * len(rates)),
+            (3, *[1] * len(rates)),
         )
     if accounting.closed_forms:
         yield from _closed_form_blocks(report)
 
 
-def _rounded_up(share: float) -> str:
-    return f"{min(1.0, math.ceil(1000 * share) / 1000):.3f}"
+def _percent(share: float) -> str:
+    return f"{100 * min(1.0, share):.3g} %"
 
 
 def _branch(event: Event) -> dict[str, Any]:
