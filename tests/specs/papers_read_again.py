@@ -1,16 +1,18 @@
 """The papers' leads next to those measured here: `python -m tests.specs.papers_read_again`.
 
-Writes four tables of docs/method.md: those leads, what plain DP-FedAvg at one step a round has
-over every method at 20 rounds of five, what two candidates have over three methods, and whether a
-bound on the second moment's signal foretells where DP-FedAdamW leads. They are made of what the
-shipped sweeps of DP-FedAdamW's tables hold as printed, and of the committed data. Nothing is
-trained.
+Writes a table of docs/results.md, of agreement by paper, and four of docs/method.md: those leads,
+what plain DP-FedAvg at one step a round has over every method at 20 rounds of five, what two
+candidates have over three methods, and whether a bound on the second moment's signal foretells
+where DP-FedAdamW leads. They are made of what the shipped sweeps of the papers' tables hold as
+printed, and of the committed data. Nothing is trained.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import yaml
 from scipy import stats
@@ -20,7 +22,7 @@ from dpfedadamw.extensions.sweeps import cross_table, differences
 from reports import run_rows
 from tests.specs.results_page import ROOT, head
 
-PAGE = ROOT / "docs" / "method.md"
+PAGE, RESULTS = ROOT / "docs" / "method.md", ROOT / "docs" / "results.md"
 # The end of a mark names its table.
 BEGIN, END = "<!-- python -m tests.specs.papers_read_again: {} -->", "<!-- end -->"
 OURS, ONE_STEP = "DP-FedAdamW", "DP-FedAvg, 100 rounds of one step,"
@@ -74,6 +76,27 @@ CELLS = (
     ("transformer, ε =", "confirmation-fashion-mnist-vit", "privacy.target_epsilon"),
     ("SST-2, ε =", "confirmation-sst2", "privacy.target_epsilon"),
 )
+# Methods that DP-FedAdamW leads in every cell of these tables.
+PAPERS = (
+    (
+        "DP-FedAdamW",
+        "2, 3, 4",
+        ("DP-FedAvg", "DP-SCAFFOLD", "DP-FedAvg-LS", "DP-FedSAM", "DP-LocalAdamW"),
+    ),
+    ("DP-FedAdamW", "9", ("DP-FedOpt (Adam)", "DP-FAFED", "DP-FedLADA")),
+)
+# Methods that lead DP-FedAvg in every cell of DP-FedSAM's Table 1.
+CLIENT_LEVEL = {
+    "BLURS": "DP-FedAvg-blurs",
+    "DP-FedSAM": "DP-FedSAM",
+    "DP-FedSAM-topk": "DP-FedSAM-top_k",
+}
+NOT_COMPARED = (
+    ("DP-FedAdamW", "5 to 8, 10, 11"),
+    ("FedAdamW", "1 to 7, 11"),
+    ("DP-FedSAM", "2, 3"),
+    ("ALI-DPFL", "II to V"),
+)
 # Looked at before or while the bound was written down, so they do not test it.
 SEEN = ("fashion-mnist", "fashion-mnist-server-rate", "mnist")
 FIRST_STAGE = ("DP-FedAvg", "DP-FedOpt (Adam)", "DP-FedAdamW")
@@ -95,6 +118,14 @@ def printed_leads(method: str) -> list[float]:
             pairs = zip(values[OURS], values[PRINTED[method]], strict=True)
             found += [_number(ours) - _number(other) for ours, other in pairs]
     return found
+
+
+def printed_leads_of_clients(method: str) -> list[float]:
+    """What a method has more than DP-FedAvg in each cell of DP-FedSAM's Table 1, in points."""
+    text = specs.find("paper-dp-fedsam-table-1").read_text(encoding="utf-8")
+    values = yaml.safe_load(text)["expected"]["test_accuracy"]["values"]
+    pairs = zip(values[method], values["DP-FedAvg"], strict=True)
+    return [_number(one) - _number(other) for one, other in pairs if one is not None]
 
 
 def _number(cell: str | float) -> float:
@@ -133,6 +164,35 @@ def leads_table() -> str:
         cells += [lead_over(method, stem, column, value) for _, stem, column, value in HERE]
         lines.append("| " + " | ".join([method, *cells]) + " |")
     return "\n".join(lines)
+
+
+def papers_table() -> str:
+    """By paper and table: how many printed leads have their sign here, told apart or not."""
+    lines = [
+        "| paper | table | comparisons here | agree | disagree | cannot be told |",
+        "|---|---|---|---|---|---|",
+    ]
+    for paper, number, methods in PAPERS:
+        verdicts = [
+            lead_over(method, stem, column, value).split()[-1]
+            for method in methods
+            for _, stem, column in CELLS
+            for value in measured(stem, column).table.columns
+        ]
+        lines.append(_counted(paper, number, verdicts))
+    clients = measured("fashion-mnist-clients", "data.partition.alpha").differences
+    # Held against DP-FedAvg, so that a method that leads it makes it lose.
+    turned = {"wins": "loses", "loses": "wins"}
+    found = [one.verdict for (row, _), one in clients.items() if row in CLIENT_LEVEL]
+    lines.append(_counted("DP-FedSAM", "1", [turned.get(one, one) for one in found]))
+    for paper, number in NOT_COMPARED:
+        lines.append(_counted(paper, number, []))
+    return "\n".join(lines)
+
+
+def _counted(paper: str, number: str, verdicts: list[str]) -> str:
+    many = [verdicts.count(verdict) for verdict in ("wins", "loses", "ties")]
+    return f"| {paper} | {number} | " + " | ".join(map(str, [sum(many), *many])) + " |"
 
 
 def one_step_tables() -> dict[str, differences.DifferenceTable]:
@@ -264,12 +324,15 @@ def _rows(stem: str) -> list[dict[str, run_rows.Value]]:
     return run_rows.read_csv(ROOT / "docs" / "results" / f"{stem}.csv")
 
 
-def written(page: str) -> str:
-    """The page with its tables."""
-    tables = {
-        "leads": leads_table, "one step": one_step_table, "candidates": candidates_table,
-        "forecast": forecast_table,
-    }  # fmt: skip
+def written(path: Path) -> str:
+    """A page with its tables."""
+    page = path.read_text(encoding="utf-8")
+    tables: dict[str, Callable[[], str]] = {"papers": papers_table}
+    if path == PAGE:
+        tables = {
+            "leads": leads_table, "one step": one_step_table, "candidates": candidates_table,
+            "forecast": forecast_table,
+        }  # fmt: skip
     for name, table in tables.items():
         before, begin, rest = page.partition(BEGIN.format(name))
         _, end, after = rest.partition(END)
@@ -280,4 +343,5 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for each in (PAGE, RESULTS):
+        each.write_text(written(each), encoding="utf-8")

@@ -95,7 +95,10 @@ class DifferenceTable:
         ]
         found += self._left_open()
         if self.counts()["other ε"]:
-            found.append("Other ε: the two claims differ by more than 1 %, so they are not judged.")
+            found.append(
+                "Other ε: the two claims differ by more than 1 %, or one row has none, so they are "
+                "not judged."
+            )
         left_out = [f"Left out: {many} ({why})." for why, many in self.table.left_out.items()]
         return [*found, *self.table.remarks, *left_out]
 
