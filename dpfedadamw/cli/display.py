@@ -395,9 +395,9 @@ def cost(
 
 
 def _f_dp(curve: Mapping[str, Any]) -> str:
-    """μ, rounded up, and what a test with few false alarms can detect at most."""
+    """μ and what a test with few false alarms can detect at most, all rounded up."""
     misses = dict(curve["trade_off"])
-    few, more = (f"{1 - misses[rate]:.1%}" for rate in (0.01, 0.1))
+    few, more = (f"{math.ceil(1000 * (1 - misses[rate])) / 10:.1f} %" for rate in (0.01, 0.1))
     mu = f"{math.ceil(1000 * curve['mu'] - 1e-9) / 1000:.3f}"
     return (
         f"{'' if curve['exact'] else 'at most '}{mu}-GDP. A test for membership that raises 1 % "
