@@ -7,9 +7,11 @@ import re
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy import optimize, stats
@@ -26,7 +28,7 @@ from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.spec.matrix import load_sweep
 
 ROOT = Path(__file__).parents[1]
-ENTRIES = 47
+ENTRIES = 53
 
 
 def entries() -> dict[int, str]:
@@ -159,3 +161,79 @@ def test_one_run_of_dp_fedsam_has_two_deviations():
     ]
     different = [(a.value, a.deviation, b.deviation) for a, b in printed if a != b]
     assert different == [(0.9587, 0.0052, 0.0152)]
+
+
+def printed(sweep: str, measure: str = "test_accuracy") -> dict[str, list[Any]]:
+    """The rows of a paper's table, as they are printed."""
+    values = yaml.safe_load(specs.find(sweep).read_text(encoding="utf-8"))
+    rows: dict[str, list[Any]] = values["expected"][measure]["values"]
+    return rows
+
+
+def means(row: list[Any]) -> list[float]:
+    """The row without its deviations."""
+    return [float(str(cell).partition(" ±")[0]) for cell in row]
+
+
+def test_two_models_of_dp_fedadamw_table_2_have_the_same_deviations():
+    """ERRATA 48: the first four columns are ResNet-18's, the last four ViT-Base's."""
+    same = {}
+    for method, row in printed("paper-dp-fedadamw-table-2").items():
+        deviations = [cell.partition("± ")[2] for cell in row]
+        pairs = zip(deviations[:4], deviations[4:], strict=True)
+        same[method] = sum(one == other for one, other in pairs)
+    assert {method: many for method, many in same.items() if many} == {
+        "DP-FedAvg": 4, "DP-LocalAdamW": 4, "DP-FedAdamW": 3,
+    }  # fmt: skip
+
+
+def test_the_lead_of_fedadamw_on_qqp_is_over_the_third_best():
+    """ERRATA 49: QQP is the fourth of the seven tasks."""
+    qqp = {method: means(row)[3] for method, row in printed("paper-fedadamw-table-3").items()}
+    first, second, third = sorted(qqp, key=lambda method: -qqp[method])[:3]
+    assert (first, second, third) == ("FedAdamW", "Local AdamW", "FedLADA")
+    assert qqp[first] - qqp[second] == pytest.approx(0.69)
+    assert qqp[first] - qqp[third] == pytest.approx(1.74)
+
+
+def test_two_rows_of_dp_fedsam_table_2_differ_by_a_constant():
+    """ERRATA 50."""
+    rows = {method: means(row) for method, row in printed("paper-dp-fedsam-table-2").items()}
+
+    def lead(over: str, under: str) -> list[float]:
+        return [round(a - b, 2) for a, b in zip(rows[over], rows[under], strict=True)]
+
+    assert lead("DP-FedAvg-blurs", "Fed-SMP-top_k") == [0.4] * 4
+    assert lead("DP-FedAvg-blur", "DP-FedAvg") == [0.0, 0.06, 0.0, 0.0]
+
+
+def test_columns_of_dp_fedsam_table_1_repeat_each_other():
+    """ERRATA 51: EMNIST's columns are 0 to 2 and CIFAR-10's 3 to 5, at 0.3, 0.6 and IID."""
+    test = printed("paper-dp-fedsam-table-1")
+    for column in (1, 4):
+        assert test["Fed-SMP-top_k"][column] == test["DP-FedAvg-blurs"][column]
+    train = printed("paper-dp-fedsam-table-1", "train_accuracy")
+    repeated = {method for method, row in train.items() if means(row)[4] == means(row)[5]}
+    assert repeated == {"DP-FedAvg", "Fed-SMP-rand_k", "Fed-SMP-top_k", "DP-FedSAM"}
+    for method in ("DP-FedAvg-blur", "DP-FedAvg-blurs"):
+        assert means(train[method])[1] == means(train[method])[4]
+
+
+def test_local_adam_of_fedadamw_table_1_has_the_decay_of_its_number_in_table_6():
+    """ERRATA 52."""
+    six = {label: means([value])[0] for label, value in printed("paper-fedadamw-table-6").items()}
+    cells = load_sweep("paper-fedadamw-table-1", ["seeds=1"]).cells
+    wanted = {"setting": "ViT-Tiny, Dir-0.1", "method": "Local Adam"}
+    (cell,) = [one for one in cells if wanted.items() <= one.values.items()]
+    decay = cell.spec.algorithm.weight_decay
+    number = means(printed("paper-fedadamw-table-1")["Local Adam"])[3]
+    assert six[f"Local Adam, λ = {decay:g}"] == number
+    assert six["Local Adam, λ = 0.010"] != number
+
+
+def test_the_reviews_row_for_cifar_100_is_tiny_imagenets():
+    """ERRATA 53: columns of Swin-Base at 0.1 are the fourth and the last."""
+    rows = printed("paper-dp-fedadamw-table-3")
+    ours, sam = means(rows["DP-FedAdamW"]), means(rows["DP-FedSAM"])
+    assert (ours[7], sam[7]) == (50.76, 48.08)
+    assert (ours[3], sam[3]) == (67.45, 66.28)

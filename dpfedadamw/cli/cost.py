@@ -59,8 +59,8 @@ def epsilon(
     Every client is assumed to take part in every round; a run can only cost less.
     """
     from dpfedadamw import spec as specs
-    from dpfedadamw.algorithms.registry import measured_beta2
     from dpfedadamw.experiment import foresee
+    from dpfedadamw.run.headline import f_dp_of
     from dpfedadamw.spec.matrix import load_private_selection
 
     counts = _counts(records_per_person)
@@ -85,15 +85,14 @@ def epsilon(
             from dpfedadamw.run.headline import with_people
 
             claim = with_people(plan, claim)
-    # For rules that divide by a second moment: how much of it can be signal.
-    equal = plan.parameters_of_equal_signal() if measured_beta2(loaded.algorithm) else None
+        curve = f_dp_of(plan, claim)
     if as_json:
-        more: dict[str, Any] = {} if equal is None else {"parameters_of_equal_signal": equal}
+        more: dict[str, Any] = {} if curve is None else {"f_dp": curve}
         if people:
             more["epsilon_by_records_of_a_person"] = {str(k): value for k, value in people.items()}
         print_json({**claim, "noise_multiplier": plan.noise_multiplier, **more})
     else:
-        summary, by_client = display.cost(loaded.name, plan, claim, equal, people)
+        summary, by_client = display.cost(loaded.name, plan, claim, people, curve)
         out.print(summary)
         if by_client is not None:
             out.print(by_client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -365,8 +366,8 @@ def cost(
     name: str,
     plan: Any,
     claim: Mapping[str, Any],
-    equal_signal: float | None = None,
     people: Mapping[int, float] | None = None,
+    curve: Mapping[str, Any] | None = None,
 ) -> tuple[RenderableType, RenderableType | None]:
     """What a spec will cost: its views and mechanism, and a table of clients at record level.
 
@@ -374,30 +375,34 @@ def cost(
         name: The spec's.
         plan: Its privacy plan.
         claim: The claim if every client is in every round, with the clients that spend most.
-        equal_signal: Trained parameters up to which a second moment could hold as much signal as
-            noise; None where no rule divides by one.
         people: ε of a person by the number of their records.
+        curve: μ and trade-off curve of the headline's mechanism (`headline.f_dp_of`).
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
     rows += [
         (f"ε of a person with {count:,} record{'s' * (count > 1)}", epsilon_text(epsilon))
         for count, epsilon in (people or {}).items()
     ]
+    if curve is not None:
+        rows.append(("f-DP", _f_dp(curve)))
     noise, least = f"{plan.noise_multiplier:.6g}", plan.spending_bound.least_noise_multiplier
     if least < plan.noise_multiplier:
         noise += f" in the first round, {least:.6g} in the last at the least"
     rows.append(("noise multiplier σ", noise))
     rows += plan.unit.cost(plan)
-    if equal_signal is not None:
-        rows.append(
-            (
-                "second moment",
-                f"its signal is at most {equal_signal:,.3g}/d of its noise, with d trained "
-                "parameters; where that is small, dividing by it adapts mainly to noise",
-            )
-        )
     clients = claim["server"]["clients"] if plan.unit.noises_gradients else ()
     return facts(rows), _cost_by_client(clients, len(plan.records)) if clients else None
+
+
+def _f_dp(curve: Mapping[str, Any]) -> str:
+    """μ and what a test with few false alarms can detect at most, all rounded up."""
+    misses = dict(curve["trade_off"])
+    few, more = (f"{math.ceil(1000 * (1 - misses[rate])) / 10:.1f} %" for rate in (0.01, 0.1))
+    mu = f"{math.ceil(1000 * curve['mu'] - 1e-9) / 1000:.3f}"
+    return (
+        f"{'' if curve['exact'] else 'at most '}{mu}-GDP. A test for membership that raises 1 % "
+        f"false alarms detects at most {few}, and with 10 % at most {more}"
+    )
 
 
 def block_table(found: BlockTable) -> Table:

@@ -12,6 +12,7 @@ from dpfedadamw.accounting.epsilon_limit import rounds_that_fit
 from dpfedadamw.accounting.record_level import queries_from_ledger, spends_from_ledger
 from dpfedadamw.accounting.registry import claimed, leading
 from dpfedadamw.accounting.several import epsilon_of_records, together
+from dpfedadamw.accounting.trade_off import f_dp
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition, covers
 from dpfedadamw.units.plan import RunPlan
@@ -62,6 +63,23 @@ def composed(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) -> 
         most = _most(plan) if whole else ()
         return Composed("third_party", most, plan.trials)
     return Composed("server_worst_case", _beyond_the_plan(plan, claim, entries) or _most(plan))
+
+
+def f_dp_of(plan: RunPlan, claim: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return μ and the trade-off curve of what the headline of an expected claim is the ε of.
+
+    Args:
+        plan: The run's plan.
+        claim: The claim that is expected.
+
+    Returns:
+        See `trade_off.f_dp`; None without privacy, and for the best of several trials, whose whole
+        profile no accountant gives.
+    """
+    if not plan.private or plan.trials is not None:
+        return None
+    found = composed(plan, claim)
+    return {"view": found.view, **f_dp(found.parts)}
 
 
 def epsilon_by_records(

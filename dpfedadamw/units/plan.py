@@ -75,23 +75,6 @@ class RunPlan(PrivacyPlan):
             return {}
         return {"stopped": {"rounds": completed, "max_epsilon": self.max_epsilon}}
 
-    def parameters_of_equal_signal(self) -> float | None:
-        """D up to which a gradient's second moment could hold as much signal as noise.
-
-        Averaged over d coordinates the noise gives Φ = (σC/B)², and the clean mean gradient, of
-        expected square norm up to C²(1 + 1/B) under Poisson sampling, at most C²(1 + 1/B)/d. So in
-        a model of d trained parameters the signal is at most this number, (B/σ)²(1 + 1/B), over d
-        of the noise: where that is small, whatever divides by the second moment follows the noise.
-
-        Returns:
-            The number for the client whose gradients are least noisy; None where gradients are not
-            noised.
-        """
-        if not self.unit.noises_gradients:
-            return None
-        batch = max(self.divisor(client) for client in range(len(self.records)))
-        return (batch / self.noise_multiplier) ** 2 * (1.0 + 1.0 / batch)
-
     @property
     def rate_assumption(self) -> str | None:
         """What a claim says of sizes and sampling rates; None where no rate amplifies."""

@@ -6,7 +6,8 @@ depends on participation is dropped here for the public audience.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 
 _PROFILE_POINTS = 200
+_FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 _SELECTED = (
     "Headline: Rényi composition of one trial, and private selection of the best; no privacy loss "
     "distribution of a selection is known."
@@ -60,6 +62,22 @@ Pair = Annotated[
             "prefixItems": [
                 {"type": "number", "description": "ε."},
                 {"type": "number", "description": "δ."},
+            ],
+            "items": False,
+            "minItems": 2,
+        }
+    ),
+]
+
+
+Detection = Annotated[
+    tuple[float, float],
+    WithJsonSchema(
+        {
+            "type": "array",
+            "prefixItems": [
+                {"type": "number", "description": "False alarms."},
+                {"type": "number", "description": "Detected at most."},
             ],
             "items": False,
             "minItems": 2,
@@ -171,6 +189,8 @@ class Accounting(Part):
         over_rounds: Loss after each round, recomputed by the auditor.
         profile: Privacy profile, pairs of ε and δ: of the client with the largest loss, then
             internal only; against a third party where clients are protected.
+        trade_off: Trade-off curve that follows from the profile: rates of false alarms of a test
+            for membership, and the largest rate of detection.
     """
 
     library: str | None
@@ -183,6 +203,7 @@ class Accounting(Part):
     closed_forms: tuple[ClosedForm, ...]
     over_rounds: tuple[SpentAfter, ...]
     profile: tuple[Pair, ...]
+    trade_off: tuple[Detection, ...]
 
 
 @part(
@@ -190,7 +211,9 @@ class Accounting(Part):
     Accounting,
     Rule(
         WITHOUT_PRIVACY,
-        dict.fromkeys(("views", "closed_forms", "over_rounds", "profile", "events"), EMPTY),
+        dict.fromkeys(
+            ("views", "closed_forms", "over_rounds", "profile", "trade_off", "events"), EMPTY
+        ),
     ),
     Rule(
         FOR_THE_PUBLIC,
@@ -201,7 +224,10 @@ class Accounting(Part):
             "events[].view": _NOT_THE_SERVERS,
         },
     ),
-    Rule({**FOR_THE_PUBLIC, "guarantee.unit": {"not": {"const": "client"}}}, {"profile": EMPTY}),
+    Rule(
+        {**FOR_THE_PUBLIC, "guarantee.unit": {"not": {"const": "client"}}},
+        {"profile": EMPTY, "trade_off": EMPTY},
+    ),
 )
 def accounting(source: RunSource, audience: str) -> Accounting:
     """Return library, conversions, views, closed forms, loss over rounds, privacy profile."""
@@ -216,6 +242,7 @@ def accounting(source: RunSource, audience: str) -> Accounting:
         for pair in pairs[:_PROFILE_POINTS]
         if isinstance(pair, list) and len(pair) == 2
     ]
+    points = tuple((e, d) for e, d in profile if e is not None and d is not None)
     return Accounting(
         library=clean(library.get("library"), 60) or None,
         version=clean(library.get("version"), 60) or None,
@@ -226,8 +253,19 @@ def accounting(source: RunSource, audience: str) -> Accounting:
         views=tuple(guarantee.views(source, audience)),
         closed_forms=tuple(_closed_forms(source, audience)) if private else (),
         over_rounds=tuple(over_rounds(source, audience)),
-        profile=tuple((e, d) for e, d in profile if e is not None and d is not None),
+        profile=points,
+        trade_off=tuple((rate, _detected(points, rate)) for rate in _FALSE_ALARMS if points),
     )
+
+
+def _detected(profile: Sequence[tuple[float, float]], false_alarms: float) -> float:
+    """The largest rate of detection that all points of a profile allow (Dong, Roth & Su 2022)."""
+    lines = [
+        min(delta + math.exp(min(epsilon, 700.0)) * false_alarms,
+            1.0 - math.exp(-epsilon) * (1.0 - delta - false_alarms))
+        for epsilon, delta in profile
+    ]  # fmt: skip
+    return min(1.0, *lines)
 
 
 _NO_NUMBER = {
@@ -470,8 +508,21 @@ def _blocks(report: Report) -> Iterator[Block]:
     for entry in accounting.events:
         yield tree(labels.get(entry.view, entry.view), _branch(entry.root))
     yield from shown(report, "epsilon-over-rounds", "privacy-profile")
+    if accounting.trade_off:
+        rates, detected = zip(*accounting.trade_off, strict=True)
+        yield table(
+            "What a test for membership detects at most",
+            ("False alarms of a test for membership", *map(_percent, rates)),
+            [["Detected at most", *(_percent(math.ceil(1000 * one) / 1000) for one in detected)]],
+            (LEFT, *[RIGHT] * len(rates)),
+            (3, *[1] * len(rates)),
+        )
     if accounting.closed_forms:
         yield from _closed_form_blocks(report)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * min(1.0, share):.3g} %"
 
 
 def _branch(event: Event) -> dict[str, Any]:

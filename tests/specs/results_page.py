@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from dpfedadamw.extensions.sweeps import cross_table, differences
+from reports import run_rows
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "results.md"
 BEGIN, END = "<!-- printed by this command -->", "<!-- end -->"
@@ -47,6 +50,28 @@ def printed_by(command: str) -> str:
         main(arguments)
     assert not end.value.code, f"{command}: ended with {end.value.code}"
     return raw.getvalue().decode()
+
+
+def head(stem: str) -> str:
+    """The method that the page holds against every other of a file of data, in one family."""
+    for command in commands(PAGE.read_text(encoding="utf-8")):
+        words = shlex.split(command)
+        method = words[words.index("--rows") + 1] == "method"
+        if words[3] == f"docs/results/{stem}.csv" and method and "--against" in words:
+            return words[words.index("--against") + 1]
+    raise AssertionError(f"the page holds no method of {stem} against the others")
+
+
+def differences_of(command: str) -> differences.DifferenceTable:
+    """What a command with --against compares."""
+    words = shlex.split(command)
+    named = {word: words[place + 1] for place, word in enumerate(words) if word.startswith("--")}
+    rows = run_rows.read_csv(ROOT / words[3])
+    if "--where" in named:
+        column, _, value = named["--where"].partition("!=")
+        rows = [row for row in rows if str(row[column]) != value]
+    table = cross_table.tabulate(rows, named["--rows"], named.get("--columns"))
+    return differences.against(table, named["--against"])
 
 
 def commands(page: str) -> list[str]:

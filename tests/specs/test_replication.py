@@ -28,6 +28,8 @@ SERVER_RATE = "replication-fashion-mnist-server-rate"
 # tests/dpfedadamw/algorithms/test_identities.py.
 ONE_STEP = tuple(name for name in NAMES if name.startswith("replication-confirmation-"))
 FIRST_STAGE = {"DP-FedAvg", "DP-FedOpt (Adam)", "DP-FedAdamW", "DP-FedAdamW, γ = 0.9"}
+# The row without privacy, of the data, model and division of the private ones.
+WITHOUT = "replication-without-privacy"
 EQUAL_NOISE = "DP-FedSAM at DP-FedAvg's σ"
 
 
@@ -87,7 +89,9 @@ def test_no_algorithm_of_a_unit_is_left_out(unit, name):
     assert compared == {name for name, entry in ALGORITHMS.items() if unit in entry.units}
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != ALL["client"] and n not in ONE_STEP])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if n not in (ALL["client"], WITHOUT) and n not in ONE_STEP]
+)
 def test_all_that_is_compared_claims_one_epsilon(name):
     found = {}
     for cell in once(name).cells:
@@ -113,3 +117,19 @@ def test_the_rows_at_equal_noise_have_the_noise_that_gives_dp_fedavg_that_epsilo
         accountant = PLDAccountant(value_discretization_interval=1e-3)
         accountant.compose(event, federation.rounds * federation.local_steps)
         assert 3.98 < accountant.get_epsilon(spec.privacy.delta) < 4.005
+
+
+def test_the_row_without_privacy_differs_from_the_private_ones_in_nothing_but_privacy():
+    """And in its rule, which is that of DP-FedAvg without clipping and noise."""
+    with_, without = (
+        yaml.safe_load(specs.find(name).read_text(encoding="utf-8"))
+        for name in ("replication-mnist", WITHOUT)
+    )
+    same = ("data", "model", "federation", "evaluation", "seeds", "randomness")
+    assert {key: with_[key] for key in same} == {key: without[key] for key in same}
+    sizes = {
+        tuple(len(axis.labels) for axis in grid)
+        for name in ("replication-mnist", WITHOUT)
+        for grid in once(name).grids.values()
+    }
+    assert sizes == {(3, 3)}

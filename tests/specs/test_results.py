@@ -38,10 +38,38 @@ def test_no_note_that_a_command_prints_is_missing():
 
 
 def test_the_papers_leads_stand_beside_what_the_committed_data_give():
-    page = papers_read_again.PAGE.read_text(encoding="utf-8")
-    assert papers_read_again.written(page) == page
+    for path in (papers_read_again.PAGE, papers_read_again.RESULTS):
+        assert papers_read_again.written(path) == path.read_text(encoding="utf-8")
+    for methods in (methods for *_, methods in papers_read_again.PAPERS):
+        assert min(min(papers_read_again.printed_leads(method)) for method in methods) > 0
+    for printed in papers_read_again.CLIENT_LEVEL.values():
+        assert min(papers_read_again.printed_leads_of_clients(printed)) > 0
     # DP-FedAdamW, Table 4, its first task.
     assert min(papers_read_again.printed_leads("DP-LocalAdamW")) == pytest.approx(91.17 - 91.04)
+
+
+def test_no_pair_of_rows_is_judged_twice_with_different_outcomes():
+    """Wherever the same runs meet, on this page or in the tables that docs/method.md has."""
+    page = PAGE.read_text(encoding="utf-8")
+    tables = [
+        results_page.differences_of(command)
+        for command in results_page.commands(page)
+        if "--against" in command
+    ]
+    outcomes: dict[frozenset, set[str]] = {}
+    several = 0
+    for found in [*tables, *papers_read_again.one_step_tables().values()]:
+        for (row, column), one in found.differences.items():
+            both = (found.row, column), (row, column)
+            runs = [tuple(sorted(found.table.entries[where].values.items())) for where in both]
+            if one.verdict == "other ε":
+                continue
+            better = max(runs) if (one.mean > 0) == (runs[0] == max(runs)) else min(runs)
+            said = "ties" if one.verdict == "ties" else str(better)
+            several += frozenset(runs) in outcomes
+            outcomes.setdefault(frozenset(runs), set()).add(said)
+    assert several
+    assert {pair: said for pair, said in outcomes.items() if len(said) > 1} == {}
 
 
 def test_every_file_of_data_is_shown_by_a_command():
@@ -57,7 +85,8 @@ def test_all_that_is_reported_passed_its_audit_and_claims_what_the_sweep_asks_fo
     assert rows
     rejected = REJECTED.get(path.stem, {})
     for row in rows:
-        assert row["audit"] == rejected.get(row.get("change") or row["method"], "PASS")
+        passed = "NO CLAIM" if row["unit"] == "none" else "PASS"
+        assert row["audit"] == rejected.get(row.get("change") or row["method"], passed)
     assert {row["signatures"] for row in rows} == {"holds"}
     repeated: dict[tuple, set] = {}
     for row in rows:

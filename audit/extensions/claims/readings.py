@@ -168,8 +168,9 @@ def _record_level(claim: Claim) -> Iterator[_Draft]:
             sigma=s.sigma * math.sqrt(claim.queries_per_step),
             steps=s.steps * claim.queries_per_step,
         )
+        # Less than queries on one batch cost, so no bound: it shows where "about twice" comes from.
         means = "the queries of a step as if each had its own batch"
-        yield from _views(apart, "{view}" + _APART, means, private)
+        yield from _views(apart, "{view}" + _APART, means, bounds=False)
     if claim.noise_standard_deviation == "sigma*C^2" and claim.clipping_norm is not None:
         printed = replace(s, sigma=s.sigma * claim.clipping_norm)
         means = f"noise as printed, multiplier sigma*C = {printed.sigma:g}"

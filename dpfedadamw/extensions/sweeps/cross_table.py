@@ -1,18 +1,16 @@
-"""The table of a paper from a sweep's tidy data: rows by columns, mean ± sd, and what differs.
+"""The table of a paper from a sweep's tidy data: rows by columns, mean ± sd.
 
-In each column the best mean is held against every other row: by the differences of the seeds that
-both have (paired t), corrected for the number of comparisons in the column (Holm 1979). A cell is
-marked as the best only where it differs from all others, at 5 % in all for each column. Runs that
-no audit passed, or whose signatures do not hold, are left out and counted.
+The largest mean of a column is marked and not judged: which rows differ is for `differences` to
+say, in one family of comparisons. Runs that no audit passed, or whose signatures do not hold, are
+left out and counted.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from reports import paired
 from reports.errors import ReportError
 from reports.run_rows import (
     CELL,
@@ -45,15 +43,11 @@ class Entry:
         values: The measure by seed.
         epsilons: The different claimed ε of its runs, rising.
         printed: What a paper prints for it, and the printed deviation; each None where it does not.
-        best: Whether it differs from all others of its column, and is better.
-        tied: Whether the seeds do not distinguish it from the best mean of its column.
     """
 
     values: dict[Value, float]
     epsilons: tuple[float, ...]
     printed: tuple[float | None, float | None] = (None, None)
-    best: bool = False
-    tied: bool = False
 
     @property
     def mean(self) -> float:
@@ -103,11 +97,7 @@ class CrossTable:
         if seeds == {1}:
             found = ["One run each: the spread over seeds is unknown, so no best is marked."]
         elif max(seeds) > 1:
-            found.append(
-                "Bold: better than every other row of its column, by paired t-tests over common "
-                f"seeds, Holm's correction, {paired.PERCENT} for a column. ≈: not distinguished "
-                "from the best mean."
-            )
+            found.append("Bold: the best mean of its column. --against ROW tests differences.")
         if any(entry.epsilons for entry in self.entries.values()):
             found.append(
                 "ε is the worst case against the server (record level) or against a third party "
@@ -193,8 +183,6 @@ def tabulate(
         for where, values in groups.items()
     }
     columns = tuple(dict.fromkeys(column for _, column in entries))
-    for column in columns:
-        _mark(entries, column, falling=not measure.endswith("accuracy"))
     names = tuple(dict.fromkeys(row for row, _ in entries))
     return CrossTable(
         measure, row_axis, column_axis or "", names, columns, entries, left_out, tuple(remarks),
@@ -247,22 +235,11 @@ def _told(left_out: dict[str, int]) -> str:
     return ", ".join(f"{count} ({why})" for why, count in left_out.items())
 
 
-def _mark(entries: dict[tuple[str, str], Entry], column: str, falling: bool) -> None:
-    """Say in a column which is the best, and which are not told apart from it."""
-    here = {where: entry for where, entry in entries.items() if where[1] == column}
-    sign = -1.0 if falling else 1.0
-    first = max(here, key=lambda where: sign * here[where].mean)
-    others = [where for where in here if where != first]
-    own = here[first].values
-    apart = paired.holm(
-        {where: paired.chance(paired.differences(own, here[where].values)) for where in others}
-    )
-    for where in others:
-        entry = entries[where]
-        entries[where] = replace(entry, tied=where not in apart)
-    entry = entries[first]
-    best = bool(others) and len(apart) == len(others)
-    entries[first] = replace(entry, best=best, tied=bool(others) and not best)
+def _is_best(table: CrossTable, row: str, column: str) -> bool:
+    """Whether a row has the best mean of its column, among several of which it has repetitions."""
+    means = {name: entry.mean for (name, other), entry in table.entries.items() if other == column}
+    best = (max if table.measure.endswith("accuracy") else min)(means.values())
+    return len(means) > 1 and len(table.entries[row, column].values) > 1 and means[row] == best
 
 
 def as_markdown(table: CrossTable) -> str:
@@ -293,7 +270,7 @@ def as_latex(table: CrossTable) -> str:
 
 def in_symbols(text: str) -> str:
     """LaTeX with commands for the signs that not every font of it has."""
-    signs = {"±": r"$\pm$", "≈": r"$\approx$", "ε": r"$\varepsilon$", "σ": r"$\sigma$"}
+    signs = {"±": r"$\pm$", "ε": r"$\varepsilon$", "σ": r"$\sigma$"}
     for sign, command in signs.items():
         text = text.replace(sign, command)
     return text
@@ -331,10 +308,8 @@ def _cell(
     if entry.deviation is not None:
         text += f" ± {scale * entry.deviation:.{digits}f}"
     text = escaped(text)
-    if entry.best:
+    if _is_best(table, row, column):
         text = bold(text)
-    elif entry.tied and len(entry.values) > 1:
-        text = f"{text} ≈"
     value, deviation = entry.printed
     if value is None:
         return text

@@ -1,9 +1,9 @@
 """One row of a sweep's table held against every other: differences, their intervals, verdicts.
 
 A difference is paired: of each seed that both rows have, and then their mean with Student's
-interval. Whether a difference is told apart from none is decided for all of a column together
-(Holm 1979), and only between runs that claim the same ε. Where the row does not win, it is said
-how large a true lead would have had to be for these seeds to tell it.
+interval. Whether a difference is told apart from none is decided for all rows and columns of the
+table together (Holm 1979), and only between runs that claim the same ε. Where the row does not win,
+it is said how large a true lead would have had to be for these seeds to tell it.
 """
 
 from __future__ import annotations
@@ -66,11 +66,13 @@ class DifferenceTable:
         table: The table that they are of.
         row: The row in question.
         differences: By the other row and the column.
+        family: How many comparisons are corrected together.
     """
 
     table: CrossTable
     row: str
     differences: dict[tuple[str, str], Difference]
+    family: int
 
     def counts(self) -> dict[str, int]:
         """How often each verdict was given."""
@@ -87,13 +89,16 @@ class DifferenceTable:
             f"The row at the head of the table minus each other row{unit}: mean over {count} "
             "common seeds, and Student's interval of that mean alone at 95 %.",
             "It wins or loses where a paired t-test distinguishes the two, "
-            f"{paired.PERCENT} for all of a column together (Holm's correction). Otherwise it "
+            f"{paired.PERCENT} for all rows and columns together (Holm's correction). Otherwise it "
             "ties: these seeds do not decide, which does not mean that the two are equal.",
-            f"In all: {counts}.",
+            f"In all: {counts}. {self.family} comparisons are corrected together.",
         ]
         found += self._left_open()
         if self.counts()["other ε"]:
-            found.append("Other ε: the two claims differ by more than 1 %, so they are not judged.")
+            found.append(
+                "Other ε: the two claims differ by more than 1 %, or one row has none, so they are "
+                "not judged."
+            )
         left_out = [f"Left out: {many} ({why})." for why, many in self.table.left_out.items()]
         return [*found, *self.table.remarks, *left_out]
 
@@ -128,37 +133,32 @@ def against(table: CrossTable, row: str) -> DifferenceTable:
     if len(table.rows) == 1:
         raise ReportError(f"{row}: is the only row, so there is nothing to compare it with")
     sign = -1.0 if not _is_share(table) else 1.0
+    pairs = {
+        (other, column): (own, entry)
+        for (other, column), entry in table.entries.items()
+        if other != row and (own := table.entries.get((row, column))) is not None
+    }
+    each_of = {
+        where: paired.differences(own.values, entry.values) for where, (own, entry) in pairs.items()
+    }
+    chances = {
+        where: paired.chance(each_of[where]) for where, pair in pairs.items() if _same_loss(*pair)
+    }
+    apart = paired.holm(chances)
     found: dict[tuple[str, str], Difference] = {}
-    for column in table.columns:
-        own = table.entries.get((row, column))
-        others = {
-            where: entry
-            for where, entry in table.entries.items()
-            if own is not None and where[1] == column and where[0] != row
-        }
-        if own is None:
+    for where, each in each_of.items():
+        if not each:
             continue
-        equal = {where: entry for where, entry in others.items() if _same_loss(own, entry)}
-        apart = paired.holm(
-            {
-                where: paired.chance(paired.differences(own.values, entry.values))
-                for where, entry in equal.items()
-            }
-        )
-        for where, entry in others.items():
-            each = paired.differences(own.values, entry.values)
-            if not each:
-                continue
-            mean = statistics.fmean(each)
-            verdict = "ties"
-            if where not in equal:
-                verdict = "other ε"
-            elif where in apart:
-                verdict = "wins" if sign * mean > 0 else "loses"
-            low, high = paired.interval(each) or (None, None)
-            seen = _detectable(each, len(equal)) if where in equal else None
-            found[where] = Difference(mean, low, high, len(each), verdict, seen)
-    return DifferenceTable(table, row, found)
+        mean = statistics.fmean(each)
+        verdict = "ties"
+        if where not in chances:
+            verdict = "other ε"
+        elif where in apart:
+            verdict = "wins" if sign * mean > 0 else "loses"
+        low, high = paired.interval(each) or (None, None)
+        seen = _detectable(each, len(chances)) if where in chances else None
+        found[where] = Difference(mean, low, high, len(each), verdict, seen)
+    return DifferenceTable(table, row, found, len(chances))
 
 
 def _detectable(each: list[float], comparisons: int) -> float | None:

@@ -6,6 +6,7 @@ import filecmp
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from dpfedadamw.accounting import registry
+from dpfedadamw.accounting.trade_off import f_dp
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import terminal
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import setup as engine_setup
 from reports.errors import SourceError
@@ -243,7 +246,7 @@ def test_what_a_run_prints_tells_nobody_who_took_part(tmp_path, capsys):
 
 def test_a_printed_claim_is_judged_without_a_run_in_any_width(capsys, monkeypatch):
     for width, code, name in (
-        (80, 0, "dp-fedadamw-table-2-fedsam"),
+        (80, 1, "dp-fedadamw-table-2-fedsam"),
         (120, 1, "review-cifar-epsilon-1"),
     ):
         monkeypatch.setattr(terminal.out, "_width", width)
@@ -253,6 +256,24 @@ def test_a_printed_claim_is_judged_without_a_run_in_any_width(capsys, monkeypatc
         assert max(len(line) for line in printed.splitlines()) <= width
     assert call("audit", "--paper-claim", "review-cifar-epsilon-1", "--json") == 1
     assert json.loads(capsys.readouterr().out)["verdict"] == "NOT DETERMINABLE"
+
+
+def test_epsilon_says_what_a_test_for_membership_detects_at_most(capsys):
+    assert call("epsilon", "quickstart", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["f_dp"]
+    assert (found["view"], found["exact"]) == ("server_worst_case", False)
+    # The client of 100 records: B = 40, σ = 2.8, 20 rounds of five steps.
+    expected = f_dp(Composition(2.8, 0.4, 100))
+    assert found["mu"] == pytest.approx(expected["mu"], rel=1e-9)
+    assert found["trade_off"] == expected["trade_off"]
+    assert call("epsilon", "quickstart") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    printed = re.search(r"at most ([\d.]+)-GDP.* at most ([\d.]+) %, .* at most ([\d.]+) %", text)
+    misses = dict(expected["trade_off"])
+    exact = expected["mu"], 100 * (1 - misses[0.01]), 100 * (1 - misses[0.1])
+    # Rounded, and upwards.
+    for number, bound, digit in zip(printed.groups(), exact, (1e-3, 0.1, 0.1), strict=True):
+        assert bound <= float(number) < bound + digit
 
 
 def test_epsilon_says_what_a_spec_costs_before_it_is_trained(capsys):

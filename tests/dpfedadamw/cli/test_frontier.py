@@ -50,15 +50,3 @@ def test_what_a_frontier_cannot_take_is_one_line(tmp_path, capsys, more, said):
     assert call(*CALIBRATE, *more) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("name", "said"), [("dp-fedadamw", True), ("dp-fedavg", False)])
-def test_epsilon_says_how_much_of_a_second_moment_can_be_signal(name, said, capsys):
-    change = ("--set", f"algorithm={{name: {name}, learning_rate: 0.1}}")
-    assert call("epsilon", "quickstart", *change) == 0
-    assert (
-        "its signal is at most 209/d of its noise" in " ".join(capsys.readouterr().out.split())
-    ) is said
-    assert call("epsilon", "quickstart", *change, "--json") == 0
-    told = json.loads(capsys.readouterr().out).get("parameters_of_equal_signal")
-    assert told == (pytest.approx((40 / 2.8) ** 2 * (1 + 1 / 40)) if said else None)

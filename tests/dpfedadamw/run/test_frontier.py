@@ -10,11 +10,10 @@ import pytest
 
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
-from dpfedadamw.experiment import foresee
 from dpfedadamw.run import frontier as module
 from dpfedadamw.run.calibrate import View
 from dpfedadamw.run.frontier import ROUNDS, STEPS, _settings, frontier
-from tests.runs import small_spec, train
+from tests.runs import small_spec
 
 BATCH = "privacy.sampling.expected_batch_size"
 
@@ -90,27 +89,6 @@ def test_what_cannot_be_shown_is_one_line(name, vary, reason):
 def test_a_target_that_nothing_keeps_to_is_refused_with_the_first_reason():
     with pytest.raises(PrivacyError, match="no combination meets"):
         frontier(small_spec(), 3.0, vary={BATCH: [500, 600]})
-
-
-def test_clean_gradients_never_have_more_signal_than_the_bound(tmp_path):
-    """Clipped to C, every one of them: the mean square of what the noise is added to."""
-    spec = small_spec("dp-localadamw", rounds=4)
-    plan = foresee(spec)
-    bound = plan.parameters_of_equal_signal()
-    assert bound == pytest.approx((24 / 2.0) ** 2 * (1 + 1 / 24))
-    training, _ = train(spec, tmp_path)
-    squares = []
-    for path in sorted(training.run.evidence.glob("round-*.npz")):
-        with np.load(path) as arrays:
-            squares.append(arrays["clean_sum_squares"].sum(axis=-1).ravel())
-    # Of mean gradients, summed over coordinates: a share of bound/d of d noises.
-    noise = (2.0 * 1.0 / 24) ** 2
-    signal = np.concatenate(squares).mean()
-    assert 0.01 * bound * noise < signal <= bound * noise
-
-
-def test_only_noised_gradients_have_a_bound():
-    assert foresee(small_spec("fed-smp")).parameters_of_equal_signal() is None
 
 
 def test_the_spec_itself_is_left_as_it_is():

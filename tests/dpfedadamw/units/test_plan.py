@@ -94,15 +94,6 @@ def test_nothing_is_said_of_rates_where_none_amplifies():
         assert plan.rate_assumption is None
 
 
-def test_as_much_signal_as_noise_fits_into_so_many_parameters():
-    plan = plan_of()
-    # C²(1 + 1/B)/d of signal against (σC/B)² of noise, equal at this d.
-    signal, noise = 0.5**2 * (1 + 1 / 8), (3 * 0.5 / 8) ** 2
-    assert plan.parameters_of_equal_signal() == pytest.approx(signal / noise, rel=1e-14)
-    assert plan_of("client").parameters_of_equal_signal() is None
-    assert plan_of("none").parameters_of_equal_signal() is None
-
-
 @pytest.mark.parametrize(
     ("kind", "by", "shown"),
     [

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import reports
+from dpfedadamw.accounting.trade_off import FALSE_ALARMS, least_misses
 from reports import ReportError, formatting
 from reports.content import clients, wording
 from reports.content.build import build, serialise
@@ -168,6 +169,7 @@ def test_the_public_report_tells_nothing_of_participation(make_run: MakeRun) -> 
     assert not re.search(r"client\s*\d|took part \d|particip\w* \d+ times", shown, re.IGNORECASE)
     assert report["clients"]["rows"] == []
     assert report["accounting"]["profile"] == []
+    assert report["accounting"]["trade_off"] == []
     assert all(row["server"] is None for row in report["accounting"]["over_rounds"])
     assert header["commitment"] not in shown
     assert report["guarantee"]["view"] == "third_party"
@@ -180,7 +182,12 @@ def test_the_public_report_tells_nothing_of_participation(make_run: MakeRun) -> 
 def test_the_internal_report_does_tell_it(make_run: MakeRun) -> None:
     report = data_of(make_run(clients=9))
     assert len(report["clients"]["rows"]) == 9
-    assert report["accounting"]["profile"]
+    profile, curve = (report["accounting"][key] for key in ("profile", "trade_off"))
+    assert profile
+    # The engine's own lines from the same points: what is not missed is detected.
+    for false_alarms, detected in curve:
+        assert detected == pytest.approx(1 - least_misses(profile, false_alarms), rel=1e-12)
+    assert [rate for rate, _ in curve] == list(FALSE_ALARMS)
     assert any("took part" in (check["measurement"] or "") for check in report["audit"]["checks"])
 
 

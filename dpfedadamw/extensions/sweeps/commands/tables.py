@@ -61,7 +61,10 @@ def sweep_table(
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Show only these runs. Repeatable."),
+        typer.Option(
+            metavar="COLUMN=VALUE",
+            help="Show only these runs; COLUMN!=VALUE shows all others. Repeatable.",
+        ),
     ] = None,
     measure: Annotated[
         str, typer.Option(help="test_accuracy, test_loss, train_accuracy or train_loss.")
@@ -74,15 +77,15 @@ def sweep_table(
     ] = None,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
 ) -> None:
-    """Print the table of a sweep: mean ± sd over seeds with ε, and the best where there is one.
+    """Print the table of a sweep: mean ± sd over seeds with ε, and the best mean in bold.
 
     If the sweep has numbers printed in a paper, they follow the measured ones in brackets.
 
-    The best is marked only where paired t-tests over the seeds, with Holm's correction, distinguish
-    it from every other row of its column. Runs whose audit did not pass are left out.
+    Runs whose audit did not pass are left out.
 
     With --against ROW, each other row shows how far ROW is ahead of it, with an interval, and
-    whether ROW wins, ties or loses at equal ε.
+    whether ROW wins, ties or loses at equal ε. Paired t-tests over the seeds decide, with Holm's
+    correction over all rows and columns.
     """
     from dpfedadamw.extensions.sweeps import cross_table, differences
     from reports import run_rows
@@ -93,9 +96,13 @@ def sweep_table(
     chosen = _read(results)
     for text in where or ():
         name, equals, value = text.partition("=")
-        if not equals or not chosen or name not in chosen[0]:
-            refuse(f"--where {text}: write COLUMN=VALUE, of a column of the results")
-        chosen = [row for row in chosen if str(row[name]) == value]
+        column = name.removesuffix("!")
+        if not equals or not chosen or column not in chosen[0]:
+            refuse(
+                f"--where {text}: write COLUMN=VALUE or COLUMN!=VALUE, of a column of the results"
+            )
+        wanted = column == name
+        chosen = [row for row in chosen if (str(row[column]) == value) is wanted]
     try:
         table = cross_table.tabulate(chosen, rows, columns, measure)
         held = differences.against(table, against) if against is not None else None

@@ -120,6 +120,25 @@ def test_a_difference_that_one_comparison_alone_would_tell_may_tie_among_many():
     assert {each.verdict for each in found.differences.values()} == {"ties"}
 
 
+def test_all_columns_are_one_family():
+    """The same pair in one column wins alone, and ties next to seven columns of equal rows."""
+    other = [value - 0.02 for value in OURS]
+    other[0] += 0.02
+    alone = stats.ttest_rel(OURS, other).pvalue
+    assert 0.05 / 8 < alone < 0.05
+    for columns, verdict in ((1, "wins"), (8, "ties")):
+        rows = [
+            row(f"{name}{column}{seed}", seed, 0.5, method=name, alpha=column, test_accuracy=value)
+            for column in range(columns)
+            for name, values in (("ours", OURS), ("other", CLOSE if column else other))
+            for seed, value in enumerate(values)
+        ]
+        found = differences.against(cross_table.tabulate(rows, "method", "alpha"), "ours")
+        assert found.differences["other", "0"].verdict == verdict
+        assert found.family == columns
+        assert any(f"{columns} comparisons are corrected" in note for note in found.notes())
+
+
 def test_runs_of_another_epsilon_are_shown_and_not_judged():
     found = differences.against(table(epsilons={"worse": 10.8}, ours=OURS, worse=WORSE), "ours")
     assert found.differences["worse", ""].verdict == "other ε"

@@ -23,7 +23,7 @@ def test_a_search_under_seeds_of_its_own_is_told_from_the_runs_that_are_reported
     assert {row["on_the_grids_edge"] for row in rows[8:]} == {"algorithm.learning_rate"}
     assert call("sweep", "table", "sweeps/small", "--rows", "federation.rounds") == 0
     out = capsys.readouterr().out
-    assert "| 2 | 20.1 ± 0.1 ≈ |" in out
+    assert "| 2 | **20.1 ± 0.1** |" in out
     assert "over 3 seeds" in out
     assert "Left out: 8 (trials of a search, whose best is run again)" in out
 
