@@ -17,7 +17,8 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal, stats
+from scipy import stats
+from scipy.fft import irfft, next_fast_len, rfft
 
 from audit.checks.base import (
     AT_CLIENT_LEVEL,
@@ -86,9 +87,9 @@ def overlap_p_value(shared: int, clients: int, chosen: int, rounds: int) -> floa
         total, factor, left = np.ones(1), law, rounds - 1
         while left:
             if left & 1:
-                total = np.maximum(signal.fftconvolve(total, factor), 0.0)
+                total = _sum(total, factor)
             left >>= 1
-            factor = np.maximum(signal.fftconvolve(factor, factor), 0.0) if left else factor
+            factor = _sum(factor, factor) if left else factor
         lower, upper = float(total[: shared + 1].sum()), float(total[shared:].sum())
     else:
         share = chosen / clients
@@ -124,15 +125,29 @@ def _binned(values: NDArray[np.float64], mean: float, width: float, cap: int) ->
     return np.minimum(squares, float(cap)).astype(np.int64)
 
 
+def _sum(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Law of the sum of two independent variables.
+
+    To the bit what `scipy.signal.fftconvolve` computes, whose package takes a tenth of a second to
+    load.
+    """
+    if min(len(one), len(other)) == 1:
+        return np.maximum(one * other, 0.0)
+    most = len(one) + len(other) - 1
+    size = next_fast_len(most, real=True)
+    law = irfft(rfft(one, size) * rfft(other, size), size)[:most]
+    return np.asarray(np.maximum(law, 0.0), dtype=np.float64)
+
+
 def _convolved(law: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
     """Law of the sum of `terms` independent variables of this law."""
     result, factor = np.ones(1), law
     while terms:
         if terms & 1:
-            result = np.maximum(signal.fftconvolve(result, factor), 0.0)
+            result = _sum(result, factor)
         terms >>= 1
         if terms:
-            factor = np.maximum(signal.fftconvolve(factor, factor), 0.0)
+            factor = _sum(factor, factor)
     return result
 
 

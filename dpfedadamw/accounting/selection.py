@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from scipy.optimize import brentq
-
 from dpfedadamw.accounting.rdp import ORDERS, divergence, improved_epsilon
 from dpfedadamw.accounting.registry import as_claimed, leading
 from dpfedadamw.privacy.composition import Composition, check_delta
@@ -255,6 +253,8 @@ def _taken_part(one: float, order: float, participation: float) -> float:
 @lru_cache(maxsize=64)
 def _stopping(mean: float, shape: float) -> float:
     """The γ at which the law has this mean."""
+    # A third of a second to load, for private selections alone.
+    from scipy.optimize import brentq
 
     def too_many(logarithm: float) -> float:
         return math.log(_mean(math.exp(logarithm), shape)) - math.log(mean)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
 
-__all__ = ["Adaptation", "NoiseDecay", "SpendingBound", "charged_steps"]
+__all__ = ["Adaptation", "NoiseDecay", "SpendingBound"]
 
 # Noise levels that are composed one by one; more of them are grouped.
 _LEVELS = 24
@@ -269,12 +269,3 @@ class SpendingBound:
                 f"round {round_index + 1} asks for noise multiplier {noise_multiplier:.6g}, below "
                 f"the {least:.6g} that is accounted for; no query was made"
             )
-
-
-def charged_steps(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
-    """Local steps charged by (round, attempt); every client of a round takes as many."""
-    return {
-        (entry["round"], entry["attempt"]): int(entry["steps"])
-        for entry in entries
-        if entry["kind"] == "spend" and "steps" in entry
-    }

@@ -8,6 +8,7 @@ the sum of squares at each coordinate (``coordinates.npz``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,28 +51,51 @@ def look(noisy: Tensor, clean: Tensor, squares: Tensor | None = None) -> NoiseSe
     if not len(noisy):
         return NoiseSeen(0, 0.0)
     in_pieces(noisy, look.at)
-    return look.seen()
+    return look.seen(look.numbers().tolist())
+
+
+@dataclass(frozen=True)
+class Look:
+    """One clipped sum before and after noise, as it was seen.
+
+    Attributes:
+        seen: What the noise shows at single coordinates.
+        noise_squares: Block sums of squares of the noise, float64 [B].
+        clean_squares: Block sums of squares before noise, float64 [B].
+        clean_sample: The sum before noise at the sampled coordinates, float64 [m].
+        noise_sample: The noise there, subtracted in float64 as the auditor does, [m].
+    """
+
+    seen: NoiseSeen
+    noise_squares: NDArray[np.float64]
+    clean_squares: NDArray[np.float64]
+    clean_sample: NDArray[np.float64]
+    noise_sample: NDArray[np.float64]
 
 
 def look_by_block(
-    blocks: Blocks, noisy: Tensor, clean: Tensor, squares: Tensor | None = None
-) -> tuple[NoiseSeen, Tensor, Tensor]:
-    """As `look`, and in the same pass the block sums of squares of noise and of ``clean``.
+    blocks: Blocks, noisy: Tensor, clean: Tensor, sample: Tensor, squares: Tensor | None = None
+) -> Look:
+    """As `look`, and in the same pass by block and at sampled coordinates.
 
     Args:
         blocks: The measuring partition.
         noisy: After noise, [d].
         clean: Before, [d].
+        sample: The sampled coordinates, int64 [m].
         squares: Where the squares are added up, [d]; None where they are not.
-
-    Returns:
-        What was seen; sums of squares of the noise, and of ``clean``, float64 [B] each.
     """
     look = _Look(noisy, clean, squares)
     noise, own = blocks.sums_of_squares(
         noisy, lambda part, memory: (look.at(part, memory), clean[part])
     )
-    return look.seen(), noise, own
+    there = clean[sample].double()
+    # One copy instead of five: an accelerator is waited for once.
+    numbers = torch.cat((look.numbers(), noise, own, there, noisy[sample].double() - there))
+    of_noise, *others = np.split(
+        numbers.numpy(force=True), np.cumsum([2, len(noise), len(own), len(there)])
+    )
+    return Look(look.seen(of_noise.tolist()), *others)
 
 
 @dataclass(frozen=True)
@@ -165,12 +189,18 @@ class _Look:
         self._found.append((torch.count_nonzero(noise), *torch.aminmax(noise)))
         return noise
 
-    def seen(self) -> NoiseSeen:
-        """What all pieces together showed."""
-        counts, least, most = (torch.stack(one) for one in zip(*self._found, strict=True))
-        # One question to the device instead of three; numbers below 2^53 are whole in float64.
-        either = torch.stack((-least.min(), most.max())).max().double()
-        changed, largest = torch.stack((counts.sum().double(), either)).tolist()
+    def numbers(self) -> Tensor:
+        """How many coordinates have noise, and the largest magnitude, float64 [2]."""
+        changed, least, most = self._found[0]
+        if len(self._found) > 1:
+            counts, low, high = (torch.stack(one) for one in zip(*self._found, strict=True))
+            changed, least, most = counts.sum(), low.min(), high.max()
+        # Numbers below 2^53 are whole in float64.
+        return torch.stack((changed.double(), torch.maximum(-least, most).double()))
+
+    def seen(self, numbers: Sequence[float]) -> NoiseSeen:
+        """What all pieces together showed, by their `numbers`."""
+        changed, largest = numbers
         return NoiseSeen(len(self._noisy) - int(changed), largest)
 
 

@@ -298,19 +298,16 @@ class ClientEvidence:
         if self.gathering is not None:
             self.gathering.add(self, query)
             return
-        clean = query.clean_sum[self.sample]
-        self.exchange.clean.append(_single(clean))
-        sampled = query.noisy_sum[self.sample].double() - clean
-        self.noise_sample.append(_single(sampled / self.clipping_norm))
         # The noise is what really lies between the two sums, whatever was drawn.
-        seen, noise, clean = look_by_block(
-            self.blocks, query.noisy_sum, query.clean_sum, self.squares
+        look = look_by_block(
+            self.blocks, query.noisy_sum, query.clean_sum, self.sample, self.squares
         )
-        self.silent.append(seen.silent)
-        self.largest.append(seen.largest / self.clipping_norm)
-        noise_squares, clean_squares = torch.stack((noise, clean)).cpu().numpy()
-        self.noise_sum_squares.append(noise_squares)
-        self.clean_sum_squares.append(clean_squares / query.divisor**2)
+        self.exchange.clean.append(look.clean_sample.astype(np.float32))
+        self.noise_sample.append((look.noise_sample / self.clipping_norm).astype(np.float32))
+        self.silent.append(look.seen.silent)
+        self.largest.append(look.seen.largest / self.clipping_norm)
+        self.noise_sum_squares.append(look.noise_squares)
+        self.clean_sum_squares.append(look.clean_squares / query.divisor**2)
 
     @part("evidence")
     def finish(self) -> None:

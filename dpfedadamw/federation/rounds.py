@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from dpfedadamw.accounting.epsilon_limit import Watch
-from dpfedadamw.accounting.worst_case import charged_steps
 from dpfedadamw.algorithms.base import (
     Broadcast,
     RoundSchedule,
@@ -41,7 +40,7 @@ from dpfedadamw.vectors.memory import return_idle
 
 
 class ChargedRounds:
-    """Follows a ledger that grows.
+    """Follows a ledger that grows, and reads each of its lines once.
 
     Args:
         entries: Its lines, to which others are appended.
@@ -54,6 +53,9 @@ class ChargedRounds:
         self._steps: dict[int, int] = {}
         # Steps of all rounds before one of them.
         self._before = (0, 0)
+        # Steps that each attempt at a round was charged; every client of a round takes as many.
+        self._charged: dict[tuple[int, int], int] = {}
+        self._spent = 0
 
     def attempts(self, round_index: int) -> int:
         """How often a round was charged so far."""
@@ -74,12 +76,26 @@ class ChargedRounds:
         self._before = (round_index, steps)
         return steps
 
+    def spent_steps(self) -> int:
+        """Local steps charged so far, those of repeated rounds included."""
+        self._follow()
+        return self._spent
+
+    def steps_charged_for(self, round_index: int) -> int | None:
+        """Local steps that a round's last attempt was charged; None if it was not begun."""
+        return self._charged.get((round_index, self.attempts(round_index)))
+
     def _follow(self) -> None:
         for place in range(self._read, len(self._entries)):
             entry = self._entries[place]
             if entry["kind"] == "spend":
                 index = entry["round"]
-                self._attempts[index] = max(self._attempts.get(index, 0), entry["attempt"])
+                attempt = entry["attempt"]
+                self._attempts[index] = max(self._attempts.get(index, 0), attempt)
+                if "steps" in entry:
+                    steps = int(entry["steps"])
+                    self._spent += steps - self._charged.get((index, attempt), 0)
+                    self._charged[index, attempt] = steps
             elif entry["kind"] == "round":
                 index = entry["round"]
                 if index in self._steps:
@@ -185,6 +201,11 @@ class Federation:
         return ChargedRounds(self.ledger.entries)
 
     @cached_property
+    def _notes_frozen_weights(self) -> bool:
+        """Whether each round does: a run of an earlier version goes on as it began."""
+        return any("frozen_sha256" in header for header in self.ledger.of_kind("header"))
+
+    @cached_property
     def _watch(self) -> Watch | None:
         return self.plan.watch
 
@@ -210,14 +231,13 @@ class Federation:
     def _inputs(self, index: int) -> ScheduleInputs:
         """The public numbers that a schedule may go by."""
         plan = self.plan
-        charged = charged_steps(self.ledger.entries)
-        before = [steps for (number, _), steps in charged.items() if number == index - 1]
+        before = self._charged_rounds.steps_charged_for(index - 1)
         return ScheduleInputs(
             round_index=index,
             rounds=plan.rounds,
             local_steps=plan.local_steps,
-            previous_steps=before[-1] if before else plan.local_steps,
-            spent_steps=sum(charged.values()),
+            previous_steps=plan.local_steps if before is None else before,
+            spent_steps=self._charged_rounds.spent_steps(),
             step_limit=plan.adaptation.step_limit if plan.adaptation else None,
             clipping_norm=plan.clipping_norm,
             # Equal for all: B is the same fixed number everywhere.
@@ -227,7 +247,7 @@ class Federation:
     def _last(self, index: int) -> bool:
         """Whether no round follows this one."""
         limit = self.plan.adaptation.step_limit if self.plan.adaptation else None
-        spent = limit is not None and sum(charged_steps(self.ledger.entries).values()) >= limit
+        spent = limit is not None and self._charged_rounds.spent_steps() >= limit
         return spent or index + 1 == self.plan.rounds or not self._allows(index + 1)
 
     def _round(
@@ -355,8 +375,7 @@ class Federation:
         noted: dict[str, object] = {**self.unit.close(current)}
         if self.round_schedule is not None:
             noted["released"] = dict(self.round_schedule.readings(current.state))
-        # A run of an earlier version goes on as it began.
-        if any("frozen_sha256" in header for header in self.ledger.of_kind("header")):
+        if self._notes_frozen_weights:
             noted["frozen_sha256"] = frozen_digest(self.worker.flat.module)
         results = [answer.result for answer in current.answers]
         return {

@@ -197,6 +197,9 @@ _PIECE = 262_144
 # Coordinates that are summed at once: in float32 a longer sum of squares is less exact.
 _SUMMED = 32_768
 
+# Rows that an accelerator measures in one call, which takes a view of each.
+_MOST_AT_ONCE = 1024
+
 
 def is_short(size: int) -> bool:
     """Whether a vector [size] takes less time than to have another thread or call look at it."""
@@ -352,6 +355,8 @@ class Blocks:
                 the vectors' values there, [n] each. Whatever else is to be seen of a piece is best
                 looked at there, while it is in the processor's cache.
         """
+        if not self._in_cache:
+            return self._squares_at_once(look(slice(0, len(like)), scratch(like)))
         cuts = self._cuts
         parts: list[list[Tensor]] = [[]] * len(cuts)
 
@@ -369,10 +374,33 @@ class Blocks:
             self._gathered(torch.cat(norms).double().square()) for norms in zip(*parts, strict=True)
         ]
 
+    def _squares_at_once(self, vectors: tuple[Tensor, ...]) -> list[Tensor]:
+        """Sums of squares over each block [B] in as few operations as an accelerator allows."""
+        if len(self._rows) <= _MOST_AT_ONCE:
+            rows = [row for values in vectors for row in values.split_with_sizes(self._widths)]
+            norms = torch.stack(torch._foreach_norm(rows))
+        else:
+            norms = torch.cat(
+                [
+                    torch.linalg.vector_norm(values[start:stop].view(len(rows), -1), dim=1)
+                    for values in vectors
+                    for start, stop, rows in self._cuts
+                ]
+            )
+        squares = norms.view(len(vectors), -1).double().square()
+        sums = squares.new_zeros(len(vectors), len(self.sizes))
+        return list(sums.index_add_(1, self._rows, squares))
+
     def sum(self, values: Tensor) -> Tensor:
         """Sum of values [d] over each block, float64 [B]."""
-        # Piece by piece: many times faster than an indexed addition over the whole vector.
         cuts = self._cuts
+        if not self._in_cache:
+            sums = [
+                values[start:stop].view(len(rows), -1).sum(1, dtype=torch.float64)
+                for start, stop, rows in cuts
+            ]
+            return self._gathered(torch.cat(sums))
+        # Piece by piece: many times faster than an indexed addition over the whole vector.
         parts = [self.sizes] * len(cuts)
 
         def add(own: range) -> None:
@@ -424,9 +452,26 @@ class Blocks:
         """Sums over the rows of all pieces, float64, added up by block [B]."""
         return torch.zeros_like(self.sizes).index_add_(0, self._rows, sums)
 
+    @property
+    def _in_cache(self) -> bool:
+        """Whether short pieces are quicker than few operations: not on an accelerator."""
+        return self.sizes.device.type == "cpu"
+
     @cached_property
     def _cuts(self) -> tuple[tuple[int, int, Tensor], ...]:
-        return tuple(self.pieces())
+        if self._in_cache:
+            return tuple(self.pieces())
+        # An accelerator adds up in a tree, so that a long row is as exact as a short one.
+        return tuple((run.start, run.stop, run.blocks) for run in self.runs)
+
+    @cached_property
+    def _widths(self) -> list[int]:
+        """Coordinates of each row of all cuts."""
+        return [
+            (stop - start) // len(rows)
+            for start, stop, rows in self._cuts
+            for _ in range(len(rows))
+        ]
 
     @cached_property
     def _rows(self) -> Tensor:

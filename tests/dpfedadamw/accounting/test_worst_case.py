@@ -14,7 +14,6 @@ from dpfedadamw.accounting.worst_case import (
     Adaptation,
     NoiseDecay,
     SpendingBound,
-    charged_steps,
 )
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
@@ -178,17 +177,6 @@ def test_without_a_limit_any_number_of_steps_may_have_been_spent():
     SpendingBound(10, 3, 2.0).check(0, 3, 2.0, 10**9)
     with pytest.raises(PrivacyError, match="3 a round, no in all"):
         SpendingBound(10, 3, 2.0).check(0, 4, 2.0, 0)
-
-
-def test_charged_steps_are_told_by_round_and_attempt():
-    entries = [
-        spend(0, 1, 3),
-        spend(0, 2, 3),
-        {**spend(0, 1, 2), "attempt": 2},
-        {"kind": "round", "round": 0, "steps": [9], "attempt": 1},
-        {"kind": "spend", "round": 1, "attempt": 1},
-    ]
-    assert charged_steps(entries) == {(0, 1): 3, (0, 2): 2}
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4, 7])

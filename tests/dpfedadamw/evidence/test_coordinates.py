@@ -41,10 +41,14 @@ def test_one_pass_over_blocks_sees_what_several_see(kind):
     noisy = clean + torch.randn(blocks.parameters)
     noisy[7] = clean[7]
     squares, again = torch.ones_like(clean), torch.ones_like(clean)
-    seen, noise, own = look_by_block(blocks, noisy, clean, squares)
-    assert seen == look(noisy, clean, again)
-    assert seen.silent == 1
+    sample = torch.tensor([0, 7, 300])
+    found = look_by_block(blocks, noisy, clean, sample, squares)
+    assert found.seen == look(noisy, clean, again)
+    assert found.seen.silent == 1
     assert torch.equal(squares, again)
+    assert found.clean_sample.tolist() == clean[sample].tolist()
+    assert found.noise_sample.tolist() == (noisy[sample].double() - clean[sample]).tolist()
+    noise, own = map(torch.from_numpy, (found.noise_squares, found.clean_squares))
     assert torch.equal(noise, blocks.sum_of_squares(noisy, minus=clean))
     assert torch.equal(own, blocks.sum_of_squares(clean))
     assert torch.allclose(own, blocks.sum(clean.double().square()), rtol=1e-5)
@@ -69,13 +73,14 @@ def test_a_look_at_many_queries_sees_what_a_look_at_each_sees(kind):
         assert not sums.full
         seen = sums.look()
         for row, (clean, noisy) in enumerate(queries):
-            each, noise_squares, own = look_by_block(blocks, noisy, clean, single)
-            assert (seen.silent[row], seen.largest[row]) == (each.silent, each.largest)
+            each = look_by_block(blocks, noisy, clean, torch.from_numpy(sample), single)
+            alone = each.seen
+            assert (seen.silent[row], seen.largest[row]) == (alone.silent, alone.largest)
             noise = noisy.double() - clean
-            assert np.allclose(seen.noise_squares[row], noise_squares, rtol=1e-5)
+            assert np.allclose(seen.noise_squares[row], each.noise_squares, rtol=1e-5)
             exact = blocks.sum((noisy - clean).double().square())
             assert np.allclose(seen.noise_squares[row], exact, rtol=1e-12)
-            assert np.allclose(seen.clean_squares[row], own, rtol=1e-5)
+            assert np.allclose(seen.clean_squares[row], each.clean_squares, rtol=1e-5)
             assert seen.noise_sample[row].tolist() == noise[sample].tolist()
         assert torch.allclose(together, single, rtol=1e-6)
 

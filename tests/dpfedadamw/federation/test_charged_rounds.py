@@ -49,6 +49,23 @@ def test_a_round_that_was_repeated_counts_once_as_it_ended():
     assert (charged.attempts(1), charged.steps_before(2)) == (2, 7)
 
 
+def charges(index: int, attempt: int, steps: int) -> list[dict[str, Any]]:
+    return [{**spend, "steps": steps} for spend in spends(index, attempt)]
+
+
+def test_steps_are_charged_by_round_and_attempt_and_once_for_all_clients():
+    entries = [*charges(0, 1, 3), over(0, 9, 9), *charges(1, 1, 4)]
+    charged = ChargedRounds(entries)
+    assert [charged.steps_charged_for(index) for index in (0, 1, 2)] == [3, 4, None]
+    assert charged.spent_steps() == 7
+    # A round that is begun again was charged both times, and goes by the last.
+    entries += [{"kind": "resume"}, *charges(1, 2, 2)]
+    assert (charged.steps_charged_for(1), charged.spent_steps()) == (2, 9)
+    # Clients that are protected as a whole are charged for no steps.
+    entries += spends(2, 1)
+    assert (charged.steps_charged_for(2), charged.spent_steps()) == (None, 9)
+
+
 def test_a_round_that_is_not_over_has_no_steps():
     with pytest.raises(KeyError):
         ChargedRounds([over(0, 5)]).steps_before(2)
@@ -60,6 +77,8 @@ def test_a_line_is_read_once():
     for index in range(50):
         charged.attempts(index)
         charged.steps_before(index)
-        entries += [*spends(index, 1), over(index, 1)]
+        charged.steps_charged_for(index - 1)
+        charged.spent_steps()
+        entries += [*charges(index, 1, 1), over(index, 1)]
     charged.attempts(50)
     assert entries.read == len(entries)

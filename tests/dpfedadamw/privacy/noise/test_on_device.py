@@ -219,9 +219,9 @@ def test_a_count_below_zero_is_refused_and_all_blocks_of_a_draw_are_not():
 
 
 def test_a_pass_fills_a_cores_cache_or_gives_a_device_much_to_do():
-    """In bytes of key stream: half a MiB, and sixteen."""
+    """In bytes of key stream: half a MiB, and 64."""
     assert 64 * on_device._piece(CPU) == 2**19
-    assert 64 * on_device._piece(torch.device("cuda")) == 2**24
+    assert 64 * on_device._piece(torch.device("cuda")) == 2**26
 
 
 class Made(TorchFunctionMode):
