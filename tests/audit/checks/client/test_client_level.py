@@ -356,18 +356,19 @@ def test_the_stated_power_is_the_real_one(tmp_path: Path) -> None:
         assert ("not in this run" in found.power.split(";")[0]) is not caught
 
 
-def test_false_alarms_are_as_rare_as_stated(tmp_path: Path) -> None:
+# At most 1/1000 for each check: more has a probability below 2e-4.
+@pytest.mark.parametrize(("runs", "most"), [(100, 2), pytest.param(250, 3, marks=pytest.mark.slow)])
+def test_false_alarms_are_as_rare_as_stated(tmp_path: Path, runs: int, most: int) -> None:
     statistical = {"noise-scale", "participation"}
     alarms: Counter[str] = Counter()
-    for seed in range(250):
+    for seed in range(runs):
         settings = replace(BY_CLIENTS, seed=500 + seed, rounds=6, with_probe=False)
         bundle = open_bundle(build_client_run(tmp_path / str(seed), settings))
         for check in checks_of(CLIENT):
             if check.name in statistical:
                 alarms[check.name] += check.judge(bundle).verdict is Verdict.FAIL
         shutil.rmtree(tmp_path / str(seed))
-    # At most 1/1000 for each check: more than 3 of 250 has a probability below 2e-4.
-    assert max(alarms.values()) <= 3, alarms
+    assert max(alarms.values()) <= most, alarms
 
 
 def test_the_public_part_hides_private_numbers(tmp_path: Path) -> None:
