@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpfedadamw.storage.mapped import AT_ONCE, let_go
+from dpfedadamw.storage.mapped import let_go
 
 
 def resident(path: Path) -> int:
@@ -38,10 +38,6 @@ def test_an_array_that_is_no_file_is_left_alone():
     values = np.arange(10)
     let_go(values[2:])
     assert values.tolist() == list(range(10))
-
-
-def test_sixteen_mebibytes_are_read_between_two_times_that_pages_are_let_go_of():
-    assert AT_ONCE == 16 * 1024 * 1024
 
 
 def test_a_system_without_the_advice_is_left_alone(tmp_path: Path, monkeypatch):
