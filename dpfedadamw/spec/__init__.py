@@ -3,10 +3,8 @@
 The first station of the flow: YAML text → values with places (`yamltext`) → overrides → schema
 (`checks`) and cross-field checks (`crosschecks`) → frozen sections (`sections`). Every key is
 defined once, at its field (`section` says how); the JSON Schema, the reference page, the defaults
-and the messages are made from these definitions. The schema alone decides what a spec may hold, and
-gives the messages. pydantic builds the sections, and its constraints refuse values that come from
-Python or from other files of a run. Everything downstream takes a `Spec` or one of its sections.
-Importing this package loads no tensor library.
+and the messages are made from these definitions. Everything downstream takes a `Spec` or one of its
+sections. Importing this package loads no tensor library.
 """
 
 from __future__ import annotations
