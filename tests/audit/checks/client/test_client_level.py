@@ -24,7 +24,7 @@ from audit.probe.updates import CLIENT_KINDS, UPDATE_KINDS, run_update_probe
 from audit.reading.bundle import open_bundle
 from audit.reading.units import CLIENT
 from audit.verdict import Findings, Verdict
-from tests.audit.corruptions import attest
+from tests.audit.corruptions import attest, finding_of
 from tests.audit.corruptions import audit_attested as audit_run
 from tests.audit.synthetic_client_run import ClientSettings, SumProbe, build_client_run
 from tests.audit.synthetic_run import (
@@ -313,7 +313,7 @@ def test_gaussian_uploads_compose_exactly() -> None:
 def test_losses_over_rounds_grow_to_the_final_ones(tmp_path: Path) -> None:
     for settings in (GOOD, BY_CLIENTS):
         run = build_client_run(tmp_path / settings.noise_added_by, settings)
-        details = audit_run(run).named("accounting").details
+        details = finding_of(run, "accounting").details
         rows = details["over_rounds"]
         third = [row["third_party"] for row in rows]
         assert third == sorted(third)
@@ -351,7 +351,7 @@ def test_the_stated_power_is_the_real_one(tmp_path: Path) -> None:
     for rounds, caught in ((least - 1, False), (least, True)):
         settings = replace(GOOD, rounds=rounds, fixed_number=True, seed=3)
         run = build_client_run(tmp_path / str(rounds), settings)
-        found = audit_run(run).named("participation")
+        found = finding_of(run, "participation")
         assert (found.verdict is Verdict.FAIL) is caught
         assert ("not in this run" in found.power.split(";")[0]) is not caught
 
@@ -410,7 +410,7 @@ def test_a_number_that_is_a_multiple_of_the_participants_may_be_chance_over_few_
     ]
     assert len(lines) == different
     (good_client_run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert audit_run(good_client_run).named("publication").verdict is verdict
+    assert finding_of(good_client_run, "publication").verdict is verdict
 
 
 @pytest.mark.parametrize(
