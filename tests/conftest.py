@@ -6,28 +6,39 @@ import gc
 import hashlib
 import itertools
 import os
+import random
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from dpfedadamw.algorithms.registry import ALGORITHMS
 from tests.audit.alone import is_for_the_auditor_alone
 from tests.runs import PAGE, PICTURE
 
-# Names stand in the order in which modules register themselves, which is that of a command only if
-# no test imports one of the modules first.
-assert len(ALGORITHMS)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """An option to run no test twice where tox runs the auditor's apart."""
+    """Options: to run no test twice where tox runs the auditor's apart, and in which order."""
     parser.addoption(
         "--without-auditor-alone",
         action="store_true",
         help="leave out the auditor's tests that need nothing else (`tox run -e auditor`)",
     )
+    parser.addoption(
+        "--random-order", metavar="SEED", help="shuffle the files, and the tests of each, by a seed"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle by the seed of `--random-order`; a file's tests stay together, as its fixtures do."""
+    seed = config.getoption("--random-order")
+    if seed is None:
+        return
+    drawn = random.Random(seed)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in drawn.sample(items, len(items)):
+        files.setdefault(item.path, []).append(item)
+    items[:] = itertools.chain.from_iterable(files.values())
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,7 +1,6 @@
 """Prints how long each folder of tests takes: `python -m tests.times RESULTS.xml`.
 
-The file is pytest's own: `pytest -n 2 --junitxml=RESULTS.xml`. The table in docs/testing.md was
-made by this.
+The file is pytest's own: `pytest -n 2 --junitxml=RESULTS.xml`.
 """
 
 from __future__ import annotations

@@ -20,9 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from audit import auditor
 from audit.auditor import audit_run
+from audit.checks import checks_for
 from audit.probe.probing import Probe
-from audit.verdict import Findings
+from audit.reading.bundle import open_bundle
+from audit.verdict import Finding, Findings
 
 ATTESTED = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
 ENVELOPE = "training.attestation.json"
@@ -59,6 +62,14 @@ def audit_attested(run: Path, probe: Probe | None = None) -> Findings:
     if (run / "evidence" / "salt").exists():
         attest(run)
     return audit_run(run, probe)
+
+
+def finding_of(run: Path, name: str) -> Finding:
+    """What one check finds, without a whole audit."""
+    bundle = open_bundle(run)
+    header = bundle.ledger.header if bundle.ledger is not None else None
+    (check,) = (one for one in checks_for(header) if one.name == name)
+    return auditor._run(check, bundle)
 
 
 def _sha256(path: Path) -> str:

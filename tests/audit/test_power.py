@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit import audit_run
 from audit.accounting.budget import Steps
 from audit.checks.noise import (
     coordinate_alpha,
@@ -45,6 +44,7 @@ from audit.statistics.noise_values import (
     zeros_expected,
 )
 from audit.verdict import Verdict
+from tests.audit.corruptions import finding_of
 from tests.audit.synthetic_run import Settings, build_run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
@@ -152,7 +152,7 @@ def test_a_few_coordinates_without_noise_are_enough_in_any_one_vector() -> None:
 def test_a_run_with_the_smallest_caught_noise_fails(tmp_path: Path, side: int, seed: int) -> None:
     scale = caught_noise_scales(COORDINATES, Parts(5, 3, 4, 3))[side]
     run = build_run(tmp_path / "run", Settings(seed=seed, noise_scale=scale))
-    finding = audit_run(run).named("noise-scale")
+    finding = finding_of(run, "noise-scale")
     assert finding.verdict is Verdict.FAIL
     assert f"all queries: variance {('below', 'above')[side]}" in finding.measurement
 
@@ -161,7 +161,7 @@ def test_a_ledger_that_misreports_sigma_by_as_much_fails(tmp_path: Path) -> None
     scale = caught_noise_scales(COORDINATES, Parts(5, 3, 4, 3))[0]
     extra = Settings().noise_multiplier * (1.0 / scale - 1.0)
     run = build_run(tmp_path / "run", Settings(ledger_sigma_extra=extra))
-    assert audit_run(run).named("noise-scale").verdict is Verdict.FAIL
+    assert finding_of(run, "noise-scale").verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize(("records", "rate", "steps"), [(1000, 0.016, 200), (100, 0.16, 20)])

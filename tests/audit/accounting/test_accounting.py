@@ -47,7 +47,9 @@ def test_reference_points_of_the_papers_setting() -> None:
     assert budget([Steps(0.016, 0.1, 20)], 1e-5).headline == pytest.approx(227.4, abs=0.5)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed > 5 else []) for seed in range(20)]
+)
 def test_loss_distributions_agree_with_dp_accounting(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ours = np.inf

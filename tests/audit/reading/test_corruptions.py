@@ -16,7 +16,7 @@ from audit import audit_run
 from audit.__main__ import main, render
 from audit.checks.integrity import UNATTESTED
 from audit.verdict import Verdict
-from tests.audit.corruptions import ENVELOPE, attest, copy, corrupt
+from tests.audit.corruptions import ENVELOPE, attest, copy, corrupt, finding_of
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, read_entries, rewrite_ledger
 
@@ -95,7 +95,7 @@ def test_what_has_no_redundancy_is_held_to_the_attestation(
     run = copy(runs[0], tmp_path / "run")
     path = run / name
     path.write_bytes(path.read_bytes() + b" ")
-    integrity = audit_run(run).named("integrity")
+    integrity = finding_of(run, "integrity")
     assert integrity.verdict is Verdict.FAIL
     assert f"is not what {ENVELOPE} names" in integrity.measurement
 

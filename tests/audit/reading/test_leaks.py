@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit import audit_run
 from audit.reading import leaks
 from audit.verdict import Verdict
+from tests.audit.corruptions import finding_of
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run
 
@@ -38,7 +38,7 @@ def test_a_private_number_in_a_file_is_found_and_not_repeated(
     number = private_number(run, array)
     (run / name).write_text(f'<p>"about": 1.5, "epsilon": {number!r}</p>', "utf-8")
     assert leaks.search(run) == (leaks.Leak(name, array, 1),)
-    finding = audit_run(run).named("disclosure")
+    finding = finding_of(run, "disclosure")
     assert finding.verdict is Verdict.FAIL
     assert name in finding.measurement
     assert repr(number)[:8] not in finding.measurement

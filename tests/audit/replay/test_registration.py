@@ -9,10 +9,10 @@ from importlib import import_module
 import pytest
 
 import audit.replay
-from audit import audit_run
 from audit.errors import UnverifiedError
 from audit.replay import OWN, find_applied_mean, find_replay, register
 from audit.verdict import Verdict
+from tests.audit.corruptions import finding_of
 from tests.audit.synthetic_run import Settings, build_run, rewrite_spec
 
 GOOD = "from audit.replay import find_replay\n\nREPLAY = find_replay('dp-fedavg').replay\n"
@@ -44,7 +44,7 @@ def uploads_of(path, name="my-fedavg"):
     """The finding on a correct run of federated averaging that calls itself by another name."""
     run = build_run(path / "run", replace(Settings(), algorithm="dp-fedavg"))
     rewrite_spec(run, lambda spec: spec["algorithm"].update(name=name))
-    return audit_run(run).named("uploads")
+    return finding_of(run, "uploads")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.evidence import exchanges as upload_evidence
 from dpfedadamw.spec.vocabulary import fill_defaults
 from dpfedadamw.vectors.flat import blocks_of
+from tests.audit.corruptions import finding_of
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, pack, rewrite_ledger
 from tests.dpfedadamw.algorithms import worlds
@@ -295,7 +296,7 @@ def test_what_is_kept_fits(parameters, queries, participations):
 
 
 def judged(run: Path):
-    return audit_run(run).named("uploads")
+    return finding_of(run, "uploads")
 
 
 def test_a_broadcast_that_no_upload_explains_is_found(tmp_path):

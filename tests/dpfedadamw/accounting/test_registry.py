@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from audit import audit_run
 from audit.accounting import registry as auditors
 from audit.accounting.budget import budget
 from audit.accounting.registry import Range
@@ -18,6 +17,7 @@ from dpfedadamw.accounting.registry import ACCOUNTANTS, Accountant, epsilons, le
 from dpfedadamw.cli import display
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
+from tests.audit.corruptions import finding_of
 from tests.reports.data import data_of
 from tests.runs import small_spec, train
 
@@ -80,13 +80,13 @@ def test_a_new_accountant_is_in_claim_audit_and_report(
         assert entry["epsilon"]["toy"] == pytest.approx(2.0 * entry["epsilon"]["pld"])
     assert "Toy" in str([column.header for column in display._cost_by_client(clients).columns])
 
-    alone = audit_run(training.run.path).named("accounting")
+    alone = finding_of(training.run.path, "accounting")
     assert alone.verdict is Verdict.NOT_VERIFIED
     assert "epsilon by toy is claimed, which no accountant" in alone.measurement
 
     assert budget((), DELTA).epsilon.keys() == {"pld", "rdp", "rdp-classic"}
     monkeypatch.setitem(auditors._REGISTERED, "toy", AUDITORS_TOY)
-    both = audit_run(training.run.path).named("accounting")
+    both = finding_of(training.run.path, "accounting")
     assert both.verdict is Verdict.PASS, both.measurement
     assert "doubling" in both.measurement
     for entry in both.details["clients"]:
@@ -110,7 +110,7 @@ def test_an_understated_epsilon_by_a_new_accountant_is_caught(
         epsilon=lambda history, delta: Range(3.0 * pld(history, delta), 3.0 * pld(history, delta)),
     )
     monkeypatch.setitem(auditors._REGISTERED, "toy", dearer)
-    found = audit_run(training.run.path).named("accounting")
+    found = finding_of(training.run.path, "accounting")
     assert found.verdict is Verdict.FAIL
     assert "epsilon by toy is claimed" in found.measurement
 

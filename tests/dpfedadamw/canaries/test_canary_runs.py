@@ -26,6 +26,7 @@ from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import load_model
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.run.start_options import StartOptions
+from tests.audit.corruptions import finding_of
 from tests.faults.canary_table import noise_times, people_clipped_by_record
 from tests.people import BY_HOSPITAL, people_spec, write_people
 from tests.runs import attest, call, failing, small_spec, torch, verdicts
@@ -65,7 +66,7 @@ def rewrite(path, change):
 
 
 def finding(path):
-    return audit_run(path).named("canaries")
+    return finding_of(path, "canaries")
 
 
 def test_an_audit_run_passes_every_check_of_a_run_and_one_more(audited):

@@ -135,8 +135,18 @@ def typed(command: str, folder: Path, model: dict) -> int:
     return call(*(word.format(**places) for word in command.split()))
 
 
-@pytest.mark.parametrize("attack", MODEL_ATTACKS)
-@pytest.mark.parametrize("command", [*WITHOUT_THE_MODEL, *WITH_THE_MODEL])
+# Every command with a target of Python's own and with one beside the spec, each attack in turn.
+COMMANDS = (*WITHOUT_THE_MODEL, *WITH_THE_MODEL)
+OWN = [name for name in MODEL_ATTACKS if "beside" not in name]
+BESIDE = [name for name in MODEL_ATTACKS if "beside" in name]
+TRIED = [
+    (command, attacks[place % len(attacks)])
+    for place, command in enumerate(COMMANDS)
+    for attacks in (OWN, BESIDE)
+]
+
+
+@pytest.mark.parametrize(("command", "attack"), TRIED)
 def test_no_command_runs_code_that_only_a_spec_names(command, attack, folder, capsys):
     code = typed(command, folder, MODEL_ATTACKS[attack])
     told = capsys.readouterr()

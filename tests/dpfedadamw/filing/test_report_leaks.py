@@ -34,8 +34,9 @@ def test_no_private_number_is_in_any_report(
     """By the auditor's own search; chance meetings are rarer than one run in a thousand."""
     run = attested(algorithm, overrides, tmp_path)
     signers = filing.load_signers(None, None)
-    filing.file_report(run, filing.audit(run), signers.auditor)
-    filing.file_report(run, filing.audit(run), signers.auditor, "public")
+    findings = filing.audit(run)
+    filing.file_report(run, findings, signers.auditor)
+    filing.file_report(run, findings, signers.auditor, "public")
     assert leaks.search(run.path) == ()
     assert filing.audit(run).named("disclosure").verdict is Verdict.PASS
 

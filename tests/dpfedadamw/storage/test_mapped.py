@@ -42,10 +42,6 @@ def test_an_array_that_is_no_file_is_left_alone():
     assert values.tolist() == list(range(10))
 
 
-def test_sixteen_mebibytes_are_read_between_two_times_that_pages_are_let_go_of():
-    assert AT_ONCE == 16 * 1024 * 1024
-
-
 @given(
     st.lists(st.integers(0, 2**20), unique=True, max_size=40), st.integers(0, 2**25), st.booleans()
 )

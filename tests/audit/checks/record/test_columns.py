@@ -383,16 +383,19 @@ def test_noise_is_caught_as_often_as_promised_and_right_noise_is_not(
     assert alarms < 2.0 * shared_alpha(columns)
 
 
-def test_correct_runs_fail_once_in_a_thousand_at_most(tmp_path: Path) -> None:
+# At 1/1000, more has a probability below 3e-4.
+@pytest.mark.parametrize(
+    ("runs", "most"), [(1000, 6), pytest.param(3000, 10, marks=pytest.mark.slow)]
+)
+def test_correct_runs_fail_once_in_a_thousand_at_most(runs: int, most: int) -> None:
     from audit.checks.record import columns as check
     from audit.reading.columns import Queries
 
     queries = Queries(("a", "b"), (16, 16), 1.0)
     drawn = np.random.default_rng(8)
     failed = 0
-    for _ in range(3000):
+    for _ in range(runs):
         reasons: list[str] = []
         check._noise(drawn.normal(size=(4, 32)), queries, reasons)
         failed += bool(reasons)
-    # Three are expected at most; eleven or more come once in ten thousand times.
-    assert failed <= 10
+    assert failed <= most

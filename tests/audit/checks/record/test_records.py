@@ -15,6 +15,7 @@ from audit.reading.leaks import LEDGER, METRICS, unknown_fields
 from audit.statistics.moments import Floor, floor_faults
 from audit.verdict import Verdict
 from tests.audit.corruptions import audit_attested as audit_run
+from tests.audit.corruptions import finding_of
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, pack, rewrite_ledger, rewrite_round, save
 
@@ -40,7 +41,7 @@ def change_arrays(run: Path, name: str, change: Callable[[dict[str, Any]], None]
 def test_a_record_that_two_clients_work_on_is_found(run: Path) -> None:
     change_arrays(run, "partition.npz", lambda a: a["held"].__setitem__(-1, a["held"][0]))
     assert failing(run) == {"partition"}
-    said = audit_run(run).named("partition")
+    said = finding_of(run, "partition")
     assert "held by two clients" in said.measurement
     assert said.private["held_by_two"] == 1
 
@@ -48,7 +49,7 @@ def test_a_record_that_two_clients_work_on_is_found(run: Path) -> None:
 def test_a_record_that_a_client_holds_twice_is_found(run: Path) -> None:
     change_arrays(run, "partition.npz", lambda a: a["held"].__setitem__(0, a["held"][1]))
     assert failing(run) == {"partition"}
-    assert "holds a record twice" in audit_run(run).named("partition").measurement
+    assert "holds a record twice" in finding_of(run, "partition").measurement
 
 
 def test_clients_that_work_on_more_records_than_declared_are_found(run: Path) -> None:
@@ -65,7 +66,7 @@ def test_clients_that_have_exchanged_their_records_are_found(run: Path) -> None:
         held[0], held[cut] = held[cut], held[0]
 
     change_arrays(run, "partition.npz", exchange)
-    said = audit_run(run).named("partition")
+    said = finding_of(run, "partition")
     assert said.verdict is Verdict.FAIL
     assert "client 0 works on other records than the partition gives it" in said.measurement
 
@@ -75,12 +76,12 @@ def test_rounds_that_used_other_rows_are_found(run: Path) -> None:
         arrays["rows_sha256"][0, 0] ^= 1
 
     change_arrays(run, "round-00001.npz", change)
-    said = audit_run(run).named("partition")
+    said = finding_of(run, "partition")
     assert said.verdict is Verdict.FAIL
     assert "round 1: client" in said.measurement
     assert "used other rows than its own" in said.measurement
     change_arrays(run, "round-00001.npz", lambda arrays: arrays.pop("rows_sha256"))
-    assert audit_run(run).named("partition").verdict is Verdict.NOT_VERIFIED
+    assert finding_of(run, "partition").verdict is Verdict.NOT_VERIFIED
 
 
 def test_a_run_without_its_records_is_not_verified(run: Path) -> None:
@@ -97,7 +98,7 @@ def test_equal_records_are_counted_and_what_they_mean_is_said_in_private(run: Pa
         arrays["contents"][:3] = arrays["contents"][0]
 
     change_arrays(run, "records.npz", repeat)
-    said = audit_run(run).named("partition")
+    said = finding_of(run, "partition")
     assert said.verdict is Verdict.PASS
     assert said.private["most_equal_records"] == said.private["records_with_an_equal"] == 3
     assert "with 3 equal records is protected less" in str(said.private["group_privacy"])
@@ -112,7 +113,7 @@ def test_test_records_that_were_trained_on_are_found(
         arrays["test_contents"][:tested] = arrays["contents"][:tested]
 
     change_arrays(run, "records.npz", borrow)
-    said = audit_run(run).named("outside-budget")
+    said = finding_of(run, "outside-budget")
     assert said.verdict is verdict
     assert said.private["test_records_in_training"] == tested
     assert ("were also used for training: the published" in said.measurement) == (
@@ -126,7 +127,7 @@ def test_equal_records_of_a_small_table_are_no_test_on_training_records(run: Pat
         arrays["test_contents"][:] = arrays["contents"][:40]
 
     change_arrays(run, "records.npz", alike)
-    said = audit_run(run).named("outside-budget")
+    said = finding_of(run, "outside-budget")
     assert said.verdict is Verdict.PASS
     assert said.private["test_records_in_training"] == 40
 
@@ -164,7 +165,7 @@ def test_continuous_records_between_their_own_extremes_are_found(
     run: Path, changes: dict[str, Any], found: bool
 ) -> None:
     reach(run, **changes)
-    said = audit_run(run).named("outside-budget")
+    said = finding_of(run, "outside-budget")
     assert said.verdict is (Verdict.FAIL if found else Verdict.PASS)
     assert ("minimum and maximum" in said.measurement) == found
 
@@ -239,7 +240,7 @@ def add_metric(run: Path, **more: object) -> None:
 def test_private_numbers_in_public_metrics_are_found(run: Path, name: str) -> None:
     add_metric(run, **{name: 0.71})
     assert failing(run) == {"disclosure"}
-    assert name in audit_run(run).named("disclosure").measurement
+    assert name in finding_of(run, "disclosure").measurement
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,7 @@ def test_a_checkpoint_in_a_finished_run_fails(run: Path, name: str) -> None:
     (run / "checkpoint").mkdir()
     (run / "checkpoint" / name).write_text("0.7")
     assert failing(run) == {"disclosure"}
-    assert f"'checkpoint/{name}'" in audit_run(run).named("disclosure").measurement
+    assert f"'checkpoint/{name}'" in finding_of(run, "disclosure").measurement
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "folder"])
@@ -312,7 +313,7 @@ def test_a_finished_run_keeps_no_checkpoint_of_any_kind(run: Path, kind: str) ->
         path.symlink_to(run / "evidence", target_is_directory=True)
     else:
         path.mkdir()
-    assert "'checkpoint'" in audit_run(run).named("disclosure").measurement
+    assert "'checkpoint'" in finding_of(run, "disclosure").measurement
 
 
 def test_a_run_that_did_not_finish_may_have_what_it_goes_on_from(run: Path) -> None:
@@ -320,9 +321,9 @@ def test_a_run_that_did_not_finish_may_have_what_it_goes_on_from(run: Path) -> N
     (run / "checkpoint").mkdir()
     for name in ("spec.yaml", "paid", "state-00001.safetensors", "state-00002.safetensors"):
         (run / "checkpoint" / name).write_text("")
-    assert "no run writes" not in audit_run(run).named("disclosure").measurement
+    assert "no run writes" not in finding_of(run, "disclosure").measurement
     (run / "checkpoint" / "state.safetensors").write_text("")
-    assert "checkpoint/state.safetensors" in audit_run(run).named("disclosure").measurement
+    assert "checkpoint/state.safetensors" in finding_of(run, "disclosure").measurement
 
 
 def test_unknown_fields_are_named_once_and_in_place() -> None:

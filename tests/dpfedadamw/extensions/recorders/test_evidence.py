@@ -13,7 +13,7 @@ from audit.auditor import audit_run, write_findings
 from audit.verdict import Finding, Verdict
 from dpfedadamw.extensions.recorders.evidence import Charge, EvidenceError, EvidenceWriter
 from reports.content.build import build
-from tests.audit.corruptions import attest
+from tests.audit.corruptions import attest, finding_of
 from tests.audit.synthetic_run import rewrite_ledger
 from tests.dpfedadamw.extensions.recorders import numpy_loop
 
@@ -40,7 +40,7 @@ def test_its_steps_fill_more_than_one_file(run: Path) -> None:
 
 def test_too_little_noise_fails(tmp_path: Path) -> None:
     run = numpy_loop.train(tmp_path / "run", seed=2, noise=0.8, charged=1.1)
-    assert audit_run(run).named("noise-scale").verdict is Verdict.FAIL
+    assert finding_of(run, "noise-scale").verdict is Verdict.FAIL
 
 
 def test_a_model_that_was_exchanged_fails(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_model_that_was_exchanged_fails(tmp_path: Path) -> None:
     raw = bytearray((run / "model.safetensors").read_bytes())
     raw[-1] ^= 1
     (run / "model.safetensors").write_bytes(raw)
-    assert audit_run(run).named("weights").verdict is Verdict.FAIL
+    assert finding_of(run, "weights").verdict is Verdict.FAIL
 
 
 def test_the_report_states_what_the_loop_states(run: Path) -> None:

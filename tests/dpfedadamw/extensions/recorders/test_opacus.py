@@ -21,7 +21,7 @@ from audit.verdict import Finding, Findings, Severity, Verdict
 from dpfedadamw.extensions.recorders.evidence import EvidenceError, close_paused
 from dpfedadamw.extensions.recorders.opacus import Recorder, RecorderError
 from dpfedadamw.storage.lock import LockedError
-from tests.audit.corruptions import attest
+from tests.audit.corruptions import attest, finding_of
 from tests.dpfedadamw.extensions.recorders import loops
 from tests.runs import call
 
@@ -150,7 +150,7 @@ def test_a_model_that_cannot_be_asked_is_not_verified(tmp_path: Path) -> None:
         parts.optimizer.step()
     with pytest.warns(UserWarning, match="made-up records"):
         run = recorder.close()
-    found = audit_run(run).named("sensitivity")
+    found = finding_of(run, "sensitivity")
     assert found.verdict is Verdict.NOT_VERIFIED
     assert "active probe" in found.measurement
 
@@ -209,7 +209,7 @@ def test_a_model_that_answers_by_chance_is_not_verified(tmp_path: Path) -> None:
 
     with pytest.warns(UserWarning, match="differently, by chance"):
         run = loops.recorded(tmp_path / "run", loops.private(model=Chance()))
-    assert audit_run(run).named("sensitivity").verdict is Verdict.NOT_VERIFIED
+    assert finding_of(run, "sensitivity").verdict is Verdict.NOT_VERIFIED
 
 
 def test_evidence_whose_arrays_do_not_fit_together_is_not_verified(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_client_that_does_not_know_its_last_round_is_closed_afterwards(
     run = loops.federated_client(
         tmp_path / "run", keeps_its_accountant=keeps, knows_its_last_round=False
     )
-    assert audit_run(run).named("accounting").verdict is Verdict.NOT_VERIFIED
+    assert finding_of(run, "accounting").verdict is Verdict.NOT_VERIFIED
     assert call("evidence", "close", str(run)) == 0
     assert faults(run) == []
     assert audit_run(attest(run)).verdict.value == verdict

@@ -14,7 +14,7 @@ from audit.auditor import audit_run
 from audit.evidence import faults
 from audit.verdict import Severity, Verdict
 from dpfedadamw.extensions.recorders.updates import UpdateRecorder, UpdateRecorderError
-from tests.audit.corruptions import attest
+from tests.audit.corruptions import attest, finding_of
 from tests.dpfedadamw.extensions.recorders import filters, numpy_loop
 from tests.runs import call
 
@@ -90,7 +90,7 @@ def test_a_sum_that_fails_is_told_and_the_recording_closes(tmp_path: Path, monke
     monkeypatch.setattr(filters, "as_sum", lambda _: lambda updates: updates[0])
     with pytest.warns(UserWarning, match="made-up updates"):
         run = filters.server(tmp_path / "run")
-    assert audit_run(run).named("sensitivity").verdict is Verdict.NOT_VERIFIED
+    assert finding_of(run, "sensitivity").verdict is Verdict.NOT_VERIFIED
 
 
 def test_updates_of_other_shapes_and_rounds_out_of_order_are_refused(tmp_path: Path) -> None:
