@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from audit.protection import Against
 from reports import formatting
 from reports.content import accounting, findings, guarantee, outcomes
 from reports.content.findings import VerdictValue
@@ -104,6 +105,11 @@ class ComparedRun:
     def algorithm(self) -> str:
         """The algorithm's name."""
         return clean(mapping(self.source.spec.get("algorithm")).get("name"), 100) or "unknown"
+
+    @property
+    def unprotected(self) -> Against | None:
+        """Against whom its claim gives no meaningful protection, whatever the verdict."""
+        return findings.against(self.source)
 
     @property
     def objection(self) -> str | None:
