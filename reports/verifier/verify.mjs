@@ -1235,6 +1235,11 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   faults.slice(0, 20).forEach(contradict);
   if (!faults.length) say("holds", said`ledger.jsonl: ${ledger.entries.length} lines, each with the digest of the one before; rounds are charged before they end, in order; spec, header and every charge agree on noise, clipping, sampling, δ and adjacency`, "ledger.jsonl");
   if (header.unit === "none") return;
+  const mechanism = header.producer?.mechanism ?? "gaussian";
+  if (mechanism !== "gaussian") {
+    result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
+    return say("unseen", said`ε was not recomputed: the loop states ${mechanism} noise, which this verifier does not account for.`);
+  }
   if (header.adaptation || claim.tuning) {
     result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
     return say("unseen", header.adaptation ? said`ε was not recomputed: noise or steps follow a rule, which this verifier does not account for.` : said`ε was not recomputed: the run is the best of several trials, which this verifier does not account for.`);
