@@ -97,8 +97,8 @@ def _claimed(found: Mapping[str, Any], claimed: Mapping[str, Any]) -> str:
     if found["delta"] is not None:
         text += f" at delta = {found['delta']:g}"
     towards = _TOWARDS[claimed["towards"]]
-    against = "anyone" if protects_nothing(claimed["epsilon"]) else None
-    return in_front(f"{text}, one {found['unit']}, {towards}", against)
+    text = f"{text}, one {found['unit']}, {towards}"
+    return in_front(text, "anyone") if protects_nothing(claimed["epsilon"]) else text
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -329,7 +329,7 @@ def check_claims(source: RunSource, statements: dict[str, Statement], found: Fou
             told = facts_from(statements[envelope].predicate)
             if told is not None and told != facts_of(source)._replace(verdict=told.verdict):
                 found.add(envelope, "states another re-execution than audit.json and ledger")
-            say_verdict(verdict, findings.against(source), found)
+            say_verdict(verdict, _unprotected(expected), found)
 
 
 def say_verdict(verdict: str, against: Against | None, found: Found) -> None:
