@@ -45,7 +45,8 @@ _LONGEST_WORD = 16
 
 def verdict_text(verdict: str) -> Text:
     """A verdict in its colour; the word itself carries the meaning."""
-    return Text(verdict, style=VERDICT_STYLES.get(verdict, "bold"))
+    warned = verdict.startswith(WORDS["anyone"].upper())
+    return Text(verdict, style=_UNPROTECTED if warned else VERDICT_STYLES.get(verdict, "bold"))
 
 
 def level_text(level: int) -> Text:
