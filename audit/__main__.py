@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.errors import AuditError
+from audit.protection import WHY
 from audit.untrusted.documents import printable
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ _LEVELS = {
 
 def render(findings: Findings) -> str:
     """The findings as a plain table for a terminal of 96 columns."""
-    lines = [f"run      {findings.run}", f"verdict  {findings.verdict.value}"]
+    lines = [f"run      {findings.run}", f"verdict  {findings.words}"]
     if findings.level is not None:
         lines += [f"level    {findings.level} of 4, {_LEVELS[findings.level]}"]
+    if findings.unprotected is not None:
+        lines.append(f"note     {WHY}")
     lines += [f"note     {text}" for text in findings.qualifications]
     lines.append("")
     for finding in findings.findings:

@@ -19,6 +19,7 @@ import scipy
 from audit.checks import Check, Judgement, checks_for
 from audit.errors import AuditError, ProbeError, UnverifiedError
 from audit.probe.probing import Probe, run_probe
+from audit.protection import unprotected_by
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.evidence import ProbeResults, read_probe
 from audit.reading.files import write_atomically
@@ -66,6 +67,7 @@ def audit_run(
         findings=tuple(findings),
         inputs=dict(sorted(bundle.inputs.items())),
         versions={"numpy": np.__version__, "scipy": scipy.__version__},
+        unprotected=unprotected_by(bundle.ledger.claim if bundle.ledger is not None else None),
     )
 
 

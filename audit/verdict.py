@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from audit.protection import Against, in_front
+
 PACKAGE = "dpfedadamw audit 0.1.0"
 
 
@@ -92,6 +94,7 @@ class Findings:
         claims_privacy: whether the run claims any privacy at all.
         inputs: sha256 (hex) of the files that were judged.
         versions: versions of the numerical libraries used.
+        unprotected: against whom the claim, true or not, gives no meaningful protection.
     """
 
     run: str
@@ -100,6 +103,12 @@ class Findings:
     claims_privacy: bool = True
     inputs: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    unprotected: Against | None = None
+
+    @property
+    def words(self) -> str:
+        """The verdict in one line; that the claim protects nobody comes first."""
+        return in_front(self.verdict.value, self.unprotected)
 
     @property
     def verdict(self) -> Verdict:
@@ -148,6 +157,7 @@ class Findings:
             "format": 1,
             "run": self.run,
             "verdict": self.verdict.value,
+            **({} if self.unprotected is None else {"unprotected_against": self.unprotected}),
             "qualifications": list(self.qualifications),
             "auditor": {"package": PACKAGE, **self.versions},
             "checks": [finding.to_json() for finding in self.findings],

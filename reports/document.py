@@ -189,6 +189,7 @@ class Band:
         level: How much stands behind it, in words; empty where that has no level.
         reserved: Whether nothing is shown in green: a PASS of level 1, a run whose noise can be
             drawn again, or one without a claim.
+        warning: What is to be read before the verdict, or empty.
     """
 
     value: str
@@ -196,6 +197,7 @@ class Band:
     alarming: bool
     level: str = ""
     reserved: bool = False
+    warning: str = ""
 
 
 @dataclass(frozen=True)

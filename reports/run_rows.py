@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from audit.protection import Against, in_front, unprotected
 from reports import formatting
 from reports.content import accounting, findings, guarantee, outcomes
 from reports.content.findings import VerdictValue
@@ -104,6 +105,11 @@ class ComparedRun:
     def algorithm(self) -> str:
         """The algorithm's name."""
         return clean(mapping(self.source.spec.get("algorithm")).get("name"), 100) or "unknown"
+
+    @property
+    def unprotected(self) -> Against | None:
+        """Against whom its claim gives no meaningful protection, whatever the verdict."""
+        return findings.against(self.source)
 
     @property
     def objection(self) -> str | None:
@@ -317,6 +323,14 @@ _COUNTS = (
     SEED, "rounds", "clients", "clients_per_round", "local_steps", "bytes_up", "bytes_down",
     "threads", "candidates", RUN_SEED,
 )  # fmt: skip
+
+
+def judged(row: Mapping[str, Any]) -> str:
+    """The verdict of a row in words; that its ε protects nobody comes first."""
+    views = ("third_party", "server_worst_case")
+    stated = {view: row.get(f"epsilon_{view}") for view in views}
+    numbers = {view: one for view, one in stated.items() if isinstance(one, int | float)}
+    return in_front(str(row.get("audit")), unprotected(numbers))
 
 
 def row_of(run_dir: Path) -> dict[str, Value]:

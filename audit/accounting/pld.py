@@ -179,7 +179,7 @@ def _cells(
     return without[::-1], mixture[::-1]
 
 
-def _spread(
+def spread(
     grid: NDArray[np.float64],
     interval: float,
     upper: NDArray[np.float64],
@@ -226,7 +226,7 @@ def single_step(
     first, last = int(np.floor(low / interval)), int(np.ceil(high / interval))
     grid = np.arange(first, last + 1, dtype=np.float64) * interval
     upper, lower = _cells(grid, sampling_rate, sigma, direction, records)
-    masses = _spread(grid, interval, upper, lower)
+    masses = spread(grid, interval, upper, lower)
     masses[0] += upper[0]
     return SingleStep(first=first, masses=masses, infinite=float(upper[-1]))
 
@@ -249,8 +249,8 @@ def _fixed_size_step(
     gains_upper, gains_lower = _cells(gains, sampling_rate, sigma, "remove")
     drops_upper, drops_lower = _cells(drops, sampling_rate, sigma, "add")
     masses = np.zeros(last - first + 1)
-    masses[-first:] += _spread(gains, interval, gains_upper, gains_lower)
-    masses[: 1 - first] += _spread(drops, interval, drops_upper, drops_lower)
+    masses[-first:] += spread(gains, interval, gains_upper, gains_lower)
+    masses[: 1 - first] += spread(drops, interval, drops_upper, drops_lower)
     masses[0] += drops_upper[0]
     masses[-first] += (1.0 - sampling_rate) * (1.0 - 2.0 * float(ndtr(-0.5 / sigma)))
     return SingleStep(first=first, masses=masses, infinite=float(gains_upper[-1]))
@@ -299,17 +299,14 @@ class Composer:
         # Keeps a hostile ledger from asking for more memory than a machine has.
         reach = max(
             high - low
-            for rate, sigma, _, records in self._kinds
+            for kind in self._kinds
             for direction in DIRECTIONS
-            for low, high in [loss_range(rate, sigma, direction, tail, records)]
+            for low, high in [self._range(kind, direction, tail)]
         )
         self.interval = max(self.interval, 2.0 * reach / _LARGEST_LENGTH)
         while True:
             self._singles = {
-                direction: tuple(
-                    single_step(rate, sigma, self.interval, direction, tail, fixed_size, records)
-                    for rate, sigma, fixed_size, records in self._kinds
-                )
+                direction: tuple(self._single(kind, direction, tail) for kind in self._kinds)
                 for direction in DIRECTIONS
             }
             self._slopes = {d: self._log_moments(d) for d in DIRECTIONS}
@@ -324,16 +321,29 @@ class Composer:
             for direction in DIRECTIONS
         }
 
+    def _range(self, kind: Kind, direction: Direction, tail: float) -> tuple[float, float]:
+        rate, sigma, _, records = kind
+        return loss_range(rate, sigma, direction, tail, records)
+
+    def _single(self, kind: Kind, direction: Direction, tail: float) -> SingleStep:
+        rate, sigma, fixed_size, records = kind
+        return single_step(rate, sigma, self.interval, direction, tail, fixed_size, records)
+
+    def _divergence(self, kind: Kind, orders: tuple[float, ...]) -> NDArray[np.float64]:
+        """Rényi divergence of one step, as far as choosing a grid needs it."""
+        rate, sigma, _, records = kind
+        # For fixed sizes too: the Poisson value is close enough to choose a grid by; and of
+        # several records, as many as are drawn on average where any is.
+        if records > 1:
+            one, rate = rate, 1.0 - (1.0 - rate) ** records
+            sigma *= rate / (one * records)
+        return rdp_of_step(rate, sigma, orders)
+
     def _choose_interval(self) -> float:
         orders = fine_orders()
         rdp = np.zeros(len(orders))
-        for (rate, sigma, _, records), count in zip(self._kinds, self._counts, strict=True):
-            # For fixed sizes too: the Poisson value is close enough to choose a grid by; and of
-            # several records, as many as are drawn on average where any is.
-            if records > 1:
-                one, rate = rate, 1.0 - (1.0 - rate) ** records
-                sigma *= rate / (one * records)
-            rdp = rdp + count * rdp_of_step(rate, sigma, orders)
+        for kind, count in zip(self._kinds, self._counts, strict=True):
+            rdp = rdp + count * self._divergence(kind, orders)
         epsilon, order = epsilon_improved(rdp, orders, self._delta)
         epsilon = max(epsilon, 1e-2)
         bound = np.sqrt(8.0 * _RELATIVE_ERROR * epsilon / (self._total * order))

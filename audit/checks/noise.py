@@ -37,6 +37,7 @@ from audit.checks.shared.noise_table import (
 )
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
+from audit.reading.ledger_lines import GAUSSIAN
 from audit.reading.units import LOOP
 from audit.statistics.intervals import (
     FALSE_ALARM,
@@ -416,6 +417,11 @@ def _by_time(releases: NoiseTable, name: str) -> Iterator[Portion]:
 
 
 def _about_queries(bundle: Bundle, reasons: list[str]) -> _Question | None:
+    if (mechanism := bundle.header.mechanism) != GAUSSIAN:
+        raise UnverifiedError(
+            f"the loop states {mechanism} noise, and the auditor tests Gaussian noise alone: "
+            "whether this noise is as large as stated is unknown"
+        )
     releases = of_queries(bundle, reasons)
     if reasons or releases is None:
         return None

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from audit.protection import Against, protects_nothing
 from audit.reading.ledger import Header
 from audit.verdict import Findings, Verdict
 
@@ -62,10 +63,16 @@ class Merged:
     clients: tuple[Mapping[str, Any], ...]
     qualifications: tuple[str, ...]
 
+    @property
+    def unprotected(self) -> Against | None:
+        """Against whom all of them together have no meaningful protection."""
+        return "anyone" if protects_nothing(self.epsilon) else None
+
     def to_json(self) -> dict[str, Any]:
         """Everything, JSON-ready; it tells how much each client trained and is restricted."""
         return {
             "verdict": self.verdict.value,
+            **({} if self.unprotected is None else {"unprotected_against": self.unprotected}),
             "epsilon": self.epsilon,
             "delta": self.delta,
             "reasons": list(self.reasons),

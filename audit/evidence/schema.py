@@ -15,6 +15,8 @@ from typing import Any
 
 import jsonschema
 
+from audit.reading.ledger_lines import MECHANISM
+
 NAMES = ("ledger", "layout")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
@@ -43,6 +45,7 @@ _PRODUCER = {
     "properties": {
         **dict.fromkeys(("name", "version", "mode", "optimizer", "generator"), _TEXT),
         "secure": {"type": "boolean"},
+        "mechanism": {"type": "string", "pattern": f"^{MECHANISM}$"},
     },
     "required": ["name", "version", "mode", "optimizer", "generator", "secure"],
     "additionalProperties": False,

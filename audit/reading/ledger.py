@@ -17,6 +17,7 @@ from typing import Any, Literal
 from audit.errors import UnverifiedError
 from audit.reading.columns import Answer, Queries, Query, read_answer, read_queries, read_query
 from audit.reading.ledger_lines import (
+    GAUSSIAN,
     HEX,
     RUN_NAME,
     Adaptation,
@@ -278,6 +279,11 @@ class Header:
     records_per_person: int | None = None
     clients_per_person: int = 1
     column_queries: Queries | None = None
+
+    @property
+    def mechanism(self) -> str:
+        """By what noise the run says that it protects; only a recorded loop's may be another."""
+        return GAUSSIAN if self.producer is None else self.producer.mechanism
 
     @property
     def training_records(self) -> tuple[int, ...]:

@@ -35,6 +35,9 @@ from audit.untrusted.fields import FieldError
 
 HEX = r"[0-9a-f]{64}"
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+# Noise that a recorded loop may state, and what the name of any other looks like.
+GAUSSIAN, LAPLACE = "gaussian", "laplace"
+MECHANISM = r"[a-z][a-z0-9 -]{0,59}"
 # The bounds on guesses take time that grows with their number.
 MOST_CANARIES = 100_000
 
@@ -585,6 +588,7 @@ class Producer:
         optimizer: the update's name.
         generator: what draws noise and batches.
         secure: whether that is said to be a cryptographic generator.
+        mechanism: by what noise the loop says that it protects.
     """
 
     name: str
@@ -593,10 +597,14 @@ class Producer:
     optimizer: str
     generator: str
     secure: bool
+    mechanism: str = GAUSSIAN
 
 
 def read_producer(entry: Mapping[str, Any]) -> Producer:
     """The header's section as it stands in `Header`."""
     texts = ("name", "version", "mode", "optimizer", "generator")
     found = {name: fields.text(entry, name, pattern=r".{1,200}") for name in texts}
-    return Producer(**found, secure=fields.flag(entry, "secure"))
+    stated = GAUSSIAN
+    if entry.get("mechanism") is not None:
+        stated = fields.text(entry, "mechanism", pattern=MECHANISM)
+    return Producer(**found, secure=fields.flag(entry, "secure"), mechanism=stated)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from audit.protection import Against, in_front, unprotected_by
 from dpfedadamw import rundir
 from dpfedadamw.api import specs
 from dpfedadamw.api.models import load_model, predict
@@ -153,6 +154,16 @@ class Run:
         return filed_verdict(self._directory)
 
     @property
+    def unprotected_against(self) -> Against | None:
+        """Against whom the claim gives no meaningful protection, whatever the verdict.
+
+        "anyone" or "the server" where ε is above 20, else None.
+        """
+        from dpfedadamw.run.journal import Journal
+
+        return unprotected_by(Journal(self._directory).claim)
+
+    @property
     def model(self) -> nn.Module:
         """The trained model, in evaluation mode, on the CPU.
 
@@ -256,7 +267,7 @@ class Run:
         return Path(folder)
 
     def __repr__(self) -> str:
-        return f"<Run {self.name}: {self.verdict}>"
+        return f"<Run {self.name}: {in_front(self.verdict, self.unprotected_against)}>"
 
     def _repr_html_(self) -> str:
         return html_of((), self._facts())
@@ -281,7 +292,11 @@ class Run:
             rows += [("ε", rounded_up(epsilon)), ("δ", self.delta)]
         elif over:
             rows.append(("privacy", "no differential privacy"))
-        return [*rows, ("audit", self.verdict), ("folder", str(self.path))]
+        return [
+            *rows,
+            ("audit", in_front(self.verdict, self.unprotected_against)),
+            ("folder", str(self.path)),
+        ]
 
 
 def run(

@@ -176,6 +176,9 @@ def audit(
     Reads only, unless --write is given. Missing or unreadable evidence is never PASS. Exit code 0
     for PASS, 1 for FAIL and NOT VERIFIED. `python -m audit RUN_DIR` needs no engine.
 
+    A PASS says that the claim is not contradicted. Where the claimed epsilon is above 20, the first
+    words are NO MEANINGFUL PROTECTION: such a claim protects nobody, even if it is true.
+
     --paper-claim needs no run. It computes the epsilon that follows from a paper's stated settings
     under each way of reading them, and shows which of these the printed epsilon covers.
 

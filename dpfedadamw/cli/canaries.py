@@ -188,6 +188,7 @@ def _show(run: RunDirectory, order: CanaryOrder, findings: Findings, as_json: bo
                 "directory": str(run.path),
                 "audited": order.audited,
                 "verdict": found["verdict"],
+                **{key: found[key] for key in ("unprotected_against",) if key in found},
                 "canaries": check,
             }
         )

@@ -16,9 +16,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from audit.protection import WHY, WORDS, against, protects_nothing, unprotected_by
 from dpfedadamw.rundir import LATEST
 
 if TYPE_CHECKING:
+    from audit.protection import Against
     from dpfedadamw.run.block_table import BlockTable
     from dpfedadamw.run.model_check import LayerRow, ModelCheck
 
@@ -34,6 +36,8 @@ VERDICT_STYLES = {
     "NOT DETERMINABLE": "bold",
 }
 
+_UNPROTECTED = "bold white on red"
+
 # A cell of a table of labels that is no longer than this is kept on one line.
 _NOT_BROKEN = 12
 # A word that is no longer than this is not broken either.
@@ -42,7 +46,8 @@ _LONGEST_WORD = 16
 
 def verdict_text(verdict: str) -> Text:
     """A verdict in its colour; the word itself carries the meaning."""
-    return Text(verdict, style=VERDICT_STYLES.get(verdict, "bold"))
+    warned = verdict.startswith(WORDS["anyone"].upper())
+    return Text(verdict, style=_UNPROTECTED if warned else VERDICT_STYLES.get(verdict, "bold"))
 
 
 def level_text(level: int) -> Text:
@@ -53,8 +58,19 @@ def level_text(level: int) -> Text:
     return Text(f"level {level} of {MOST}, {LEVELS[level].name}", style=style)
 
 
-def verdict_at_level(verdict: str, level: int | None) -> Text:
-    """A verdict and its level of assurance; a PASS is green from level 2 on."""
+def verdict_at_level(verdict: str, level: int | None, found: Against | None = None) -> Text:
+    """A verdict and its level of assurance; a PASS is green from level 2 on.
+
+    Args:
+        verdict: The verdict.
+        level: Its level; None where it has none.
+        found: Against whom the claim gives no meaningful protection, which is said first, and then
+            nothing is green.
+    """
+    if found is not None:
+        said = "" if level is None else f" · {level_text(level).plain}"
+        warning = Text(WORDS[found].upper(), style=_UNPROTECTED)
+        return Text.assemble(warning, " · ", verdict, said)
     if level is None:
         return verdict_text(verdict)
     shown = level_text(level)
@@ -155,7 +171,7 @@ def run_summary(
     rows += privacy_rows(outcome["privacy"])
     rows += [
         *([("clipping", outcome["engine"])] if outcome["engine"] else []),
-        ("audit", verdict_at_level(verdict, outcome["level"])),
+        ("audit", verdict_at_level(verdict, outcome["level"], unprotected_by(outcome["privacy"]))),
         *(("", Text(text, style="yellow")) for text in qualifications),
         ("run", str(folder)),
         ("report", "report.pdf, report.html, in that folder"),
@@ -213,7 +229,16 @@ def epsilon_text(value: float) -> str:
 
 
 def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
-    """The privacy claim as rows: one per view, with δ and what it assumes."""
+    """The privacy claim as rows: one per view, with δ and what it assumes.
+
+    That an ε is too large to protect anybody comes first.
+    """
+    if (found := unprotected_by(claim)) is None:
+        return _claim_rows(claim)
+    return [(WORDS[found].upper(), Text(WHY, style=_UNPROTECTED)), *_claim_rows(claim)]
+
+
+def _claim_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     from dpfedadamw.accounting.registry import claimed
 
     if claim.get("view_headline") == "none":
@@ -245,6 +270,8 @@ def _of_a_person(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         return []
     epsilon = person.get("epsilon")
     text = "not computed" if epsilon is None else f"ε = {epsilon_text(epsilon)} if in every round"
+    if protects_nothing(epsilon):
+        text = f"{WORDS['anyone'].upper()}: {text}"
     return [(f"a person with {person['records']:,}", f"{text}; no person has more records")]
 
 
@@ -521,6 +548,8 @@ def findings_table(findings: Mapping[str, Any], level: int | None = None) -> Ren
         table.add_row(
             Text(check["name"]), verdict_text(check["verdict"]), Text(check["measurement"])
         )
-    overall = Text.assemble("overall: ", verdict_at_level(findings["verdict"], level))
-    notes = [Text(f"  {text}", style="yellow") for text in findings["qualifications"]]
+    found = against(findings.get("unprotected_against"))
+    overall = Text.assemble("overall: ", verdict_at_level(findings["verdict"], level, found))
+    said = ([] if found is None else [WHY]) + findings["qualifications"]
+    notes = [Text(f"  {text}", style="yellow") for text in said]
     return Group(table, overall, *notes)

@@ -81,6 +81,7 @@ def evidence_merge(
     """
     from audit.auditor import audit_run
     from audit.evidence.clients import Client, merge
+    from audit.protection import in_front
     from audit.reading.bundle import open_bundle
 
     audited = []
@@ -102,7 +103,9 @@ def evidence_merge(
         if merged.epsilon is not None and merged.delta is not None:
             text = f"all clients: epsilon {merged.epsilon:.4g} at delta = {merged.delta:g}"
             out.print(Text(text), soft_wrap=True)
-        out.print(Text(f"overall: {merged.verdict.value}", style="bold"))
+        out.print(
+            Text(f"overall: {in_front(merged.verdict.value, merged.unprotected)}", style="bold")
+        )
         for text in merged.qualifications:
             out.print(Text(f"  {text}"), soft_wrap=True)
     exit_by(merged.verdict.value)

@@ -170,6 +170,7 @@ def finish(
         **({"test_own": dict(outcome.own)} if outcome.own and not diverged else {}),
         "privacy": without_participation(outcome.claim),
         "verdict": found["verdict"],
+        **{key: found[key] for key in ("unprotected_against",) if key in found},
         "level": findings.level,
         "qualifications": found["qualifications"],
         "engine": outcome.engine,

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import RootModel
 
+from audit.protection import WHY, WORDS, Against, unprotected
 from reports.content import wording
 from reports.content.parts import (
     INTERNAL,
@@ -58,6 +59,8 @@ class Verdict(Part):
         value: FAIL: a check contradicts the claim. NOT VERIFIED: a critical check could not be
             made. NO CLAIM: no differential privacy is claimed. NOT AUDITED: no usable audit.
         statement: The verdict in words.
+        unprotected_against: Against whom the claim gives no meaningful protection, whether or not
+            it holds: the server, or anyone; null where every ε is low enough.
         passed: Checks passed.
         applicable: Checks that apply to this run.
         failed: Checks that contradict the claim.
@@ -72,6 +75,13 @@ class Verdict(Part):
     failed: tuple[Reason, ...]
     not_verified: tuple[Reason, ...]
     notes: tuple[str, ...]
+    unprotected_against: Against | None = None
+
+    @property
+    def explanation(self) -> str:
+        """The statement without the warning, for where that stands in larger letters."""
+        found = self.unprotected_against
+        return self.statement if found is None else self.statement.removeprefix(f"{WORDS[found]}. ")
 
 
 class Check(Part):
@@ -160,6 +170,18 @@ def checks(source: RunSource, audience: str) -> list[Check]:
     return [check(mapping(raw)) for raw in sequence(mapping(source.audit).get("checks"))]
 
 
+def against(source: RunSource) -> Against | None:
+    """Return against whom the claim gives no meaningful protection, the same for each audience."""
+    if not source.private or not source.claim:
+        return None
+    return unprotected({view.key: view.epsilon for view in unit_of(source).views(source, False)})
+
+
+def warned(text: str, found: Against | None) -> str:
+    """Return a text whose first words say that there is no meaningful protection, if so."""
+    return text if found is None else f"{WORDS[found]}. {WHY} {text}"
+
+
 @part("verdict", Verdict, Rule(WITHOUT_PRIVACY, {"value": {"not": {"const": "PASS"}}}))
 def verdict(source: RunSource, audience: str) -> Verdict:
     """Return the first page's verdict: value, sentence, what failed, what is unverified."""
@@ -172,11 +194,14 @@ def verdict(source: RunSource, audience: str) -> Verdict:
         unverified.insert(0, Reason(title="The claim", why="The ledger ends without a claim."))
     passed = sum(check.verdict == "PASS" for check in found)
     applicable = sum(check.verdict != "NOT APPLICABLE" for check in found)
+    found_against = against(source)
+    statement = wording.VERDICTS[value].format(
+        passed=passed, applicable=applicable, Audit=wording.AUDITS[source.audited_by_another]
+    )
     return Verdict(
         value=value,
-        statement=wording.VERDICTS[value].format(
-            passed=passed, applicable=applicable, Audit=wording.AUDITS[source.audited_by_another]
-        ),
+        statement=warned(statement, found_against),
+        unprotected_against=found_against,
         passed=passed,
         applicable=applicable,
         failed=tuple(_reason(check) for check in found if check.verdict == "FAIL"),

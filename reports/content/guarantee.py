@@ -159,7 +159,8 @@ def assumptions(source: RunSource, audience: str) -> list[str]:
 def guarantee(source: RunSource, audience: str) -> Guarantee:
     """Return the guarantee, with the one sentence that says it.
 
-    A verdict other than PASS is said in the sentence's first words.
+    A verdict other than PASS is said in the sentence's first words; before it, that an ε protects
+    nobody. What is signed says neither: it is the trainer's claim, and its ε is in it.
     """
     view = headline(source, audience)
     product = _delta_times(source, view)
@@ -169,7 +170,10 @@ def guarantee(source: RunSource, audience: str) -> Guarantee:
         leads = "server" if view.key == "server" else "third_party"
     return Guarantee(
         private=source.private,
-        statement=_statement(source, view, findings.verdict(source, audience).value, product),
+        statement=findings.warned(
+            _statement(source, view, findings.verdict(source, audience).value, product),
+            findings.against(source),
+        ),
         view=leads,
         towards=view.towards if view else "nobody",
         epsilon=view.epsilon if view else None,

@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import WithJsonSchema
 
+from audit.protection import protects_nothing
 from reports import document, formatting
 from reports.content import findings, guarantee, tuning
 from reports.content.findings import Verdict
@@ -286,6 +287,7 @@ _SO_WIDE: Final = " So wide a limit excludes almost nothing."
 _OF_PERSON: Final = (
     " No person has more than {count} records; for so many together, ε is {epsilon}."
 )
+_UNPROTECTED_PERSON: Final = " For such a person that is no meaningful protection."
 _NOTHING_OF_PERSON: Final = (
     " No person has more than {count} records; for so many together, no ε is known."
 )
@@ -404,6 +406,8 @@ def _promise(source: RunSource, audience: str, view: View | None) -> str:
         shown = _OF_PERSON if person.epsilon is not None else _NOTHING_OF_PERSON
         epsilon = formatting.epsilon(person.epsilon)
         text += shown.format(count=formatting.count(person.records), epsilon=epsilon)
+        if protects_nothing(person.epsilon):
+            text += _UNPROTECTED_PERSON
     if source.header.get("randomness") == "reproducible":
         text += _SEED
     # No number may cover how hyper-parameters were chosen, so the promise says it.

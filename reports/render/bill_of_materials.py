@@ -12,6 +12,7 @@ import json
 import uuid
 from typing import Any
 
+from audit.protection import in_front
 from reports import formatting
 from reports.content.accounting import Accounting
 from reports.content.assurance import Trust
@@ -276,7 +277,9 @@ def _declarations(report: Report) -> dict[str, Any]:
         ],
         "attestations": [
             {
-                "summary": f"{verdict.value}: {verdict.statement}",
+                "summary": in_front(
+                    f"{verdict.value}: {verdict.explanation}", verdict.unprotected_against
+                ),
                 "assessor": _AUDITOR,
                 "map": [_judged(one) for one in checks],
             }

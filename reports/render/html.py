@@ -319,9 +319,11 @@ def _band(shown: Document) -> str:
         return ""
     band = shown.band
     kind = "alarm" if band.alarming else "calm"
+    warning = f"<strong>{escape(band.warning)}</strong> " if band.warning else ""
+    style = "is-unprotected" if band.warning and band.value != "FAIL" else tone(band.value)
     level = f"<strong>{escape(band.level)}</strong> " if band.level else ""
     texts = [
-        f'<div class="band {kind} {tone(band.value)}">'
+        f'<div class="band {kind} {style}">{warning}'
         f"<strong>{mark(band.value)} {escape(shown.words[band.value])}</strong> {level}"
         f"<span>{escape(band.statement)}</span></div>"
     ]

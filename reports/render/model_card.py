@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from audit.protection import WHY, WORDS, in_front
 from reports import formatting
 from reports.content.assurance import LEVELS, MOST, Assurance
 from reports.content.clients import Clients
@@ -176,6 +177,7 @@ def _header(
 
 def _privacy(report: Report) -> str:
     guarantee, verdict = report[Guarantee], report[Verdict]
+    against = verdict.unprotected_against
     if not guarantee.private:
         return f"This model was trained with **{NO_PRIVACY}**.\n"
     level = report[Assurance].level
@@ -186,11 +188,12 @@ def _privacy(report: Report) -> str:
         ("what is protected", f"one {guarantee.unit}"),
         ("neighbouring data sets", guarantee.adjacency),
         ("against", guarantee.towards),
-        ("audit", f"{verdict.value}{audited}. {verdict.statement}"),
+        ("audit", in_front(f"{verdict.value}{audited}. {verdict.explanation}", against)),
     ]
     notes = [f"**{_shown(ended(sentence(text)))}**" for text in report[Qualifications].root]
     return "\n\n".join(
         [
+            *([] if against is None else [f"**{WORDS[against]}. {WHY}**"]),
             _in_words(report),
             _table(rows),
             *notes,

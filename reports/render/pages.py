@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
 
+from audit.protection import WORDS
 from reports import formatting
 from reports.content import parts
 from reports.content.assurance import MOST, Assurance, Trust
@@ -69,6 +70,7 @@ def band(report: Report) -> Band:
     """Return the verdict, and how much stands behind it."""
     verdict = report[Verdict]
     level = report[Assurance].level
+    against = verdict.unprotected_against
     reasons = []
     if verdict.value == "PASS" and report[Randomness].caveat is not None:
         reasons.append(NO_GREEN["seed"])
@@ -76,12 +78,13 @@ def band(report: Report) -> Band:
         reasons.append(NO_GREEN["level"])
     return Band(
         verdict.value,
-        " ".join([verdict.statement, *reasons]),
-        verdict.value in ALARMING,
+        " ".join([verdict.explanation, *reasons]),
+        verdict.value in ALARMING or against is not None,
         "" if level is None else f"level {level} of {MOST}",
-        reserved=bool(reasons)
+        reserved=bool(reasons or against)
         or report[Randomness].mode == "reproducible"
         or verdict.value == "NO CLAIM",
+        warning="" if against is None else WORDS[against],
     )
 
 

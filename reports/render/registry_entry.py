@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from audit.protection import in_front
 from reports import formatting
 from reports.content.accounting import Accounting
 from reports.content.assurance import Trust
@@ -205,7 +206,9 @@ def _implementation(report: Report) -> dict[str, Any]:
         "mechanisms": f"{report[Mechanism].statement} {report[Sampling].statement} "
         f"Implemented by dpfedadamw {identity.package}.",
         "justification": _CONTROL.format(
-            verdict=verdict.value, statement=verdict.statement, again=trust.again
+            verdict=in_front(verdict.value, verdict.unprotected_against),
+            statement=verdict.explanation,
+            again=trust.again,
         ).strip(),
     }
 

@@ -70,6 +70,7 @@ function table(head, rows) {
 function show(result) {
   const [tone, headline] = WORDS[result.outcome], [colour, claim] = CLAIMS[result.claim], broken = result.outcome === "NOT VALID";
   const out = element("div"), verdict = element("section", "", "verdict"), next = NEXT[result.outcome];
+  if (result.unprotected) verdict.append(element("h2", UNPROTECTED.get(result.unprotected), "bad"), element("p", WHY));
   verdict.append(element("h2", headline, tone), element("p", broken ? next : `${spoken(claim)} ${spoken(next)}`, broken ? "" : colour));
   const run = result.run ?? said`unknown`, word = VERDICTS.get(result.verdict) ?? result.verdict ?? said`not known`, [name, meaning] = LEVELS[result.level] ?? [];
   verdict.append(element("p", name ? said`Run ${run}. The auditor’s own verdict is ${word}, level ${result.level} of 4 (${name}). ${meaning}` : said`Run ${run}. The auditor’s own verdict is ${word}.`));

@@ -1087,6 +1087,16 @@ const LEVELS = {
   3: [said`challenged`, said`Neither side could choose the noise, and the holder of another key computed participations again.`],
 };
 const VERDICTS = new Map([["PASS", said`PASS`], ["FAIL", said`FAIL`], ["NOT VERIFIED", said`NOT VERIFIED`], ["NO CLAIM", said`NO CLAIM`]]);
+// An ε above this protects nobody in practice, whether or not the claim to it is true.
+export const NO_PROTECTION_ABOVE = 20;
+const UNPROTECTED = new Map([["anyone", said`No meaningful protection`], ["the server", said`No meaningful protection against the server`]]);
+const WHY = said`An ε above ${NO_PROTECTION_ABOVE} lets an attacker’s odds grow more than ${Math.floor(Math.exp(NO_PROTECTION_ABOVE) / 1e6)} million times.`;
+/** Against whom signed claims give no meaningful protection: "anyone", "the server" or null. */
+function unprotectedBy(claims) {
+  const views = new Map((claims?.views ?? []).map((view) => [view.key, view.epsilon])), above = (epsilon) => Number(epsilon ?? 0) > NO_PROTECTION_ABOVE;
+  if (above(views.get("third_party"))) return "anyone";
+  return above(views.has("server_worst_case") ? views.get("server_worst_case") : views.get("server")) ? "the server" : null;
+}
 const VIEWS = new Map([["server", said`server`], ["server_worst_case", said`server worst case`], ["third_party", said`third party`]]);
 
 /**
@@ -1095,7 +1105,8 @@ const VIEWS = new Map([["server", said`server`], ["server_worst_case", said`serv
  * @param folder A Folder.
  * @param pinned {trainer, auditor}: PEM of public keys that the reader received another way; either may be missing.
  * @returns outcome ("ALL HOLD", "INTACT, SIGNER UNKNOWN" or "NOT VALID"), claim ("AGREES", "CONTRADICTED", "NONE" or
- *   "NOT SEEN"), code (0, 3 or 1), run, verdict and level as signed, views with ε claimed and recomputed, and lines
+ *   "NOT SEEN"), code (0, 3 or 1), run, verdict and level as signed, unprotected (against whom the ε as signed
+ *   protects nobody, or null), views with ε claimed and recomputed, and lines
  *   {state: "holds" | "fails" | "unseen", what, file, why}.
  */
 export async function verify(folder, pinned = {}) {
@@ -1110,7 +1121,7 @@ export async function verify(folder, pinned = {}) {
       return null;
     }
   };
-  const result = { outcome: "NOT VALID", claim: "NOT SEEN", code: 1, run: null, verdict: null, level: null, signers: {}, views: [], lines };
+  const result = { outcome: "NOT VALID", claim: "NOT SEEN", code: 1, run: null, verdict: null, level: null, unprotected: null, signers: {}, views: [], lines };
   for (const { name, why } of folder.refused) fails(name, why);
   if (!Object.keys(ENVELOPES).some(folder.has)) {
     fails("attestation.json", said`is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json`);
@@ -1146,6 +1157,7 @@ export async function verify(folder, pinned = {}) {
   const last = statements[isPublic ? "attestation-public.json" : "attestation.json"];
   result.run = last?.predicate.run ?? null;
   result.verdict = last?.predicate.verdict ?? null;
+  result.unprotected = unprotectedBy(last?.predicate.claims);
   result.statement = last?.predicate.claims?.statement ?? null;
   let ledger = null;
   if (!isPublic) {
@@ -1223,6 +1235,11 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   faults.slice(0, 20).forEach(contradict);
   if (!faults.length) say("holds", said`ledger.jsonl: ${ledger.entries.length} lines, each with the digest of the one before; rounds are charged before they end, in order; spec, header and every charge agree on noise, clipping, sampling, δ and adjacency`, "ledger.jsonl");
   if (header.unit === "none") return;
+  const mechanism = header.producer?.mechanism ?? "gaussian";
+  if (mechanism !== "gaussian") {
+    result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
+    return say("unseen", said`ε was not recomputed: the loop states ${mechanism} noise, which this verifier does not account for.`);
+  }
   if (header.adaptation || claim.tuning) {
     result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
     return say("unseen", header.adaptation ? said`ε was not recomputed: noise or steps follow a rule, which this verifier does not account for.` : said`ε was not recomputed: the run is the best of several trials, which this verifier does not account for.`);
@@ -1298,7 +1315,8 @@ export function asText(result) {
   const text = result.lines.map(({ state, what, why }) => `${marks[state]}  ${what}${state === "holds" && why ? `, ${why}` : ""}`);
   const level = result.level && `, level ${result.level} of 4 (${LEVELS[result.level][0]})`;
   // Names of files are a stranger's, and no escape sequence may reach the terminal.
-  return [`run ${result.run ?? "unknown"}: the auditor’s verdict is ${result.verdict ?? "not known"}${level || ""}`, ...text, `the claim: ${result.claim}`, result.outcome].map((line) => line.replace(/[\u0000-\u001f\u007f-\u009f]/g, "?")).join("\n");
+  const warning = result.unprotected ? [`${String(UNPROTECTED.get(result.unprotected)).toUpperCase()}. ${WHY}`] : [];
+  return [...warning, `run ${result.run ?? "unknown"}: the auditor’s verdict is ${result.verdict ?? "not known"}${level || ""}`, ...text, `the claim: ${result.claim}`, result.outcome].map((line) => line.replace(/[\u0000-\u001f\u007f-\u009f]/g, "?")).join("\n");
 }
 
 /** The run directory at a path, for Node; links are not followed. */

@@ -22,6 +22,7 @@ import numpy as np
 
 from audit.accounting.budget import Budget, budget, epsilon_curve, merge, methods
 from audit.accounting.comparison import Comparison, overstates, understates
+from audit.accounting.laplace import laplace_budget, laplace_curve
 from audit.accounting.registry import Steps
 from audit.accounting.sampling import ADJACENCY, cost_of
 from audit.checks.base import Check, Judgement, conclude, register
@@ -32,7 +33,7 @@ from audit.checks.shared.claimed import judgement_on
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle, round_file
 from audit.reading.ledger import Header, Ledger
-from audit.reading.ledger_lines import claimed_epsilons, last_spends
+from audit.reading.ledger_lines import GAUSSIAN, LAPLACE, claimed_epsilons, last_spends
 from audit.reading.units import LOOP
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
@@ -186,11 +187,34 @@ register(PROMISE)
 _MOST_POINTS = 40
 # What Opacus calls its accountants, and by which of the auditor's their numbers are known.
 _KNOWN = {"prv": "pld", "pld": "pld", "rdp": "rdp"}
+# What evidence would have to hold, where more than the noise decides what a mechanism costs.
+_NEEDED = {
+    "sparse vector": "its threshold, the noise on threshold and on answers, and how many values "
+    "each step released",
+}
+_NEEDED_ELSE = "its noise and what one record can change"
 NOTHING_STATED = "the loop states no epsilon: pass it to the recorder's close"
 
 
 def _history(ledger: Ledger) -> list[Steps]:
     return [cost_of(spend) for spend in ledger.spends]
+
+
+def _spent(history: list[Steps], mechanism: str, delta: float) -> Budget:
+    """What the steps cost.
+
+    Raises:
+        UnverifiedError: no accountant of the auditor covers the mechanism.
+    """
+    if mechanism == GAUSSIAN:
+        return budget(history, delta)
+    if mechanism == LAPLACE:
+        return laplace_budget(history, delta)
+    raise UnverifiedError(
+        f"mechanism unknown: {mechanism}. The auditor has accountants for gaussian and laplace "
+        "noise on clipped sums. To verify this one it needs an accountant (audit/accounting) and "
+        f"evidence of {_NEEDED.get(mechanism, _NEEDED_ELSE)}"
+    )
 
 
 def _counted(claim: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None:
@@ -237,7 +261,7 @@ def _stated(claim: Mapping[str, Any], spent: Budget, comparison: Comparison) -> 
     return name, epsilon
 
 
-def over_steps(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
+def over_steps(ledger: Ledger, delta: float, mechanism: str = GAUSSIAN) -> list[dict[str, Any]]:
     """ε after up to 40 of the steps, for the report's curve."""
     history = _history(ledger)
     kinds = {item.kind: place for place, item in enumerate(merge(history))}
@@ -248,11 +272,18 @@ def over_steps(ledger: Ledger, delta: float) -> list[dict[str, Any]]:
         if made % every == 0 or made == len(history):
             points.append(made)
             curve.append(tuple(counts))
-    found = epsilon_curve(merge(history), curve, delta)
+    composed = laplace_curve if mechanism == LAPLACE else epsilon_curve
+    found = composed(merge(history), curve, delta)
     return [
         {"round": made, "server": epsilon, "third_party": epsilon}
         for made, epsilon in zip(points, found, strict=True)
     ]
+
+
+def _methods(mechanism: str) -> str:
+    return (
+        methods() if mechanism == GAUSSIAN else f"privacy loss distributions of {mechanism} noise"
+    )
 
 
 def _judge_accounting(bundle: Bundle) -> Judgement:
@@ -261,7 +292,8 @@ def _judge_accounting(bundle: Bundle) -> Judgement:
         raise UnverifiedError("delta is not below 1")
     if ledger.claim is None or not ledger.spends:
         raise UnverifiedError("the ledger has no claim or no charges")
-    spent = budget(_history(ledger), delta)
+    mechanism = bundle.header.mechanism
+    spent = _spent(_history(ledger), mechanism, delta)
     comparison = Comparison()
     details: dict[str, Any] = {
         "delta": delta,
@@ -278,12 +310,12 @@ def _judge_accounting(bundle: Bundle) -> Judgement:
         if not comparison.reasons:
             raise
     details |= {"stated": epsilon, "accountant": name, "by_accountant": spent.epsilon}
-    details["over_rounds"] = over_steps(ledger, delta)
+    details["over_rounds"] = over_steps(ledger, delta, mechanism)
     return judgement_on(
         comparison,
         f"{len(ledger.spends)} charged steps cost epsilon = {spent.headline:.4g} at delta = "
-        f"{delta:g}, recomposed by {methods()}; the loop states {epsilon:.4g} by {name}, which is "
-        "not less"
+        f"{delta:g}, recomposed by {_methods(mechanism)}; the loop states {epsilon:.4g} by {name}, "
+        "which is not less"
         + (", and its accountant counted these steps" * ("accountant_history" in ledger.claim)),
         details,
     )
@@ -303,7 +335,8 @@ ACCOUNTING = Check(
     power="steps that were not counted, or counted twice; a different noise, rate or formula, if "
     "it changes epsilon by about 1 %",
     limits="The check composes the charges as the recorder wrote them; other checks tie them to "
-    "what ran. Training without an attached recorder is not in the ledger, nor is tuning.",
+    "what ran. Training without an attached recorder is not in the ledger, nor is tuning. "
+    "Noise that is neither Gaussian nor Laplace is not accounted.",
     rule=_judge_accounting,
 )
 register(ACCOUNTING)

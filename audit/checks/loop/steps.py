@@ -27,7 +27,7 @@ from audit.errors import AuditError, UnverifiedError
 from audit.probe.updates import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN, UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults
-from audit.reading.ledger_lines import Spend, last_spends
+from audit.reading.ledger_lines import GAUSSIAN, Spend, last_spends
 from audit.reading.loop_evidence import SETTINGS, LoopEvidence
 from audit.reading.units import LOOP
 from audit.statistics.batches import LAWS, Batches
@@ -240,6 +240,11 @@ def _finite(probe: ProbeResults) -> tuple[ProbeResults, bool]:
 
 
 def _judge_sensitivity(bundle: Bundle) -> Judgement:
+    if (mechanism := bundle.header.mechanism) != GAUSSIAN:
+        raise UnverifiedError(
+            f"the loop states {mechanism} noise. The evidence holds norms and sums of vectors "
+            "clipped in the Euclidean norm, which do not bound what such noise must cover"
+        )
     charges = last_spends(bundle.readable_ledger.spends)
     reasons: list[str] = []
     steps = clipped = norms = 0

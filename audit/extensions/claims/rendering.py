@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audit.protection import in_front, protects_nothing
 from audit.untrusted.documents import printable
 
 _WIDTH = 96
@@ -96,7 +97,8 @@ def _claimed(found: Mapping[str, Any], claimed: Mapping[str, Any]) -> str:
     if found["delta"] is not None:
         text += f" at delta = {found['delta']:g}"
     towards = _TOWARDS[claimed["towards"]]
-    return f"{text}, one {found['unit']}, {towards}"
+    text = f"{text}, one {found['unit']}, {towards}"
+    return in_front(text, "anyone") if protects_nothing(claimed["epsilon"]) else text
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:

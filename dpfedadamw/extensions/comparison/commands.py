@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -185,6 +186,11 @@ _STATES = ("bytes up", "bytes down", "audit")
 _NAME_WIDTH, _STATE_WIDTH = 14, 8
 
 
+def _width_of(cells: Sequence[Sequence[str]], index: int) -> int:
+    """The width of a column of states, in which no word is broken."""
+    return max([_STATE_WIDTH, *(len(word) for row in cells for word in row[index].split())])
+
+
 def _group(group: Group) -> RenderableType:
     """One group: what agrees in it, its rows, and what has to be said of them.
 
@@ -218,7 +224,7 @@ def _group(group: Group) -> RenderableType:
             justify="left" if words or index >= len(columns) - 2 else "right",
             no_wrap=columns[index] in _SINGLE,
             min_width=_NAME_WIDTH if columns[index] == "what" else None,
-            max_width=_STATE_WIDTH if columns[index] in _STATES else None,
+            max_width=_width_of(cells, index) if columns[index] in _STATES else None,
         )
     for row in cells:
         table.add_row(

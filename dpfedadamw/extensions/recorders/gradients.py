@@ -116,6 +116,9 @@ class GradientRecorder(ArrayRecorder):
         mode: How clipped sums are computed; for the reader.
         generator: What draws noise, such as "jax.random (Threefry)".
         secure: Whether that is a cryptographic generator.
+        mechanism: "gaussian"; "laplace" where C is of the sum of absolute values, and σ stands for
+            the scale b; or another name, such as "sparse vector": of both the audit says what it
+            cannot verify.
         continued: Whether to go on with what an earlier process recorded there and paused.
     """
 
@@ -131,6 +134,7 @@ class GradientRecorder(ArrayRecorder):
         mode: str = "per record",
         generator: str = "unknown",
         secure: bool = False,
+        mechanism: str = "gaussian",
         continued: bool = False,
     ) -> None:
         declared: dict[str, Any] = {
@@ -144,6 +148,7 @@ class GradientRecorder(ArrayRecorder):
             "delta": delta,
             "sampling": sampling,
             "unit": "record",
+            "mechanism": mechanism,
         }
         super().__init__(run_dir, declared, continued=continued)
         self._keys: list[str] | None = None

@@ -246,6 +246,7 @@ class UpdateRecorder(ArrayRecorder):
         optimizer: What the noised mean is applied by; "sgd" where it is added as it is.
         generator: What draws noise, such as "NumPy's default generator".
         secure: Whether that is a cryptographic generator.
+        mechanism: "gaussian", "laplace" or another name; see `GradientRecorder`.
         continued: Whether to go on with what an earlier process recorded there and paused.
     """
 
@@ -262,6 +263,7 @@ class UpdateRecorder(ArrayRecorder):
         optimizer: str = "sgd",
         generator: str = "NumPy's default generator",
         secure: bool = False,
+        mechanism: str = "gaussian",
         continued: bool = False,
     ) -> None:
         declared: dict[str, Any] = {
@@ -275,6 +277,7 @@ class UpdateRecorder(ArrayRecorder):
             "delta": delta,
             "sampling": sampling,
             "unit": "client",
+            "mechanism": mechanism,
         }
         super().__init__(run_dir, declared, continued=continued)
 

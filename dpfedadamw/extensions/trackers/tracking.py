@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from audit.protection import in_front, unprotected_by
 from dpfedadamw.accounting.registry import headline
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.registration import LAST, Registry
@@ -180,6 +181,8 @@ class Tracking:
 def outcome_of(summary: Mapping[str, Any]) -> dict[str, Setting]:
     """What a finished run came to: ε and δ as claimed first, the verdict, the accuracy.
 
+    Where ε is too large to protect anybody, the verdict's first words say that.
+
     Args:
         summary: What ``run --json`` prints.
     """
@@ -188,7 +191,7 @@ def outcome_of(summary: Mapping[str, Any]) -> dict[str, Setting]:
         "epsilon": headline(claim),
         "delta": claim.get("delta"),
         "final_test_accuracy": summary["test_accuracy"],
-        "audit": str(summary["verdict"]),
+        "audit": in_front(summary["verdict"], unprotected_by(claim)),
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -44,7 +44,7 @@ class RecordedWords:
         why: What that rests on.
         evidence: What evidence/ tells of.
         unprotected: Another reader against whom nothing protects, where there is one.
-        mechanism: The mechanism: {who}, {clip}, {noise}, {divisor}, {mode}, {optimizer} and
+        mechanism: The mechanism: {who}, {clip}, {added}, {divisor}, {mode}, {optimizer} and
             {generator}.
         draws: How records or clients are drawn, by the kind of sampling: {rate}.
         everybody: The same where the rate of a fixed-size draw is 1.
@@ -69,10 +69,9 @@ _OF_A_LOOP = RecordedWords(
     why="Each step's gradients are clipped and noised before they move the model.",
     evidence="single records",
     mechanism="A training loop of {who}, recorded while it ran. In each step every record's "
-    "gradient, over all trained parameters as one vector, is clipped to norm C = {clip}. Gaussian "
-    "noise of standard deviation σC with σ = {noise} (of the first step) is added to the sum. The "
-    "noisy sum is divided by B = {divisor}. Gradients: {mode}; update: {optimizer}; noise from "
-    "{generator}.",
+    "gradient, over all trained parameters as one vector, is clipped to norm C = {clip}. {added} "
+    "(of the first step) is added to the sum. The noisy sum is divided by B = {divisor}. "
+    "Gradients: {mode}; update: {optimizer}; noise from {generator}.",
     draws={
         "poisson": "In each step every record is in the batch independently, at rate {rate}.",
         "fixed-size": "Each step draws a share of {rate} of the records.",
@@ -95,9 +94,9 @@ _OF_ROUNDS = RecordedWords(
         unless="",
     ),
     mechanism="Rounds of {who}, recorded while they ran. Each client's whole update is clipped to "
-    "norm C = {clip}. Gaussian noise of standard deviation σC with σ = {noise} (of the first "
-    "round) is added to the sum. The noisy sum is divided by {divisor}, the public number of "
-    "clients in a round. Noise is added by: {mode}; it comes from {generator}.",
+    "norm C = {clip}. {added} (of the first round) is added to the sum. The noisy sum is divided "
+    "by {divisor}, the public number of clients in a round. Noise is added by: {mode}; it comes "
+    "from {generator}.",
     draws={
         "poisson": "In each round every client is drawn independently, at rate {rate}.",
         "fixed-size": "Each round draws a share of {rate} of the clients.",
@@ -105,6 +104,15 @@ _OF_ROUNDS = RecordedWords(
     everybody="Every client is in every round.",
     undrawn="How clients are drawn is not stated.",
 )
+
+
+def _added(mechanism: str, noise: str) -> str:
+    """Return what noise the loop states; recordings of Gaussian noise name no mechanism."""
+    if mechanism == "laplace":
+        return f"Laplace noise of scale bC with b = {noise}, and C of the ℓ1 norm"
+    if mechanism not in ("", "gaussian"):
+        return f"Noise by a mechanism that the audit cannot account for, {mechanism},"
+    return f"Gaussian noise of standard deviation σC with σ = {noise}"
 
 
 @dataclass(frozen=True)
@@ -178,7 +186,7 @@ class Recorded(RecordLevel):
         return self.told.mechanism.format(
             who=f"{name} {version}".strip(),
             clip=clip,
-            noise=noise,
+            added=_added(clean(producer.get("mechanism"), 60), noise),
             divisor=divisor,
             mode=mode,
             optimizer=optimizer,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import WithJsonSchema
 
+from audit.protection import Against
 from reports.content import guarantee, identity
 from reports.content.findings import VerdictValue
 from reports.content.guarantee import NO_PRIVACY
@@ -70,6 +71,7 @@ class RunData(Part):
         bytes_down: Bytes from server to clients.
         created: When it began, ISO 8601 UTC.
         hashes: SHA-256 by file; in the public comparison of public files alone.
+        unprotected_against: Against whom ε is too large to protect anybody; null where it is not.
     """
 
     run: str
@@ -81,6 +83,7 @@ class RunData(Part):
     bytes_down: Loss | None
     created: str
     hashes: dict[str, Digest]
+    unprotected_against: Against | None = None
 
 
 class Accuracy(Part):
@@ -292,6 +295,7 @@ def _run(run: ComparedRun, audience: str) -> RunData:
         accuracy=run.accuracy,
         privacy=views if run.source.private else NO_PRIVACY,
         audit=run.verdict,
+        unprotected_against=run.unprotected,
         signature=StatedSignature(state=run.signature.state, problem=run.signature.problem or None),
         bytes_up=run.bytes_up,
         bytes_down=run.bytes_down,

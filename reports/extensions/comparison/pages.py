@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from audit.protection import WORDS
 from reports import formatting
 from reports.content.build import as_json
 from reports.content.parts import INTERNAL, plain
@@ -17,6 +18,7 @@ from reports.document import (
     Document,
     Picture,
     Section,
+    Span,
     Text,
     badge,
     bullets,
@@ -33,6 +35,7 @@ from reports.document import figure as place_of
 from reports.extensions.comparison import Comparison, Group, RankedSpec, figure, tables
 from reports.extensions.comparison.data import ComparisonData, as_report
 from reports.render.pages import ALARMING, date_in_words
+from reports.run_rows import ComparedRun
 from reports.signatures.verification.comparisons import ENVELOPES
 
 ATTACHMENT = "comparison.json"
@@ -152,12 +155,17 @@ def _overview(comparison: Comparison) -> Block:
                 row.accuracy,
                 formatting.epsilon(max(losses)) if losses else "none",
                 group.terms.towards or "–",
-                [badge(entry.runs[0].verdict)],
+                _judged(entry.runs[0]),
             ]
         )
     head = ("Group", "Rank", "What", "Accuracy, %", "ε", "Against", "Audit")
     align = (LEFT, RIGHT, LEFT, RIGHT, RIGHT, LEFT, LEFT)
     return table("All runs side by side", head, rows, align, (0, 0, 1, 0, 0, 0.8, 0))
+
+
+def _judged(run: ComparedRun) -> Text:
+    shown: list[Span] = [badge(run.verdict)]
+    return shown if run.unprotected is None else [strong(f"{WORDS[run.unprotected]} "), *shown]
 
 
 def _reading(comparison: Comparison) -> list[Block]:

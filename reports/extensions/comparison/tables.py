@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from audit.protection import in_front
 from reports import formatting
 from reports.content.guarantee import NO_PRIVACY
 from reports.content.parts import INTERNAL
@@ -36,7 +37,7 @@ class Row:
         losses: ε in each of the group's views.
         up: Bytes from clients to server, mean over the repetitions.
         down: Bytes from server to clients.
-        audit: The verdict on its runs.
+        audit: The verdict on its runs, behind the warning that ε protects nobody.
         signature: The state of its signatures.
     """
 
@@ -124,7 +125,7 @@ def _row(entry: RankedSpec, keys: list[str], private: bool, alone: bool) -> Row:
         losses=tuple(_loss(entry, key) for key in keys) if private else (NO_PRIVACY,),
         up=_bytes(entry.mean_bytes("up")),
         down=_bytes(entry.mean_bytes("down")),
-        audit=first.verdict,
+        audit=in_front(first.verdict, first.unprotected),
         signature=first.signature.state,
     )
 

@@ -90,7 +90,12 @@ class _Words:
         """Return the verdict; its value names a colour and stays."""
         if band is None:
             return None
-        return replace(band, statement=self.text(band.statement), level=self.text(band.level))
+        return replace(
+            band,
+            statement=self.text(band.statement),
+            level=self.text(band.level),
+            warning=self.text(band.warning),
+        )
 
     def claim(self, claim: Claim | None) -> Claim | None:
         """Return the promise with its large numbers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from audit.protection import Against
 from reports.content.findings import VerdictValue
 from reports.content.parts import Count, Loss, Part, Share
 
@@ -45,6 +46,7 @@ class SiteRun(Part):
         reservations: What limits the claim, a phrase each.
         files: Its public files in the site, relative to the site's folder; empty where none may be
             copied.
+        unprotected_against: Against whom ε is too large to protect anybody; null where it is not.
     """
 
     run: str
@@ -66,6 +68,7 @@ class SiteRun(Part):
     signatures: SignatureState
     reservations: tuple[str, ...]
     files: tuple[str, ...]
+    unprotected_against: Against | None = None
 
 
 class Spent(Part):

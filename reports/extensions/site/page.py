@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 
+from audit.protection import WORDS
 from reports import formatting
 from reports.content.assurance import LEVELS, MOST
 from reports.content.guarantee import NO_PRIVACY
@@ -236,9 +237,11 @@ def _row(index: int, run: SiteRun) -> str:
 
 def _verdict(run: SiteRun) -> str:
     """Return the verdict with its level, in the words and the colour of a report's first page."""
-    little = run.audit == "PASS" and run.level in (None, 1)
+    against = run.unprotected_against
+    little = run.audit == "PASS" and (against is not None or run.level in (None, 1))
     shown = f"{mark(run.audit)} {escape(run.audit)}"
-    told = f'<span class="badge {tone("NOT VERIFIED" if little else run.audit)}">{shown}</span>'
+    told = "" if against is None else f"<strong>{escape(WORDS[against])}</strong> "
+    told += f'<span class="badge {tone("NOT VERIFIED" if little else run.audit)}">{shown}</span>'
     if run.level is None:
         return told
     return (

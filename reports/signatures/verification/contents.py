@@ -21,13 +21,23 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from audit.protection import Against, unprotected
 from audit.untrusted.files import UNFINISHED, FileError, list_files
 from audit.untrusted.files import read_bytes as read_plain
 from reports.content import findings, guarantee
 from reports.content.assurance import facts_from, facts_of
 from reports.content.parts import PUBLIC
 from reports.errors import EnvelopeError, KeyFileError, PdfSignatureError, SourceError, local
-from reports.files import Snapshot, clean, mapping, parse_json, read_bytes, sequence, sha256_file
+from reports.files import (
+    Snapshot,
+    clean,
+    mapping,
+    number,
+    parse_json,
+    read_bytes,
+    sequence,
+    sha256_file,
+)
 from reports.signatures import copies, pades, signing
 from reports.signatures.dsse import (
     RUN_TYPE,
@@ -319,12 +329,19 @@ def check_claims(source: RunSource, statements: dict[str, Statement], found: Fou
             told = facts_from(statements[envelope].predicate)
             if told is not None and told != facts_of(source)._replace(verdict=told.verdict):
                 found.add(envelope, "states another re-execution than audit.json and ledger")
-            say_verdict(verdict, found)
+            say_verdict(verdict, _unprotected(expected), found)
 
 
-def say_verdict(verdict: str, found: Found) -> None:
-    """Say what the audit's verdict is, and what it means."""
-    found.say(f"The audit's verdict is {verdict}; {_MEANING.get(verdict, 'which is none')}.")
+def say_verdict(verdict: str, against: Against | None, found: Found) -> None:
+    """Say what the audit's verdict is and means; first, that the claim protects nobody."""
+    told = f"The audit's verdict is {verdict}; {_MEANING.get(verdict, 'which is none')}."
+    found.say(findings.warned(told, against))
+
+
+def _unprotected(claims: Any) -> Against | None:
+    """Against whom claims give no meaningful protection, as they were signed for the public."""
+    views = map(mapping, sequence(mapping(claims).get("views")))
+    return unprotected({clean(one.get("key"), 40): number(one.get("epsilon")) for one in views})
 
 
 _MEANING = {
@@ -461,7 +478,7 @@ def check_public(files: Snapshot, statement: Statement, found: Found) -> str:
     subject = About(run, verdict, hashes, complete=False)
     check_reports(files, subject, found, (_REPORT,))
     _check_claim(files, mapping(said.get("claims")), found)
-    say_verdict(verdict, found)
+    say_verdict(verdict, _unprotected(said.get("claims")), found)
     found.say(
         "These are the public files alone. That verdict and claims follow from ledger and evidence "
         "is the auditor's word; the trainer's attestation is not public."

@@ -14,10 +14,11 @@ from reports.content import meaning
 from reports.content.assurance import Trust
 from reports.content.build import build
 from reports.content.coverage import Readers
+from reports.content.findings import Verdict
 from reports.content.guarantee import Guarantee, as_signed_earlier, attested_claims
 from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC, Report
-from reports.render import pages
+from reports.render import html, pages
 from reports.render.pages import document
 from reports.source import load
 from tests.reports.data import data_of, hold_against_schema
@@ -366,3 +367,68 @@ def test_so_are_those_on_the_server_of_clients_and_on_a_seed(
     for noise, words in said.items():
         run = make_client_run(noise, noise_added_by=noise)
         assert signed_earlier(run).endswith(words)
+
+
+def huge(claim: dict[str, Any], *views: str, epsilon: float = 2.58e9) -> None:
+    for view in views:
+        claim[view]["epsilon"]["pld"] = epsilon
+
+
+@pytest.mark.parametrize("audience", [INTERNAL, PUBLIC])
+def test_an_epsilon_that_protects_nobody_is_the_first_thing_that_a_pass_says(
+    make_run: MakeRun, audience: str
+) -> None:
+    views = ("server", "server_worst_case", "third_party")
+    report = build(with_claim(make_run(), lambda claim: huge(claim, *views)), audience)
+    verdict, shown = report[Verdict], document(report)
+    assert verdict.value == "PASS"
+    assert verdict.unprotected_against == "anyone"
+    assert verdict.statement.startswith("No meaningful protection. An ε above 20 ")
+    assert "passed" in verdict.statement
+    assert report[Guarantee].statement.startswith("No meaningful protection. ")
+    assert shown.band is not None
+    assert shown.band.warning == "No meaningful protection"
+    assert shown.band.statement.startswith("An ε above 20 ")
+    assert shown.band.alarming
+    assert shown.band.reserved
+    page = html.typeset(shown).decode()
+    band = page[page.index('<div class="band') :]
+    assert band.index("No meaningful protection") < band.index("PASS")
+    hold_against_schema(report.data())
+
+
+def test_what_is_signed_stays_the_bare_claim(make_run: MakeRun) -> None:
+    run = with_claim(make_run(), lambda claim: huge(claim, "third_party"))
+    assert not attested_claims(load(run))["statement"].startswith("No meaningful")
+
+
+def test_an_epsilon_too_large_against_the_server_alone_names_the_server(make_run: MakeRun) -> None:
+    run = with_claim(make_run(), lambda claim: huge(claim, "server_worst_case", epsilon=20.01))
+    for audience in (INTERNAL, PUBLIC):
+        report = build(run, audience)
+        assert report[Verdict].unprotected_against == "the server"
+        assert report[Verdict].statement.startswith("No meaningful protection against the server.")
+
+
+def test_an_epsilon_of_twenty_carries_no_warning(make_run: MakeRun) -> None:
+    views = ("server", "server_worst_case", "third_party")
+    run = with_claim(make_run(), lambda claim: huge(claim, *views, epsilon=20.0))
+    report = build(run)
+    band = document(report).band
+    assert report[Verdict].unprotected_against is None
+    assert band is not None
+    assert band.warning == ""
+    assert "meaningful" not in json.dumps(data_of(run), ensure_ascii=False)
+
+
+@pytest.mark.parametrize(("epsilon", "warned"), [(20.0, False), (20.01, True), (None, False)])
+def test_a_person_whose_records_together_are_not_protected_is_told_of(
+    make_run: MakeRun, epsilon: float | None, warned: bool
+) -> None:
+    def of_person(claim: dict[str, Any]) -> None:
+        claim["person"] = {"records": 3, "epsilon": epsilon}
+
+    report = build(with_claim(make_run(), of_person))
+    told = "For such a person that is no meaningful protection." in report[Meaning].promise
+    assert told == warned
+    assert report[Verdict].unprotected_against is None

@@ -253,11 +253,33 @@ def test_pages_carry_run_and_model() -> None:
 @pytest.mark.parametrize("verdict", [*contents._MEANING, "MAYBE"])
 def test_each_verdict_is_told_with_what_it_means(verdict: str) -> None:
     found = Found()
-    contents.say_verdict(verdict, found)
+    contents.say_verdict(verdict, None, found)
     meaning = contents._MEANING.get(verdict, "which is none")
     assert found.statements == [f"The audit's verdict is {verdict}; {meaning}."]
     assert (verdict == "PASS") == ("not a proof" in meaning)
     assert (verdict in ("FAIL", "NOT VERIFIED", "NOT AUDITED")) == ("valid signatures" in meaning)
+
+
+@pytest.mark.parametrize(
+    ("views", "begins"),
+    [
+        ({"third_party": 20.0, "server_worst_case": 20.0}, "The audit's verdict is PASS"),
+        ({"third_party": 2.58e9, "server_worst_case": 2.58e9}, "No meaningful protection. An ε"),
+        (
+            {"third_party": 5.0, "server_worst_case": 20.1},
+            "No meaningful protection against the server. An ε above 20",
+        ),
+        ({"third_party": 5.0, "server": None}, "The audit's verdict is PASS"),
+    ],
+)
+def test_that_an_epsilon_protects_nobody_is_said_before_the_verdict(
+    views: dict[str, float | None], begins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = {"views": [{"key": key, "epsilon": epsilon} for key, epsilon in views.items()]}
+    said = {"run": "a-run", "claims": claims, "verdict": "PASS"}
+    (told,) = claimed(monkeypatch, claims=claims, judged=said)[1]
+    assert told.startswith(begins)
+    assert "The audit's verdict is PASS" in told
 
 
 # Evidence, claims and reports of a whole run.

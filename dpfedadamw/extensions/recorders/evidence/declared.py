@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from dpfedadamw.errors import DpfedadamwError
 
+# Said only where it is another: recordings of before have none.
+GAUSSIAN, MECHANISM = "gaussian", r"[a-z][a-z0-9 -]{0,59}"
 SETTINGS = (
     "learning_rate", "momentum", "dampening", "weight_decay", "nesterov", "beta1", "beta2", "eps",
 )  # fmt: skip
@@ -36,6 +39,8 @@ class Loop:
         sampling: "poisson", or "fixed-size" under replace-one.
         unit: "record"; or "client" where each step is a round, a record is a client, and what is
             clipped is a client's whole update.
+        mechanism: What noise: "gaussian", "laplace" (whose C is of the ℓ1 norm, and whose σ is
+            its scale b), or the name of any other, which nobody accounts for.
         tensors: Name and number of coordinates of each trained tensor, in the vector's order.
         model_tensors: model.json's list of all tensors of the model.
     """
@@ -52,6 +57,7 @@ class Loop:
     model_tensors: tuple[Mapping[str, Any], ...]
     sampling: str = "poisson"
     unit: str = "record"
+    mechanism: str = GAUSSIAN
 
     @property
     def parameters(self) -> int:
@@ -152,6 +158,11 @@ def check(loop: Loop) -> None:
         raise EvidenceError("the model has no trainable parameter")
     if loop.unit not in ("record", "client"):
         raise EvidenceError(f"unit is {loop.unit!r}; record or client can be protected")
+    if not re.fullmatch(MECHANISM, loop.mechanism):
+        raise EvidenceError(
+            f"mechanism is {loop.mechanism!r}; write gaussian, laplace, or another name in small "
+            "letters, such as 'sparse vector'"
+        )
     if loop.sampling not in ("poisson", "fixed-size"):
         raise EvidenceError(
             f"sampling is {loop.sampling!r}; poisson or fixed-size can be judged (epochs of "

@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 
 from dpfedadamw import __version__
-from dpfedadamw.extensions.recorders.evidence.declared import Charge, Loop, Stated
+from dpfedadamw.extensions.recorders.evidence.declared import GAUSSIAN, Charge, Loop, Stated
 from dpfedadamw.rundir import RECORDED
 
 FORMAT = 1
@@ -134,6 +134,7 @@ def header_of(
             "optimizer": loop.optimizer,
             "generator": loop.generator,
             "secure": loop.secure,
+            **({} if loop.mechanism == GAUSSIAN else {"mechanism": loop.mechanism}),
         },
         "adjacency": adjacency_of(loop.sampling),
         "delta": loop.delta,

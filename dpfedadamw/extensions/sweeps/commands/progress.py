@@ -16,6 +16,8 @@ _MINUTE, _HOUR = 60, 3600
 
 def line_of(job: Job, jobs: Sequence[Job]) -> Text:
     """One line on a cell that ended."""
+    from reports.run_rows import judged
+
     done = sum(other.state == "done" for other in jobs)
     head = f"{done}/{len(jobs)}  {job.cell.label}: "
     if job.state == "done":
@@ -24,7 +26,7 @@ def line_of(job: Job, jobs: Sequence[Job]) -> Text:
         said = "no accuracy" if accuracy is None else f"{accuracy:.1%}"
         if accuracy is None and isinstance(error, int | float):
             said = f"RMSE {error:.4g}"
-        return Text(f"{head}{said}, audit {row.get('audit')}, {duration(job.seconds)}")
+        return Text(f"{head}{said}, audit {judged(row)}, {duration(job.seconds)}")
     if job.state == "elsewhere":
         return Text(f"{head}another sweep is running it; waiting", style="dim")
     return Text(f"{head}{job.state}: {job.said}", style="red")

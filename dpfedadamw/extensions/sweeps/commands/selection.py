@@ -154,7 +154,7 @@ def _show(sweep: Sweep, winner: RunDirectory, as_json: bool) -> None:
             ("test accuracy", "no accuracy" if accuracy is None else f"{accuracy:.1%}"),
             ("ε of the selection", f"{display.epsilon_text(row['epsilon_third_party'])} against a "
              "third party, who sees only the winner"),
-            ("audit", str(row["audit"])),
+            ("audit", run_rows.judged(row)),
             ("winner", str(relative(winner.path))),
             ("other trials", "erased; the server saw what was spent on them"),
         ]  # fmt: skip

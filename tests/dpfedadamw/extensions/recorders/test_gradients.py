@@ -12,6 +12,7 @@ from audit.auditor import audit_run
 from audit.evidence import faults
 from audit.verdict import Verdict
 from dpfedadamw.extensions.recorders import gradients
+from dpfedadamw.extensions.recorders.evidence import EvidenceError
 from dpfedadamw.extensions.recorders.gradients import GradientRecorder
 from dpfedadamw.extensions.recorders.updates import UpdateRecorderError
 from tests.audit.corruptions import attest
@@ -83,3 +84,63 @@ def test_a_step_that_was_not_charged_or_has_other_shapes_is_refused(tmp_path: Pa
 
 def _recorder(folder: Path) -> GradientRecorder:
     return GradientRecorder(folder / "run", 1e-5, producer="mine", version="1", records=10)
+
+
+# PLDAccountant of dp-accounting 0.6 for 70 steps: Poisson samples of 0.1, LaplaceDpEvent(1.1).
+LAPLACE = 3.0453538875576656
+
+
+def _failed(found: Any) -> set[str]:
+    return {one.name for one in found.findings if one.verdict is Verdict.FAIL}
+
+
+def _open(found: Any) -> set[str]:
+    return {one.name for one in found.findings if one.verdict is Verdict.NOT_VERIFIED}
+
+
+def test_laplace_noise_that_states_what_it_costs_is_accounted_and_not_verified(
+    tmp_path: Path,
+) -> None:
+    run = attest(gradient_loop.train(tmp_path / "run", 3, mechanism="laplace", stated=LAPLACE))
+    assert faults(run) == []
+    found = audit_run(run)
+    assert _failed(found) == set()
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert {"noise-scale", "sensitivity"} <= _open(found)
+    accounting = found.named("accounting")
+    assert accounting.verdict is Verdict.PASS
+    assert accounting.details["epsilon"] == pytest.approx(LAPLACE, rel=1e-3)
+    assert accounting.details["over_rounds"][-1]["server"] == pytest.approx(LAPLACE, rel=1e-3)
+    assert "laplace noise" in accounting.measurement
+
+
+def test_laplace_noise_that_states_less_than_it_costs_fails(tmp_path: Path) -> None:
+    stated = 0.98 * LAPLACE
+    run = attest(gradient_loop.train(tmp_path / "run", 3, mechanism="laplace", stated=stated))
+    assert _failed(audit_run(run)) == {"accounting"}
+
+
+@pytest.mark.parametrize("stated", [1e-3, 19.8])
+def test_a_mechanism_without_an_accountant_is_not_verified_whatever_it_states(
+    tmp_path: Path, stated: float
+) -> None:
+    mechanism = "sparse vector"
+    run = attest(gradient_loop.train(tmp_path / "run", 3, mechanism=mechanism, stated=stated))
+    assert faults(run) == []
+    found = audit_run(run)
+    assert _failed(found) == set()
+    assert found.verdict is Verdict.NOT_VERIFIED
+    accounting = found.named("accounting")
+    assert accounting.verdict is Verdict.NOT_VERIFIED
+    assert accounting.measurement.startswith("mechanism unknown: sparse vector. ")
+    assert "the noise on threshold and on answers" in accounting.measurement
+
+
+def test_a_name_does_not_turn_a_broken_gaussian_loop_into_a_pass(tmp_path: Path) -> None:
+    found = audit_run(attest(gradient_loop.train(tmp_path / "run", 3, noise=0.1, mechanism="none")))
+    assert found.verdict is Verdict.NOT_VERIFIED
+
+
+def test_a_mechanism_whose_name_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match="mechanism is 'SVT!'"):
+        gradient_loop.train(tmp_path / "run", 3, mechanism="SVT!")

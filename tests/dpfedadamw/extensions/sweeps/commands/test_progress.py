@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dpfedadamw.extensions.sweeps.commands.progress import line_of
+from reports import run_rows
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,17 @@ def test_a_cell_that_is_done_says_its_accuracy_or_its_error(row, said):
     folder, cell = SimpleNamespace(result=lambda: row), SimpleNamespace(label="rate 1")
     job = SimpleNamespace(state="done", folder=folder, cell=cell, seconds=3.0)
     assert line_of(job, [job]).plain == f"1/1  rate 1: {said}, audit PASS, 3 s"
+
+
+@pytest.mark.parametrize(
+    ("party", "server", "audit"),
+    [
+        (5.0, 20.0, "PASS"),
+        (5.0, 20.5, "NO MEANINGFUL PROTECTION AGAINST THE SERVER · PASS"),
+        (2.58e9, 2.58e9, "NO MEANINGFUL PROTECTION · PASS"),
+        (None, None, "PASS"),
+    ],
+)
+def test_an_epsilon_that_protects_nobody_is_said_before_the_verdict(party, server, audit):
+    row = {"audit": "PASS", "epsilon_third_party": party, "epsilon_server_worst_case": server}
+    assert run_rows.judged(row) == audit

@@ -1,0 +1,68 @@
+"""From which ε on a claim protects nobody: one number for auditor, reports, engine and verifiers.
+
+A true claim may be worthless: a check can confirm ε = 10⁹ to the last digit. So the limit belongs
+to no check, and changes no verdict and no exit code. It decides what a reader is told first.
+
+An attacker's odds can grow by a factor of e^ε. At 20 that is 485 million: someone who thought it a
+chance of one in a million that a record was used may end up 99.8 % sure. No published reading of ε
+calls such a limit protection. The second verifier has the same number, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
+
+NO_PROTECTION_ABOVE: Final = 20.0
+
+Against = Literal["anyone", "the server"]
+WORDS: Final[Mapping[Against, str]] = {
+    "anyone": "No meaningful protection",
+    "the server": "No meaningful protection against the server",
+}
+WHY: Final = (
+    f"An ε above {NO_PROTECTION_ABOVE:g} lets an attacker’s odds grow more than "
+    f"{math.exp(NO_PROTECTION_ABOVE) // 1e6:.0f} million times."
+)
+_VIEWS: Final = ("third_party", "server_worst_case", "server")
+
+
+def protects_nothing(epsilon: float | None) -> bool:
+    """Whether an ε is above the limit; None stands for no claim, of which nothing is said."""
+    return epsilon is not None and epsilon > NO_PROTECTION_ABOVE
+
+
+def unprotected(epsilons: Mapping[str, float | None]) -> Against | None:
+    """Against whom a claim gives no meaningful protection; None where each ε is low enough.
+
+    Args:
+        epsilons: ε by view, as a claim names them. Against the server it is the worst case that
+            counts where there is one: what the clients' luck made of it is not public.
+    """
+    if protects_nothing(epsilons.get("third_party")):
+        return "anyone"
+    server = epsilons.get("server_worst_case", epsilons.get("server"))
+    return "the server" if protects_nothing(server) else None
+
+
+def unprotected_by(claim: Mapping[str, Any] | None) -> Against | None:
+    """The same of a ledger's claim; a view that cannot be read says nothing."""
+    views = {view: claim[view] for view in _VIEWS if view in claim} if claim else {}
+    return unprotected({view: _promised(stated) for view, stated in views.items()})
+
+
+def _promised(view: Any) -> float | None:
+    stated = view.get("epsilon") if isinstance(view, Mapping) else None
+    found = stated.get(view.get("accountant")) if isinstance(stated, Mapping) else None
+    return float(found) if isinstance(found, int | float) else None
+
+
+def against(found: Any) -> Against | None:
+    """What a file says of it; None for anything that is none of the words."""
+    return next((one for one in get_args(Against) if one == found), None)
+
+
+def in_front(verdict: str, found: Against | None) -> str:
+    """A verdict in one line, behind the warning where there is one."""
+    return verdict if found is None else f"{WORDS[found].upper()} · {verdict}"
