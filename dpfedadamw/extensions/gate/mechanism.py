@@ -1,14 +1,14 @@
-"""Sample and aggregate: each shard's update is clipped, their sum is noised, and nothing is trusted.
+"""Sample and aggregate: each shard's update is clipped and their sum noised; no job is trusted.
 
 The released mean is broadcast + (Σ_k clip_C(reply_k - broadcast) + N(0, (2Cσ)² I)) / K.
 
 Why the sum moves by at most 2C. A record (or a person) lies in one shard, chosen by its own content
 alone (`sharding`). What a shard answers is a function of that shard, of what was released before,
 and of the shard's own coins. So neighbouring data change one term of the sum. That term may change
-to any other, because nothing is known of the job's code, but both lie in the ball of radius C. Their
-distance is at most 2C, for adding, removing and replacing alike. Where the unit is the site there is
-one term, and any data are a neighbour of any other. Under zero-out adjacency a site that sends zero
-would be the neighbour, and C would do; one adjacency for all units is kept, the stronger one.
+to any other, because nothing is known of the job's code, but both lie in the ball of radius C. So
+their distance is at most 2C, for adding, removing and replacing alike. Where the unit is the site
+there is one term, and any data are a neighbour of any other. Zero-out adjacency, whose neighbour is
+a site that sends zero, would need C alone. All units keep the one adjacency, which is stronger.
 
 The sum is exact: clipped updates are cut to a grid on which float64 adds without rounding, so that
 the argument holds for the computed numbers too. Source of the method: Nissim, Raskhodnikova & Smith
@@ -82,10 +82,8 @@ def clipped(update: Vector, clip: float) -> Vector:
     # Divided first, so that no square overflows.
     direction = update / largest
     norm = float(np.linalg.norm(direction))
-    if largest > clip * _MARGIN / norm:
-        scaled = direction * (clip * _MARGIN / norm)
-    else:
-        scaled = update
+    longest = clip * _MARGIN / norm
+    scaled = direction * longest if largest > longest else update
     # Cut towards zero, which lengthens nothing; a power of two is exact to divide by.
     step = _step(clip)
     kept: Vector = np.trunc(scaled / step) * step

@@ -18,6 +18,16 @@ DTYPES = ("float32", "float64")
 # Sums of so many clipped updates are exact in float64 (`mechanism`).
 MOST_SHARDS = 4096
 _KEYS = ("unit", "shards", "clip", "noise_multiplier", "budget", "model", "ledger", "anchor")
+_MEANING = {
+    "unit": "what the budget protects: one record, all records of one person, or the site",
+    "shards": "K, the fixed parts that the data are in: dpfedadamw gate shards",
+    "clip": "C, the largest norm of one shard's update",
+    "noise_multiplier": "σ; the noise on the sum of updates has deviation 2Cσ",
+    "budget": "of all jobs together",
+    "model": "the arrays that may leave, and nothing else",
+    "ledger": "the folder of the ledger",
+    "anchor": "second copy of the ledger's signed head",
+}
 _BUDGET = ("epsilon", "delta")
 _FORM = re.compile(r"(float32|float64)\[((?:\d{1,9}(?:, ?\d{1,9})*)?)\]")
 _MOST_COORDINATES = 1 << 31
@@ -77,7 +87,23 @@ def read(path: Path) -> Settings:
     Raises:
         SpecError: If it is not one; each problem has its line.
     """
-    return _Reader(yamltext.parse(yamltext.read_file(path), str(path)), path).settings()
+    return parse(yamltext.read_file(path), path)
+
+
+def parse(text: str, path: Path) -> Settings:
+    """Read the text of a gate.yaml that is at a path, or will be.
+
+    Raises:
+        SpecError: As `read`.
+    """
+    return _Reader(yamltext.parse(text, str(path)), path).settings()
+
+
+def write(values: Mapping[str, Any]) -> str:
+    """The text of a gate.yaml, with a comment behind each of its keys."""
+    lines = yamltext.write(values).splitlines()
+    named = [(line, _MEANING.get(line.partition(":")[0], "")) for line in lines]
+    return "".join(f"{line}  # {said}\n" if said else f"{line}\n" for line, said in named)
 
 
 class _Reader:
