@@ -216,7 +216,7 @@ class _Reader:
                 continue
             shape = tuple(int(one) for one in matched[2].split(",") if one.strip())
             found[name] = Form(shape, matched[1])
-        if (said := _too_large(found)) is not None:
+        if len(found) == len(value) and (said := _too_large(found)) is not None:
             self._say(("model",), said)
         return found
 
