@@ -126,7 +126,7 @@ def gate_shards(
 ) -> None:
     """Divide a table into the gate's shards, by a keyed hash of each row or person.
 
-    A row's shard depends on nothing but the row, so a table that grows is divided as before. The
+    A row's shard depends only on the row, so a table that grows is divided as before. The
     key is made at the first call and lies next to the ledger.
     """
     from dpfedadamw.extensions.gate.settings import read
