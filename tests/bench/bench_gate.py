@@ -182,7 +182,8 @@ def row(case: Case) -> str:
     for epsilon in EPSILONS:
         sigma = spending.noise_for(ROUNDS, epsilon, DELTA)
         found = [one_run(case, seed, sigma)[0] for seed in SEEDS]
-        cells.append(f"{shown(found)} ({noise_share(case, sigma, agreement):.2g})")
+        share = float(f"{noise_share(case, sigma, agreement):.2g}")
+        cells.append(f"{shown(found)} ({share:g})")
     return f"| {' | '.join([*cells, f'{agreement:.2f}'])} |"
 
 

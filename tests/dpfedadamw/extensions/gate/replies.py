@@ -26,3 +26,9 @@ def ask(gate: Gate, request: str = "1", job: str = "job") -> Arrays:
 def as_bytes(arrays: Arrays) -> bytes:
     """All values of a reply."""
     return b"".join(arrays[name].tobytes() for name in sorted(arrays))
+
+
+def has_scale(values, deviation):
+    """Whether the mean square is that of a normal law, to five standard errors."""
+    share = float(np.mean(values**2)) / deviation**2
+    return abs(share - 1) < 5 * np.sqrt(2 / values.size)

@@ -11,7 +11,7 @@ from dpfedadamw.extensions.gate import book, mechanism, spending
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import REFUSAL, Refused
 
-from .replies import as_bytes, ask, filled
+from .replies import as_bytes, ask, filled, has_scale
 
 
 def lines(gate):
@@ -38,6 +38,17 @@ def test_the_mean_of_clipped_updates_is_what_is_noised(begin):
     # Two of four updates, each C/√8 in every coordinate; noise of 2·0.01·C/4 = 0.0025.
     expected = 3.0 + 2 * 0.5 / np.sqrt(8) / 4
     assert abs(found["bias"] - expected).max() < 0.0025 * 6
+
+
+def test_what_is_released_carries_the_noise_that_its_charge_states(begin):
+    gate = begin(model={"w": "float64[20000]"})
+    noise = ask(gate)["w"] * gate.shards
+    (charge,) = charges(gate)
+    deviation = charge["sensitivity"] * charge["noise_multiplier"]
+    assert deviation == 2 * 0.5 * 4.0
+    assert has_scale(noise, deviation)
+    assert not has_scale(noise, deviation * 2 / 3)
+    assert not has_scale(noise, deviation * 3 / 2)
 
 
 def test_the_budget_is_spent_to_its_end_and_not_beyond(gate):

@@ -13,6 +13,8 @@ from hypothesis.extra.numpy import arrays
 from dpfedadamw.extensions.gate import mechanism
 from dpfedadamw.extensions.gate.settings import Form
 
+from .replies import has_scale
+
 MODEL = {"a": Form((2, 2), "float32"), "b": Form((1,), "float64")}
 CLIP = 0.7
 SIZE = 5
@@ -96,12 +98,6 @@ class Evil(np.ndarray):
 def test_a_subclass_of_an_array_is_not_in_the_form():
     evil = np.zeros((2, 2), "f4").view(Evil)
     assert mechanism.flat({"a": evil, "b": np.zeros(1)}, MODEL) is None
-
-
-def has_scale(values, deviation):
-    """Whether the mean square is that of a normal law, to five standard errors."""
-    share = float(np.mean(values**2)) / deviation**2
-    return abs(share - 1) < 5 * np.sqrt(2 / values.size)
 
 
 def test_noise_on_the_sum_has_the_deviation_2c_sigma_and_no_other():
