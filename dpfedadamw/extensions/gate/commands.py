@@ -12,6 +12,7 @@ from rich.text import Text
 from dpfedadamw.cli import display
 from dpfedadamw.cli.options import JsonOption
 from dpfedadamw.cli.terminal import EXIT_NOT_PASSED, out, print_json, refuse, relative, status
+from dpfedadamw.extensions.gate.flower.commands import gate_supernode
 
 
 class Unit(StrEnum):
@@ -236,3 +237,4 @@ app.command("init")(gate_init)
 app.command("shards")(gate_shards)
 app.command("show")(gate_show)
 app.command("verify")(gate_verify)
+app.command("supernode")(gate_supernode)
