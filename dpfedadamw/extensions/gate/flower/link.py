@@ -13,7 +13,8 @@ from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.extensions.gate.flower import objects
 from dpfedadamw.extensions.gate.flower.shards import Question
 
-_HEARTBEAT_SECONDS = 10
+# The SuperLink gives a node up after two of them.
+_HEARTBEAT_SECONDS = 30
 _MOST_KEY_BYTES = 1 << 16
 
 
@@ -158,7 +159,7 @@ def connected(address: Address, most: int) -> Iterator[Link]:
         node = Node(node_id=client.ActivateNode(me).node_id)
 
         def beat() -> None:
-            while not ended.wait(_HEARTBEAT_SECONDS * 0.7):
+            while not ended.wait(_HEARTBEAT_SECONDS / 3):
                 # Where it fails, the next message fails too, and the connection is made again.
                 with contextlib.suppress(Exception):
                     client.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=node, **beats))

@@ -50,6 +50,7 @@ class Site:
     def __init__(self, cells: Sequence[Cell], model: objects.Model, at_once: int) -> None:
         self.most = objects.most_bytes(model)
         self.model, self._cells, self._at_once = model, cells, at_once
+        self._late = set[int]()
         self._answered = threading.Condition()
         self._shards = [shards.Shard(one.socket, self.most, self._wake) for one in cells]
 
@@ -98,10 +99,13 @@ class Site:
                     found[place] = self._arrays(answer)
                     shard.ask(None)
                     del working[place]
+                    self._late.discard(place)
         for place, shard in working.items():
-            # Else the next message would find the shard busy with this one.
             shard.ask(None)
-            self._cells[place].restart()
+            if place in self._late:
+                # Twice in a row: the job hangs, and would take the next message's time too.
+                self._cells[place].restart()
+            self._late ^= {place}
         return found
 
     def _arrays(self, answer: shards.Answer) -> objects.Arrays | None:

@@ -1,6 +1,8 @@
-"""Flower's messages as the researcher's server and the shards' nodes make them."""
+"""Flower's messages, and a shard's SuperNode as a thread, for tests without processes."""
 
 from __future__ import annotations
+
+import threading
 
 import numpy as np
 
@@ -42,3 +44,82 @@ def cut(made):
 
     nested = get_all_nested_objects(made)
     return made.object_id, {name: one.deflate() for name, one in nested.items()}
+
+
+def question(kind="train", **records):
+    """What the server asks, as the link to the SuperLink gives it."""
+    from flwr.app import ConfigRecord
+    from flwr.app.message import remove_content_from_message
+    from flwr.common.serde import message_to_proto
+    from flwr.proto import run_pb2
+    from flwr.supercore.inflatable.inflatable_object import get_object_tree
+
+    from dpfedadamw.extensions.gate.flower.shards import Question
+
+    made = message(kind, **(records or {"arrays": honest(), "config": ConfigRecord({"lr": 0.1})}))
+    name, contents = cut(made)
+    return Question(
+        name=name, run=7, message=message_to_proto(remove_content_from_message(made)),
+        tree=get_object_tree(made), contents=contents,
+        about=(run_pb2.GetRunResponse(), run_pb2.GetRunResponse()),
+    )  # fmt: skip
+
+
+class Node:
+    """A shard's SuperNode in a thread of this process, in place of a cell."""
+
+    def __init__(self, place, answers):
+        self.socket, self._answers = place, answers
+        self.shard, self.restarts = None, 0
+
+    def start(self):
+        from flwr.proto import fleet_pb2
+
+        self._ended = threading.Event()
+        me = fleet_pb2.ActivateNodeRequest()
+        self.call("activate-node", me, fleet_pb2.ActivateNodeResponse)
+        self._thread = threading.Thread(target=self._serve, args=(self._ended,), daemon=True)
+        self._thread.start()
+
+    def end(self):
+        self._ended.set()
+
+    def restart(self):
+        self.restarts += 1
+
+    def call(self, path, request, kind):
+        found = self.shard.respond(f"/v1/fleet/{path}", request.SerializeToString())
+        return kind.FromString(found)
+
+    def _serve(self, ended):
+        from flwr.proto import fleet_pb2
+
+        while not ended.is_set():
+            asked = self.call(
+                "pull-messages", fleet_pb2.PullMessagesRequest(), fleet_pb2.PullMessagesResponse
+            )
+            if asked.messages_list and not ended.is_set():
+                made = self._answers(asked.messages_list[0].metadata.message_id)
+                if made is not None:
+                    self.answer(made)
+
+    def answer(self, made):
+        """Push a message as Flower's SuperNode does."""
+        from flwr.app.message import remove_content_from_message
+        from flwr.common.serde import message_to_proto
+        from flwr.proto import fleet_pb2, message_pb2
+        from flwr.supercore.inflatable.inflatable_object import get_object_tree
+
+        _, contents = cut(made)
+        head = remove_content_from_message(made) if made.has_content() else made
+        taken = self.call(
+            "push-messages",
+            fleet_pb2.PushMessagesRequest(
+                messages_list=[message_to_proto(head)], message_object_trees=[get_object_tree(made)]
+            ),
+            fleet_pb2.PushMessagesResponse,
+        )
+        for one in taken.objects_to_push:
+            pushed = message_pb2.PushObjectRequest(object_id=one, object_content=contents[one])
+            if not self.call("push-object", pushed, message_pb2.PushObjectResponse).stored:
+                return

@@ -12,19 +12,23 @@ import pytest
 pytest.importorskip("flwr.app", reason="Flower has an environment of its own: tox run -e flower")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord
-from flwr.app.message import remove_content_from_message
-from flwr.common.serde import message_to_proto
-from flwr.proto import fleet_pb2, message_pb2, run_pb2
-from flwr.supercore.inflatable.inflatable_object import get_object_tree
+from flwr.proto import fleet_pb2, message_pb2
 
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.extensions.gate.errors import REFUSAL, Refused
 from dpfedadamw.extensions.gate.flower import relay
-from dpfedadamw.extensions.gate.flower.shards import Question, Shard
-from tests.dpfedadamw.extensions.gate.flower.messages import MODEL, VALUES, cut, honest, message
+from dpfedadamw.extensions.gate.flower.shards import Shard
+from tests.dpfedadamw.extensions.gate.flower.messages import (
+    MODEL,
+    VALUES,
+    Node,
+    cut,
+    honest,
+    message,
+    question,
+)
 
 TEXT, NUMBER = "these are the records", 31337.25
-NODE = fleet_pb2.RegisterNodeFleetRequest
 
 
 class Gate:
@@ -42,56 +46,6 @@ class Gate:
         if self.fails:
             raise self.fails
         return {name: value + 1 for name, value in VALUES.items()}
-
-
-class Node:
-    """A shard's SuperNode in a thread of this process, in place of a cell."""
-
-    def __init__(self, place, answers):
-        self.socket, self._answers = place, answers
-        self.shard, self.restarts, self.busy = None, 0, None
-
-    def start(self):
-        self._ended = threading.Event()
-        me = fleet_pb2.ActivateNodeRequest()
-        self.call("activate-node", me, fleet_pb2.ActivateNodeResponse)
-        self._thread = threading.Thread(target=self._serve, args=(self._ended,), daemon=True)
-        self._thread.start()
-
-    def end(self):
-        self._ended.set()
-
-    def restart(self):
-        self.restarts += 1
-
-    def call(self, path, request, kind):
-        found = self.shard.respond(f"/v1/fleet/{path}", request.SerializeToString())
-        return kind.FromString(found)
-
-    def _serve(self, ended):
-        while not ended.is_set():
-            asked = self.call(
-                "pull-messages", fleet_pb2.PullMessagesRequest(), fleet_pb2.PullMessagesResponse
-            )
-            if asked.messages_list and not ended.is_set():
-                made = self._answers(asked.messages_list[0].metadata.message_id)
-                if made is not None:
-                    self.answer(made)
-
-    def answer(self, made):
-        _, contents = cut(made)
-        head = remove_content_from_message(made) if made.has_content() else made
-        taken = self.call(
-            "push-messages",
-            fleet_pb2.PushMessagesRequest(
-                messages_list=[message_to_proto(head)], message_object_trees=[get_object_tree(made)]
-            ),
-            fleet_pb2.PushMessagesResponse,
-        )
-        for one in taken.objects_to_push:
-            pushed = message_pb2.PushObjectRequest(object_id=one, object_content=contents[one])
-            if not self.call("push-object", pushed, message_pb2.PushObjectResponse).stored:
-                return
 
 
 @pytest.fixture
@@ -114,16 +68,6 @@ def site(tmp_path):
         for shard in one._shards:
             shard.ask(None)
             shard.close()
-
-
-def question(kind="train", **records):
-    made = message(kind, **(records or {"arrays": honest(), "config": ConfigRecord({"lr": 0.1})}))
-    name, contents = cut(made)
-    return Question(
-        name=name, run=7, message=message_to_proto(remove_content_from_message(made)),
-        tree=get_object_tree(made), contents=contents,
-        about=(run_pb2.GetRunResponse(), run_pb2.GetRunResponse()),
-    )  # fmt: skip
 
 
 def trained(name):
@@ -196,9 +140,16 @@ def test_a_shard_that_answers_anything_else_counts_as_none_and_the_reply_is_the_
     np.testing.assert_array_equal(shards[1]["bias"], np.ones(10))
     assert not isinstance(found, str)
     assert dict(reply.content["metrics"]) == {"num-examples": 1}
-    # A shard that is still busy starts again, so that the next message finds it.
-    assert nodes[0].restarts == (way in (silent, too_long))
-    assert nodes[1].restarts == 0
+    assert [node.restarts for node in nodes] == [0, 0]
+
+
+def test_a_shard_that_does_not_answer_twice_in_a_row_starts_again(site):
+    one, nodes = site(silent, trained)
+    restarts = []
+    for _ in range(4):
+        one.ask(question(), 1.0)
+        restarts.append([node.restarts for node in nodes])
+    assert restarts == [[0, 0], [1, 0], [1, 0], [2, 0]]
 
 
 @pytest.mark.parametrize("ways", [(trained, trained), (silent, trained), (fails, fails)])
@@ -325,7 +276,7 @@ def test_flowers_own_client_speaks_to_a_shards_socket_and_nothing_else_gets_an_a
     shard = Shard(tmp_path / "socket", 1000, lambda: None)
     transport = httpx.HTTPTransport(uds=str(tmp_path / "socket"))
     with httpx.Client(transport=transport, base_url="http://gate") as client:
-        asked = NODE(public_key=b"key").SerializeToString()
+        asked = fleet_pb2.RegisterNodeFleetRequest(public_key=b"key").SerializeToString()
         found = client.post("/v1/fleet/register-node", content=asked)
         assert fleet_pb2.RegisterNodeFleetResponse.FromString(found.content).node_id == 1
         for path in ("/v1/control/start-run", "/v1/runtime/pull-task-input", "/docs", "/"):

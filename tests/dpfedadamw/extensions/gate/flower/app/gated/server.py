@@ -27,7 +27,7 @@ def main(grid, context):
             sent["weights"] = np.zeros((32, 10), np.float32)
         asked = [_asked(sent, kind, way, node) for node in nodes]
         started = time.time()
-        replies = list(grid.send_and_receive(asked, timeout=240))
+        replies = list(grid.send_and_receive(asked, timeout=900))
         seconds = time.time() - started
         good = [one for one in replies if one.has_content()]
         if kind == "train" and good:
