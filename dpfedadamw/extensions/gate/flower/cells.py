@@ -32,7 +32,7 @@ _UNSHARE = (
 )  # fmt: skip
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
-    "/etc/localtime", "/etc/ssl",
+    "/etc/localtime", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
 )  # fmt: skip
 # All that a job sees of the gate's environment: none of it is a secret.
 _ENVIRONMENT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
