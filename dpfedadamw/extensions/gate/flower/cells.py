@@ -98,16 +98,6 @@ class Cell:
             self._process.wait()
             self._process = None
 
-    def restart(self) -> None:
-        """End it and start it again, as after a job that does not answer."""
-        self.end()
-        self.start()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its first process runs."""
-        return self._process is not None and self._process.poll() is None
-
 
 def check(private: Sequence[Path], work: Path) -> None:
     """Make sure that this machine can isolate shards, and that jobs see nothing private.

@@ -36,9 +36,8 @@ def gate_supernode(
         typer.Option(metavar="SECONDS", help="Time from a message to its reply, the same always."),
     ] = 60.0,
     at_once: Annotated[
-        int | None,
-        typer.Option(min=1, help="Shards that train at the same time; one a processor by default."),
-    ] = None,
+        int, typer.Option(metavar="N", min=1, help="Shards that train at the same time.")
+    ] = 1,
     scratch: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory that a shard's files may take.")
     ] = "1g",

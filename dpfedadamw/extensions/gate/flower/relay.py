@@ -34,8 +34,8 @@ _LOOK = 0.2
 _AGAIN = 2.0
 RELEASE_SECONDS = 1.0
 """Before a reply leaves: in which the shards' answers are read, noised and charged."""
-# In which a cell's SuperNode must start, for the first and for each further one.
-_START_SECONDS = (60.0, 10.0)
+# In which a cell's SuperNode must start.
+_START_SECONDS = 120.0
 
 
 class Site:
@@ -50,23 +50,21 @@ class Site:
     def __init__(self, cells: Sequence[Cell], model: objects.Model, at_once: int) -> None:
         self.most = objects.most_bytes(model)
         self.model, self._cells, self._at_once = model, cells, at_once
-        self._late = set[int]()
         self._answered = threading.Condition()
         self._shards = [shards.Shard(one.socket, self.most, self._wake) for one in cells]
 
     def __enter__(self) -> Site:
-        """Start all cells, and wait until each has its SuperNode.
+        """Start one cell, to see that they do.
 
         Raises:
-            CellError: If one does not start.
+            CellError: If it does not start.
         """
-        for cell in self._cells:
-            cell.start()
-        last = time.monotonic() + _START_SECONDS[0] + _START_SECONDS[1] * len(self._cells)
-        for place, shard in enumerate(self._shards):
-            if not shard.has_joined(last - time.monotonic()):
-                self.__exit__()
-                raise CellError(f"the SuperNode of shard {place} does not start; see --logs DIR")
+        self._cells[0].start()
+        started = self._shards[0].has_joined(_START_SECONDS)
+        self._cells[0].end()
+        if not started:
+            self.__exit__()
+            raise CellError("the SuperNode of a shard does not start; see --logs DIR")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,37 +76,45 @@ class Site:
     def ask(self, question: shards.Question, seconds: float) -> list[objects.Arrays | None]:
         """What each shard answers, in so many seconds; None where that is no arrays of the model.
 
+        Each shard has a window of its own, which begins and ends at times that follow from the
+        number of shards, and its cell runs in this window alone. Else a shard that works long, or
+        that leaves something running, could make later ones late: one record would then change
+        several updates, and 2C would not bound what it does.
+
         Args:
             question: The server's message.
             seconds: Those that it may take altogether.
         """
-        last = time.monotonic() + seconds
-        waiting, working = list(enumerate(self._shards)), dict[int, shards.Shard]()
-        found: list[objects.Arrays | None] = [None] * len(self._shards)
-        while (waiting or working) and (left := last - time.monotonic()) > 0:
-            while waiting and len(working) < self._at_once:
-                place, shard = waiting.pop(0)
-                shard.ask(question)
-                working[place] = shard
-            with self._answered:
-                self._answered.wait_for(
-                    lambda: any(one.answered() for one in working.values()), left
-                )
-            for place, shard in list(working.items()):
-                if answer := shard.answered():
-                    found[place] = self._arrays(answer)
-                    shard.ask(None)
-                    del working[place]
-                    self._late.discard(place)
-        for place, shard in working.items():
-            shard.ask(None)
-            if place in self._late:
-                # Twice in a row: the job hangs, and would take the next message's time too.
-                self._cells[place].restart()
-            self._late ^= {place}
+        found: list[objects.Arrays | None] = []
+        places = range(len(self._shards))
+        together = [places[one : one + self._at_once] for one in places[:: self._at_once]]
+        begin, window = time.monotonic(), seconds / len(together)
+        for number, batch in enumerate(together):
+            time.sleep(max(0.0, begin + number * window - time.monotonic()))
+            found += self._asked(question, batch, begin + (number + 1) * window)
         return found
 
-    def _arrays(self, answer: shards.Answer) -> objects.Arrays | None:
+    def _asked(
+        self, question: shards.Question, batch: range, last: float
+    ) -> list[objects.Arrays | None]:
+        try:
+            for place in batch:
+                self._shards[place].ask(question)
+                self._cells[place].start()
+            with self._answered:
+                self._answered.wait_for(
+                    lambda: all(self._shards[place].answered() for place in batch),
+                    max(0.0, last - time.monotonic()),
+                )
+            return [self._arrays(self._shards[place].answered()) for place in batch]
+        finally:
+            for place in batch:
+                self._cells[place].end()
+                self._shards[place].ask(None)
+
+    def _arrays(self, answer: shards.Answer | None) -> objects.Arrays | None:
+        if answer is None:
+            return None
         try:
             return objects.read_arrays(answer.name, answer.contents, self.model)[1]
         except ValueError:

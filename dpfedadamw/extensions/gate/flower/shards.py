@@ -79,6 +79,7 @@ class Shard:
         self._changed = threading.Condition()
         self._question: Question | None = None
         self._pulled = False
+        self._turn = 0
         self._answer: Answer | None = None
         self._joined = threading.Event()
         # Here, because threads that import Flower's messages at the same time find them half made.
@@ -95,6 +96,7 @@ class Shard:
         """Put a question, in place of the one before; None takes that one back."""
         with self._changed:
             self._question, self._pulled, self._answer = question, False, None
+            self._turn += 1
             self._changed.notify_all()
 
     def answered(self) -> Answer | None:
@@ -167,13 +169,18 @@ class Shard:
         from flwr.proto import fleet_pb2
 
         with self._changed:
-            self._changed.wait_for(lambda: self._question is not None and not self._pulled, _WAIT)
-            if self._question is None or self._pulled:
+            turn = self._turn
+            self._changed.wait_for(lambda: turn != self._turn or self._may_pull(), _WAIT)
+            # A request that waits from before the question is that of a cell that has ended.
+            if turn != self._turn or self._question is None or not self._may_pull():
                 return fleet_pb2.PullMessagesResponse()
             self._pulled = True
             return fleet_pb2.PullMessagesResponse(
                 messages_list=[self._question.message], message_object_trees=[self._question.tree]
             )
+
+    def _may_pull(self) -> bool:
+        return self._question is not None and not self._pulled
 
     def _pull_object(self, request: Any) -> Any:
         from flwr.proto import message_pb2

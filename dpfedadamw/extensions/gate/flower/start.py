@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,7 +22,8 @@ class Options:
         data: A folder with one folder a shard.
         address: The SuperLink's.
         reply_after: Seconds from a message's arrival to the reply's departure.
-        at_once: Shards that compute at the same time; None is one a processor.
+        at_once: Shards that train at the same time. With more than 1, a shard that takes all
+            processors can make others late.
         scratch: Memory that a shard's files may take, as ``mount`` has it: ``1g``.
         node_config: Flower's node configuration, as ``key=value`` words; ``data`` is set here.
         logs: Folder for what SuperNodes and jobs write; None keeps nothing.
@@ -32,7 +32,7 @@ class Options:
     data: Path
     address: Address
     reply_after: float = 60.0
-    at_once: int | None = None
+    at_once: int = 1
     scratch: str = "1g"
     node_config: str = ""
     logs: Path | None = None
@@ -82,8 +82,8 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
             for place, folder in enumerate(folders)
         ]
         model = {name: (one.shape, one.dtype) for name, one in gate.model.items()}
-        site = stack.enter_context(Site(cells, model, options.at_once or os.cpu_count() or 1))
-        tell(f"{len(cells)} shards are ready, each in a cell of its own")
+        site = stack.enter_context(Site(cells, model, options.at_once))
+        tell(f"{len(cells)} shards, each in a cell of its own for each message")
         serve(gate, site, options.address, options.reply_after, tell)
 
 

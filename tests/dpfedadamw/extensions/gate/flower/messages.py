@@ -70,22 +70,21 @@ class Node:
 
     def __init__(self, place, answers):
         self.socket, self._answers = place, answers
-        self.shard, self.restarts = None, 0
+        self.shard, self.runs = None, False
 
     def start(self):
         from flwr.proto import fleet_pb2
 
-        self._ended = threading.Event()
+        self._ended, self.runs = threading.Event(), True
         me = fleet_pb2.ActivateNodeRequest()
         self.call("activate-node", me, fleet_pb2.ActivateNodeResponse)
         self._thread = threading.Thread(target=self._serve, args=(self._ended,), daemon=True)
         self._thread.start()
 
     def end(self):
-        self._ended.set()
-
-    def restart(self):
-        self.restarts += 1
+        if self.runs:
+            self._ended.set()
+            self.runs = False
 
     def call(self, path, request, kind):
         found = self.shard.respond(f"/v1/fleet/{path}", request.SerializeToString())

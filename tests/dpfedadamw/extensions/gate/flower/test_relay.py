@@ -140,16 +140,29 @@ def test_a_shard_that_answers_anything_else_counts_as_none_and_the_reply_is_the_
     np.testing.assert_array_equal(shards[1]["bias"], np.ones(10))
     assert not isinstance(found, str)
     assert dict(reply.content["metrics"]) == {"num-examples": 1}
-    assert [node.restarts for node in nodes] == [0, 0]
+    assert not any(node.runs for node in nodes)
 
 
-def test_a_shard_that_does_not_answer_twice_in_a_row_starts_again(site):
-    one, nodes = site(silent, trained)
-    restarts = []
-    for _ in range(4):
-        one.ask(question(), 1.0)
-        restarts.append([node.restarts for node in nodes])
-    assert restarts == [[0, 0], [1, 0], [1, 0], [2, 0]]
+@pytest.mark.parametrize("first", [trained, silent])
+def test_each_shard_has_a_window_of_its_own_whatever_the_shards_before_it_do(first, site):
+    begun = {}
+
+    def begins(place, answer):
+        def works(name):
+            begun[place] = time.monotonic()
+            return answer(name)
+
+        return works
+
+    ways = [begins(place, trained) for place in range(1, 4)]
+    one, nodes = site(begins(0, first), *ways, at_once=2)
+    before = time.monotonic()
+    found = one.ask(question(), 4.0)
+    assert begun[1] - before < 1.0
+    assert begun[2] - before == pytest.approx(2.0, abs=0.8)
+    late = [place for place, arrays in enumerate(found) if arrays is None]
+    assert late == ([0] if first is silent else [])
+    assert not any(node.runs for node in nodes)
 
 
 @pytest.mark.parametrize("ways", [(trained, trained), (silent, trained), (fails, fails)])
@@ -239,27 +252,40 @@ def test_no_more_shards_compute_at_once_than_the_operator_allows(site):
     assert all(found is not None for found in gate.given[0][3])
 
 
-def test_an_answer_to_an_earlier_message_is_not_taken_for_one_to_this(site):
-    earlier = question(arrays=honest(bias=np.zeros(10, np.float32))).name
-    one, nodes = site(silent)
-    asked = question()
+def test_an_answer_to_an_earlier_message_is_not_taken_for_one_to_this(tmp_path):
+    node = Node(tmp_path / "socket", silent)
+    node.shard = Shard(node.socket, 100_000, lambda: None)
+    asked, earlier = question(), question(arrays=honest(bias=np.zeros(10, np.float32)))
+    node.shard.ask(asked)
+    with pytest.raises(ValueError, match="answers something else"):
+        node.answer(trained(earlier.name))
+    assert node.shard.answered() is None
+    node.answer(trained(asked.name))
+    assert node.shard.answered().name == trained(asked.name).object_id
+    with pytest.raises(ValueError, match="a second time"):
+        node.answer(trained(asked.name))
+    node.shard.ask(None)
+    with pytest.raises(ValueError, match="nothing was asked"):
+        node.answer(trained(asked.name))
+    node.shard.close()
 
-    def late():
-        time.sleep(0.5)
-        assert nodes[0].shard.respond("/v1/fleet/unknown", b"") is None
-        with pytest.raises(ValueError, match="answers something else"):
-            nodes[0].answer(trained(earlier))
-        nodes[0].answer(trained(asked.name))
-        with pytest.raises(ValueError, match="a second time"):
-            nodes[0].answer(trained(asked.name))
 
-    thread = threading.Thread(target=late)
-    thread.start()
-    gate = Gate()
-    found = one.ask(asked, 5.0)
-    thread.join()
-    np.testing.assert_array_equal(found[0]["bias"], np.ones(10))
-    assert gate.given == []
+def test_a_question_is_not_given_to_a_request_of_a_cell_that_has_ended(tmp_path):
+    shard = Shard(tmp_path / "socket", 1000, lambda: None)
+    asked, found = question(), []
+
+    def pulls():
+        body = shard.respond("/v1/fleet/pull-messages", b"")
+        found.append(len(fleet_pb2.PullMessagesResponse.FromString(body).messages_list))
+
+    earlier = threading.Thread(target=pulls)
+    earlier.start()
+    time.sleep(0.3)
+    shard.ask(asked)
+    earlier.join(5)
+    pulls()
+    assert found == [0, 1]
+    shard.close()
 
 
 def test_an_object_under_a_name_that_its_content_does_not_give_it_is_refused(tmp_path):
