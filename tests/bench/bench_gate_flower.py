@@ -63,7 +63,7 @@ def measured(place: Path, shards: int, numbers: int, messages: int) -> list[floa
     found = []
     with Gate.open(place / "gate" / "gate.yaml") as gate:
         model = {name: (one.shape, one.dtype) for name, one in gate.model.items()}
-        site = relay.Site(nodes, model, os.cpu_count() or 1)  # type: ignore[arg-type]
+        site = relay.Site(nodes, model, shards)  # type: ignore[arg-type]
         for node, shard in zip(nodes, site._shards, strict=True):
             node.shard = shard
         with site:
