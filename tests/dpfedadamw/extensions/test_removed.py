@@ -25,6 +25,7 @@ ASKED = {
     "dpfedadamw/extensions/comparison": (("compare", "runs"), "No such command 'compare'"),
     "dpfedadamw/extensions/deployment": (("flower",), "No such command 'flower'"),
     "dpfedadamw/extensions/figures": (("figures",), "No such command 'figures'"),
+    "dpfedadamw/extensions/gate": (("gate",), "No such command 'gate'"),
     "dpfedadamw/extensions/recorders": (("evidence", "close", "runs"), "was removed here"),
     "dpfedadamw/extensions/site": (("site", "runs", "out"), "No such command 'site'"),
     "dpfedadamw/extensions/starter": (("new", "project"), "No such command 'new'"),

@@ -1,0 +1,329 @@
+"""The gate's ledger: what left the site, charged before its noise exists, and no way back.
+
+    LEDGER/ledger.jsonl        the header, one line a charge ("spend"), one a stored reply
+    LEDGER/head.json           how far the ledger was written, signed
+    LEDGER/replies/            the newest replies, to be sent again byte for byte
+    ANCHOR                     the same signed head at a second place
+
+A ledger that is shorter than its head or its anchor says, or that differs from it, was rolled back;
+the gate does not start on it. One may be longer, because a crash can come between a line and its
+head: the line counts, and is signed when the ledger is next opened.
+
+Every operation locks the folder and reads the ledger from the disk. So the gates of several
+frameworks, each a process of its own, spend one budget.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.extensions.gate.errors import GateError
+from dpfedadamw.extensions.gate.settings import Settings
+from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.storage.disk import (
+    DISK,
+    PRIVATE_MODE,
+    PUBLIC_MODE,
+    make_folders,
+    write_atomically,
+)
+from dpfedadamw.storage.lock import HeldError, LockedError, RunLock
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+HEADER, CHARGE, REPLY = "gate", "spend", "reply"
+FORMAT = 1
+_TYPE = "urn:dpfedadamw:attestation:gate:v1"
+_KEY = "gate"
+# Replies that are kept: a request is asked again within a round or two.
+_KEPT = 16
+_PATIENCE_SECONDS = 60.0
+_SUBJECT = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a ledger was written.
+
+    Attributes:
+        size: Its bytes.
+        digest: Their sha256, hex.
+    """
+
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """The key that signs heads, of one user on one machine."""
+
+    private: ec.EllipticCurvePrivateKey
+    fingerprint: str
+
+
+def key_path() -> Path:
+    """Where the gate's private key is: gate.key in the folder of keys."""
+    from reports.signatures.keys import default_directory
+
+    return default_directory() / f"{_KEY}.key"
+
+
+def load_key(make: bool = False) -> Key:
+    """The gate's key.
+
+    Args:
+        make: Whether to make one where there is none.
+
+    Raises:
+        GateError: If it cannot be read.
+    """
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from reports.errors import KeyFileError
+    from reports.signatures import keys
+
+    path = key_path()
+    try:
+        if make and not path.exists():
+            keys.store(ec.generate_private_key(ec.SECP256R1()), path.parent, _KEY)
+        private = keys.load_private(path)
+    except KeyFileError as error:
+        raise GateError(
+            f"{error}; the gate signs with it: put it back, or set DPFEDADAMW_KEYS to its folder"
+        ) from error
+    return Key(private, keys.fingerprint(private.public_key()))
+
+
+def read_head(path: Path, public: ec.EllipticCurvePublicKey) -> Head:
+    """The signed head in a file.
+
+    Raises:
+        GateError: If it is missing, damaged, or not signed by this key.
+    """
+    from reports.errors import EnvelopeError
+    from reports.signatures import dsse
+
+    try:
+        envelope = dsse.parse_envelope(DISK.read(path, 1 << 20), str(path))
+        dsse.check_signature(envelope, public, str(path))
+        statement = dsse.parse_statement(envelope.payload, _TYPE, str(path))
+        size = statement.predicate.get("bytes")
+        if list(statement.subjects) != [_SUBJECT] or type(size) is not int or size < 0:
+            raise GateError(f"{path}: is no head of a gate's ledger; put back the one that was")
+    except EnvelopeError as error:
+        raise GateError(f"{error}; put back the head that the gate wrote") from error
+    except OSError as error:
+        raise GateError(
+            f"{path}: the signed head cannot be read ({error.strerror}); put it back: without it "
+            "a ledger that was rolled back cannot be told from this one"
+        ) from error
+    return Head(size, statement.subjects[_SUBJECT][1])
+
+
+def refuse_rollback(content: bytes, head: Head, ledger: Path, where: Path) -> None:
+    """Refuse a ledger that does not begin with what a head says.
+
+    Raises:
+        GateError: If it does not.
+    """
+    if hashlib.sha256(content[: head.size]).hexdigest() != head.digest:
+        raise GateError(
+            f"{ledger}: was rolled back or changed: {where} says that {head.size} bytes were "
+            f"written, and they are not there; put the newest ledger back"
+        )
+
+
+class Book:
+    """An open ledger; only `opened` and `begin` make one, and hold its lock.
+
+    Attributes:
+        charges: The charges so far, in order.
+    """
+
+    def __init__(self, settings: Settings, key: Key, ledger: Ledger) -> None:
+        self._settings = settings
+        self._key = key
+        self._ledger = ledger
+
+    @property
+    def charges(self) -> list[Mapping[str, Any]]:
+        """The charges so far, in order."""
+        return self._ledger.of_kind(CHARGE)
+
+    @property
+    def history(self) -> bytes:
+        """Digest of all charges, to which noise is bound."""
+        return self._ledger.history
+
+    def charge(self, fields: Mapping[str, Any]) -> int:
+        """Write a charge, and return its number; it is on the disk, signed, when this returns."""
+        release = len(self.charges) + 1
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        self._append(CHARGE, {"release": release, "time": now, **fields})
+        return release
+
+    def keep(self, release: int, reply: bytes) -> None:
+        """Store a reply that was paid for, so that it can be sent again."""
+        folder = self._settings.ledger / "replies"
+        make_folders(folder)
+        write_atomically(_reply(folder, release), reply, PRIVATE_MODE)
+        self._append(REPLY, {"release": release, "sha256": hashlib.sha256(reply).hexdigest()})
+        with contextlib.suppress(FileNotFoundError):
+            DISK.remove(_reply(folder, release - _KEPT))
+
+    def kept(self, job: str, request: str) -> bytes | None:
+        """The stored reply to a request; None if there is none, or it is not as it was stored."""
+        found = [
+            charge["release"]
+            for charge in self.charges
+            if (charge["job"], charge["request"]) == (job, request)
+        ]
+        for line in reversed(self._ledger.of_kind(REPLY)):
+            if line["release"] not in found:
+                continue
+            try:
+                reply = DISK.read(_reply(self._settings.ledger / "replies", line["release"]))
+            except OSError:
+                continue
+            if hashlib.sha256(reply).hexdigest() == line["sha256"]:
+                return reply
+        return None
+
+    def sign(self) -> None:
+        """Sign how far the ledger goes, at both places."""
+        from reports.signatures import dsse
+
+        content = DISK.read(self._settings.ledger / _SUBJECT)
+        statement = dsse.Statement(
+            {_SUBJECT: (dsse.SHA256, hashlib.sha256(content).hexdigest())},
+            _TYPE,
+            {"bytes": len(content), "charges": len(self.charges)},
+        )
+        sealed = dsse.seal(dsse.write_statement(statement), self._key.private)
+        for path in (self._settings.ledger / "head.json", self._settings.anchor):
+            write_atomically(path, sealed, PUBLIC_MODE)
+
+    def _append(self, kind: str, fields: Mapping[str, Any]) -> None:
+        self._ledger.append(kind, fields)
+        self.sign()
+
+
+@contextlib.contextmanager
+def opened(settings: Settings, key: Key) -> Iterator[Book]:
+    """Lock the ledger and read it.
+
+    Raises:
+        GateError: If it is not there, damaged, rolled back, held by another process for a minute,
+            of other settings, or on a disk that fails.
+    """
+    with _told(settings), _locked(settings.ledger):
+        path = settings.ledger / _SUBJECT
+        heads = settings.ledger / "head.json", settings.anchor
+        public = key.private.public_key()
+        found = [(where, read_head(where, public)) for where in heads]
+        content = DISK.read(path)
+        for where, head in found:
+            refuse_rollback(content, head, path, where)
+        synced = max(head.size for _, head in found)
+        ledger = Ledger(path, synced=synced)
+        _refuse_others(settings, key, ledger)
+        book = Book(settings, key, ledger)
+        if len({head for _, head in found}) > 1 or ledger.size > synced:
+            book.sign()
+        yield book
+
+
+def begin(settings: Settings, key: Key) -> None:
+    """Make a ledger, its head and its anchor.
+
+    Raises:
+        GateError: If there is a ledger or an anchor already, or they cannot be written.
+    """
+    for path in (settings.ledger / _SUBJECT, settings.anchor):
+        if path.exists():
+            raise GateError(
+                f"{path}: exists, so this gate was begun before; its budget is spent once, and a "
+                "gate with a new ledger would spend it again"
+            )
+    with _told(settings):
+        make_folders(settings.ledger)
+        make_folders(settings.anchor.parent)
+        with _locked(settings.ledger):
+            book = Book(settings, key, Ledger(settings.ledger / _SUBJECT))
+            book._append(HEADER, header(settings, key.fingerprint))
+
+
+def header(settings: Settings, fingerprint: str) -> dict[str, Any]:
+    """What a ledger's first line says, and what its settings must go on saying."""
+    return {
+        "format": FORMAT,
+        "unit": settings.unit,
+        "epsilon": settings.epsilon,
+        "delta": settings.delta,
+        "key": fingerprint,
+    }
+
+
+def _refuse_others(settings: Settings, key: Key, ledger: Ledger) -> None:
+    first = ledger.entries[0] if ledger.entries else {}
+    for name, value in header(settings, key.fingerprint).items():
+        if first.get("kind") != HEADER or first.get(name) != value:
+            where = f"budget.{name}" if name in ("epsilon", "delta") else name
+            raise GateError(
+                f"{settings.path}: {where}: is {value}, but the ledger was begun with "
+                f"{first.get(name)}; a ledger keeps its unit, budget and key: write that value"
+            )
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            lock = RunLock(folder)
+            break
+        except HeldError as error:
+            if time.monotonic() > end:
+                raise GateError(
+                    f"{folder}: another process has held the gate's ledger for "
+                    f"{_PATIENCE_SECONDS:.0f} seconds; end it, or wait"
+                ) from error
+            time.sleep(0.01)
+        except LockedError as error:
+            raise GateError(str(error)) from error
+    with lock:
+        yield
+
+
+@contextlib.contextmanager
+def _told(settings: Settings) -> Iterator[None]:
+    """Turn what the disk and the chain say into a line for the operator."""
+    try:
+        yield
+    except PrivacyError as error:
+        said = str(error).rpartition(";")[0] or str(error)
+        raise GateError(f"{said}; put the newest ledger back") from error
+    except FileNotFoundError as error:
+        raise GateError(
+            f"{error.filename}: is missing; begin a gate with: dpfedadamw gate init, or put back "
+            f"what {settings.path} names"
+        ) from error
+    except OSError as error:
+        raise GateError(
+            f"{error.filename or settings.ledger}: {error.strerror}; nothing is released until the "
+            "gate can write there"
+        ) from error
+
+
+def _reply(folder: Path, release: int) -> Path:
+    return folder / f"{release:06d}.safetensors"

@@ -1,0 +1,240 @@
+"""``gate``: set up a site's gate, divide its data, and see what left it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.options import JsonOption
+from dpfedadamw.cli.terminal import EXIT_NOT_PASSED, out, print_json, refuse, relative, status
+from dpfedadamw.extensions.gate.flower.commands import gate_supernode
+
+
+class Unit(StrEnum):
+    """What neighbouring data differ in."""
+
+    record = "record"
+    person = "person"
+    site = "site"
+
+
+SettingsArgument = Annotated[Path, typer.Argument(metavar="GATE.YAML", help="The gate's settings.")]
+
+
+def gate_init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for gate.yaml and the ledger.")
+    ],
+    unit: Annotated[Unit, typer.Option(help="What the budget protects.")],
+    model: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="A .safetensors file with the arrays that may leave; values unread.",
+        ),
+    ],
+    clip: Annotated[float, typer.Option(metavar="C", help="Largest norm of a shard's update.")],
+    epsilon: Annotated[float, typer.Option(metavar="ε", help="The budget of all jobs together.")],
+    delta: Annotated[float, typer.Option(metavar="δ", help="Well below one over the records.")],
+    releases: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Rounds that the budget is for.")
+    ],
+    anchor: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Second copy of the ledger's signed head, on another disk."
+        ),
+    ],
+    shards: Annotated[
+        int, typer.Option(metavar="K", min=1, max=4096, help="Fixed parts of the data.")
+    ] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Write gate.yaml with the noise that a budget needs, and begin the ledger.
+
+    A ledger is begun once. Its unit and budget stay; clip, noise, shards and model may change.
+    """
+    from dpfedadamw.errors import SpecError
+    from dpfedadamw.extensions.gate import book, settings, spending
+
+    path = folder / "gate.yaml"
+    if path.exists():
+        refuse(f"{path}: exists; a gate is begun once")
+    try:
+        forms = settings.model_of_file(model)
+    except ValueError as error:
+        refuse(str(error))
+    if not (0 < epsilon <= 1e6 and 1e-10 <= delta <= 0.5):
+        refuse("--epsilon, --delta: must be above 0 up to 1,000,000, and from 1e-10 to 0.5")
+    with status("finding the noise", quiet=as_json):
+        noise = spending.noise_for(releases, epsilon, delta)
+    text = settings.write(
+        {
+            "unit": unit.value,
+            "shards": shards,
+            "clip": clip,
+            "noise_multiplier": noise,
+            "budget": {"epsilon": epsilon, "delta": delta},
+            "model": {name: str(form) for name, form in forms.items()},
+            "ledger": "ledger",
+            "anchor": str(anchor.absolute()),
+        }
+    )
+    try:
+        found = settings.parse(text, path)
+    except SpecError as error:
+        # The file is not there yet, so its lines would say nothing.
+        refuse("; ".join(f"{one.path}: {one.message}" for one in error.problems))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        key = book.load_key(make=True)
+        book.begin(found, key)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        refuse(f"{error.filename}: cannot be written ({error.strerror})")
+    if as_json:
+        print_json(
+            {"settings": str(path), "noise_multiplier": noise, "releases": releases,
+             "key": key.fingerprint}
+        )  # fmt: skip
+        return
+    out.print(
+        display.facts(
+            [
+                ("settings", str(relative(path))),
+                ("noise multiplier", f"{noise:g}, for {releases} releases at ε = {epsilon:g}"),
+                ("signed by", key.fingerprint),
+                ("anchor", str(found.anchor)),
+            ]
+        )
+    )
+
+
+def gate_shards(
+    settings: SettingsArgument,
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV file with a header line.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
+    person: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column that tells people apart; unit: person."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Divide a table into the gate's shards, by a keyed hash of each row or person.
+
+    A row's shard depends only on the row, so a table that grows is divided as before. The
+    key is made at the first call and lies next to the ledger.
+    """
+    from dpfedadamw.extensions.gate.settings import read
+    from dpfedadamw.extensions.gate.sharding import write_shards
+
+    counts = write_shards(read(settings), table, target, person)
+    if as_json:
+        print_json({"folder": str(target), "rows": counts})
+        return
+    out.print(
+        Text(
+            f"{relative(target)}: {sum(counts):,} rows in {len(counts)} shards of "
+            f"{min(counts):,} to {max(counts):,}"
+        ),
+        soft_wrap=True,
+    )
+
+
+def gate_show(settings: SettingsArgument, as_json: JsonOption = False) -> None:
+    """Show what left the site: ε spent, by which jobs, and how many releases are left.
+
+    The ε of a job counts that job alone; these do not add up to the ε of all. This command changes
+    nothing.
+    """
+    from dpfedadamw.extensions.gate import verification
+    from dpfedadamw.extensions.gate.settings import read
+
+    wanted = read(settings)
+    path = wanted.ledger / "ledger.jsonl"
+    charges = verification.charges_of(verification.read_entries(path), path)
+    with status("composing all releases", quiet=as_json):
+        found = verification.standing(wanted, charges)
+    if as_json:
+        print_json(
+            {
+                "unit": wanted.unit,
+                "budget": {"epsilon": wanted.epsilon, "delta": wanted.delta},
+                "epsilon": found.epsilon,
+                "releases": found.releases,
+                "releases_left": found.left,
+                "ends": found.ends,
+                "jobs": {job: dict(one) for job, one in found.jobs.items()},
+            }
+        )
+        return
+    ends = f", until {found.ends} at the last 30 days' rate" if found.ends and found.left else ""
+    out.print(
+        display.facts(
+            [
+                ("protects", f"one {wanted.unit}, added, removed or replaced"),
+                ("budget", f"ε = {wanted.epsilon:g} at δ = {wanted.delta:g}"),
+                ("spent", f"ε = {display.epsilon_text(found.epsilon)}, {found.releases} releases"),
+                ("left", f"{found.left} releases{ends}"),
+            ]
+        )
+    )
+    if found.jobs:
+        rows = [
+            (job, str(one["releases"]), display.epsilon_text(one["epsilon_alone"]), one["first"],
+             one["last"])
+            for job, one in found.jobs.items()
+        ]  # fmt: skip
+        out.print(display.grid(("job", "releases", "ε alone", "first", "last"), rows))
+
+
+def gate_verify(
+    settings: SettingsArgument,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="PUB", help="The gate's public key; this machine's by default."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the ledger: chain, signatures, rollback, budget, and ε by dp-accounting.
+
+    Ends with 1 if anything does not hold. This command changes nothing.
+    """
+    from dpfedadamw.extensions.gate import book, verification
+    from dpfedadamw.extensions.gate.errors import GateError
+    from dpfedadamw.extensions.gate.settings import read
+    from reports.errors import KeyFileError
+    from reports.signatures.keys import load_public
+
+    wanted = read(settings)
+    try:
+        public = load_public(key or book.key_path().with_suffix(".pub"))
+    except KeyFileError as error:
+        raise GateError(f"{error}; name the gate's public key with --key") from error
+    with status("recomputing ε", quiet=as_json):
+        rows = verification.verify(wanted, public)
+    holds = all(good for _, good, _ in rows)
+    if as_json:
+        checks = [{"check": what, "holds": good, "found": said} for what, good, said in rows]
+        print_json({"holds": holds, "checks": checks})
+    else:
+        shown = [(what, "holds" if good else "DOES NOT HOLD", said) for what, good, said in rows]
+        out.print(display.grid(("check", "result", "found"), shown))
+    if not holds:
+        raise typer.Exit(EXIT_NOT_PASSED)
+
+
+app = typer.Typer(
+    help="A gate at a site's door: jobs of other frameworks get noised updates, up to a budget.",
+    no_args_is_help=True,
+)
+app.command("init")(gate_init)
+app.command("shards")(gate_shards)
+app.command("show")(gate_show)
+app.command("verify")(gate_verify)
+app.command("supernode")(gate_supernode)

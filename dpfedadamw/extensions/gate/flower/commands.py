@@ -1,0 +1,79 @@
+"""``gate supernode``: a site's gate on Flower."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli.terminal import out
+
+
+def gate_supernode(
+    settings: Annotated[Path, typer.Argument(metavar="GATE.YAML", help="The gate's settings.")],
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="The SuperLink's Fleet API.")],
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="A folder with one folder a shard, as split.")
+    ],
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Speak to the SuperLink without TLS.")
+    ] = False,
+    root_certificates: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certificate that signs the SuperLink's; else the system's."
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Private key by which the SuperLink knows this site."),
+    ] = None,
+    reply_after: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Time from a message to its reply, the same always."),
+    ] = 60.0,
+    at_once: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Shards that train at the same time.")
+    ] = 1,
+    scratch: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory that a shard's files may take.")
+    ] = "1g",
+    node_config: Annotated[
+        str,
+        typer.Option(metavar="WORDS", help="Flower's node configuration; data is set to /data."),
+    ] = "",
+    logs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep what jobs write; it may hold records."),
+    ] = None,
+) -> None:
+    """Take part in Flower runs through the gate: jobs train on shards, noised updates leave.
+
+    To the SuperLink this is one SuperNode. Each shard has a SuperNode of its own, in a cell without
+    a network. Runs until it is ended.
+    """
+    from dpfedadamw.extensions.gate.flower.link import Address
+    from dpfedadamw.extensions.gate.flower.start import Options, supernode
+
+    address = Address(superlink=superlink, insecure=insecure, authority=root_certificates, key=key)
+    options = Options(
+        data=data, address=address, reply_after=reply_after, at_once=at_once, scratch=scratch,
+        node_config=node_config, logs=logs,
+    )  # fmt: skip
+    # So that the cells' folders are removed.
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        supernode(settings, options, lambda line: out.print(Text(line), soft_wrap=True))
+    except _Ended:
+        out.print("ended")
+
+
+class _Ended(BaseException):
+    """SIGTERM came; no error, so that nothing that goes on after errors goes on after this."""
+
+
+def _end(*_: object) -> None:
+    raise _Ended

@@ -1,0 +1,102 @@
+"""A site's gate on Flower from its settings: cells made, the gate opened, messages carried."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpfedadamw.extensions.gate.flower.cells import Cell, CellError, check
+from dpfedadamw.extensions.gate.flower.link import Address, LinkError
+from dpfedadamw.extensions.gate.flower.relay import RELEASE_SECONDS, Site, serve
+from dpfedadamw.federation.flower.required import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a site takes part.
+
+    Attributes:
+        data: A folder with one folder a shard.
+        address: The SuperLink's.
+        reply_after: Seconds from a message's arrival to the reply's departure.
+        at_once: Shards that train at the same time. With more than 1, a shard that takes all
+            processors can make others late.
+        scratch: Memory that a shard's files may take, as ``mount`` has it: ``1g``.
+        node_config: Flower's node configuration, as ``key=value`` words; ``data`` is set here.
+        logs: Folder for what SuperNodes and jobs write; None keeps nothing.
+    """
+
+    data: Path
+    address: Address
+    reply_after: float = 60.0
+    at_once: int = 1
+    scratch: str = "1g"
+    node_config: str = ""
+    logs: Path | None = None
+
+
+def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> None:
+    """Take part in the SuperLink's runs without an end.
+
+    Args:
+        settings: The gate.yaml.
+        options: How.
+        tell: Called with a line for the operator when something happens.
+
+    Raises:
+        DpfedadamwError: If the settings, the data or the key are not what they should be, or this
+            machine cannot isolate shards.
+        FlowerError: If Flower is not installed.
+    """
+    from dpfedadamw.extensions.gate.book import key_path
+    from dpfedadamw.extensions.gate.door import Gate
+    from dpfedadamw.extensions.gate.settings import read
+
+    require()
+    if options.reply_after <= RELEASE_SECONDS:
+        raise LinkError(
+            f"--reply-after: found {options.reply_after:g}; must be more than {RELEASE_SECONDS:g} "
+            "seconds, in which the shards train"
+        )
+    told = read(settings)
+    folders = _shards(options.data, told.shards)
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
+        private = [settings, told.ledger, told.anchor, key_path(), options.data]
+        private += [options.address.key] if options.address.key else []
+        check(private, work)
+        gate = stack.enter_context(Gate.open(settings))
+        if options.logs is not None:
+            options.logs.mkdir(parents=True, exist_ok=True)
+        cells = [
+            Cell(
+                folder,
+                work / f"{place:04d}",
+                options.node_config,
+                options.scratch,
+                options.logs and options.logs / f"shard-{place:04d}.log",
+            )
+            for place, folder in enumerate(folders)
+        ]
+        model = {name: (one.shape, one.dtype) for name, one in gate.model.items()}
+        site = stack.enter_context(Site(cells, model, options.at_once))
+        tell(f"{len(cells)} shards, each in a cell of its own for each message")
+        serve(gate, site, options.address, options.reply_after, tell)
+
+
+def _shards(data: Path, wanted: int) -> list[Path]:
+    """The shards' folders, by name.
+
+    Raises:
+        CellError: If there are not as many as the settings say.
+    """
+    found = sorted(one for one in data.iterdir() if one.is_dir()) if data.is_dir() else []
+    if len(found) != wanted:
+        raise CellError(
+            f"{data}: holds {len(found)} folders; must hold one a shard, of which gate.yaml has "
+            f"{wanted}"
+        )
+    return found

@@ -1,0 +1,203 @@
+"""What a job's code can reach from its cell: each attempt works outside one, and fails inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dpfedadamw.extensions.gate.flower.cells import Cell, CellError, check
+
+# Each attempt is done by the same lines inside and outside.
+PROBE = r"""
+import json, os, socket, sys
+told = json.loads(sys.argv[1])
+
+def does(action):
+    try:
+        action()
+    except Exception:
+        return False
+    return True
+
+def connects(family, place):
+    with socket.socket(family) as one:
+        one.settimeout(3)
+        one.connect(place)
+
+def child(*words):
+    import subprocess
+    subprocess.run(words, check=True, capture_output=True)
+
+def status(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(name))
+
+found = {
+    "network": does(lambda: connects(socket.AF_INET, ("127.0.0.1", told["port"]))),
+    "abstract socket": does(lambda: connects(socket.AF_UNIX, "\0" + told["abstract"])),
+    "socket file": does(lambda: connects(socket.AF_UNIX, told["socket"])),
+    "other shard": does(lambda: open(told["other"]).read()),
+    "shared memory": does(lambda: open(told["shared"]).read()),
+    "temporary file": does(lambda: open(told["temporary"]).read()),
+    "gate's process": does(lambda: os.kill(told["process"], 0)),
+    "gate's environment": any(
+        does(lambda: open(f"/proc/{one}/environ", "rb").read().index(told["secret"].encode()))
+        for one in os.listdir("/proc")
+    ),
+    "write own data": does(lambda: open(told["own"], "a").close()),
+    "read own data": does(lambda: open(told["own"]).read()),
+    "gate": does(lambda: connects(socket.AF_INET, ("127.0.0.1", told["gate"]))),
+    "mount": does(lambda: child("unshare", "--user", "--map-root-user", "--mount", "true")),
+}
+print(json.dumps(found), flush=True)
+print(status("CapEff"), status("CapBnd"), status("NoNewPrivs"), flush=True)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def possible(tmp_path_factory):
+    try:
+        check([], tmp_path_factory.mktemp("possible"))
+    except CellError as error:
+        pytest.skip(str(error))
+
+
+def lines_of(path, count, seconds=60.0):
+    last = time.monotonic() + seconds
+    while not path.exists() or path.read_text().count("\n") < count:
+        assert time.monotonic() < last, path.read_text() if path.exists() else "nothing written"
+        time.sleep(0.1)
+    return path.read_text().splitlines()
+
+
+@pytest.fixture
+def shards(tmp_path):
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "records").write_text("31337")
+    return tmp_path / "mine", tmp_path / "other"
+
+
+def test_a_cell_reaches_its_own_shard_and_the_gate_and_nothing_that_its_job_reaches_outside(
+    shards, tmp_path, monkeypatch
+):
+    mine, other = shards
+    monkeypatch.setenv("GATE_SECRET", "a secret of the gate")
+    shared = Path("/dev/shm") / f"cell-test-{os.getpid()}"
+    shared.write_text("31337")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX) as named,
+    ):
+        abstract.bind("\0cell-test")
+        abstract.listen()
+        named.bind(str(tmp_path / "named"))
+        named.listen()
+        port = listener.getsockname()[1]
+        told = {
+            "port": port, "abstract": "cell-test", "socket": str(tmp_path / "named"),
+            "other": str(other / "records"), "shared": str(shared),
+            "temporary": str(tmp_path / "named.txt"), "process": os.getpid(), "gate": port,
+            "secret": "a secret of the gate", "own": str(mine / "records"),
+        }  # fmt: skip
+        Path(told["temporary"]).write_text("31337")
+        command = [sys.executable, "-c", PROBE, json.dumps(told)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        outside = json.loads(done.stdout.splitlines()[0])
+        assert outside == dict.fromkeys(outside, True)
+
+        told |= {"own": "/data/records", "gate": 9092}
+        log = tmp_path / "log"
+        program = [sys.executable, "-c", PROBE, json.dumps(told)]
+        cell = Cell(mine, tmp_path / "work", log=log, program=program)
+        with socket.socket(socket.AF_UNIX) as gate:
+            gate.bind(str(cell.socket))
+            gate.listen()
+            cell.start()
+            try:
+                first, rights, *_ = lines_of(log, 2)
+            finally:
+                cell.end()
+    shared.unlink()
+    reached = {name for name, true in json.loads(first).items() if true}
+    assert reached == {"read own data", "gate"}
+    assert [int(one, 16) for one in rights.split()] == [0, 0, 1]
+
+
+TALKER = r"""
+import os, socket, sys, time
+place = ("127.0.0.1", 5151)
+if sys.argv[1] == "tells":
+    open("/tmp/told", "w").write("31337")
+    open("/dev/shm/told", "w").write("31337")
+    one, two = socket.create_server(place), socket.socket(socket.AF_UNIX)
+    two.bind("\0told")
+    two.listen()
+    print("told", flush=True)
+    time.sleep(600)
+for _ in range(20):
+    found = [path for path in ("/tmp/told", "/dev/shm/told") if os.path.exists(path)]
+    for family, where in ((socket.AF_INET, place), (socket.AF_UNIX, "\0told")):
+        try:
+            with socket.socket(family) as one:
+                one.connect(where)
+            found.append(where)
+        except OSError:
+            pass
+    time.sleep(0.05)
+print(found, flush=True)
+"""
+
+
+def test_two_shards_of_one_job_cannot_pass_each_other_anything(shards, tmp_path):
+    cells = []
+    for name, data in zip(("tells", "hears"), shards, strict=True):
+        program = [sys.executable, "-c", TALKER, name]
+        work = tmp_path / f"work-{name}"
+        cells.append(Cell(data, work, log=tmp_path / name, program=program))
+    try:
+        cells[0].start()
+        assert lines_of(tmp_path / "tells", 1) == ["told"]
+        cells[1].start()
+        assert lines_of(tmp_path / "hears", 1)[0] == "[]"
+    finally:
+        for cell in cells:
+            cell.end()
+
+
+def test_a_cell_ends_with_all_that_runs_in_it(shards, tmp_path):
+    mark = f"600.{os.getpid()}"
+    program = ["sh", "-c", f"sleep {mark} & echo on; sleep {mark}"]
+    cell = Cell(shards[0], tmp_path / "work", log=tmp_path / "log", program=program)
+    cell.start()
+    lines_of(tmp_path / "log", 1)
+
+    def sleepers():
+        found = []
+        for one in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                found += [one] if mark.encode() in one.read_bytes().split(b"\0") else []
+            except OSError:
+                continue
+        return found
+
+    assert len(sleepers()) == 2
+    cell.end()
+    last = time.monotonic() + 20
+    while sleepers() and time.monotonic() < last:
+        time.sleep(0.1)
+    assert not sleepers()
+
+
+def test_a_ledger_that_jobs_could_read_is_refused(tmp_path):
+    private = Path(sys.prefix) / "ledger"
+    with pytest.raises(CellError, match=f"{private}: lies under .*, which every job can read"):
+        check([private], tmp_path)

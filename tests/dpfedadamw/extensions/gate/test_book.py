@@ -1,0 +1,237 @@
+"""The ledger survives kill -9 and power cuts, and refuses to start where it was rolled back."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+
+import pytest
+
+from dpfedadamw.extensions.gate import book, mechanism, settings
+from dpfedadamw.extensions.gate.book import Book
+from dpfedadamw.extensions.gate.door import Gate
+from dpfedadamw.extensions.gate.errors import GateError
+from dpfedadamw.extensions.gate.verification import charges_of, read_entries, verify
+
+from .conftest import GATE
+from .replies import as_bytes, ask
+
+MANY = {"noise_multiplier": 40.0}
+
+
+def reopened(gate):
+    return Gate.open(gate.settings.path)
+
+
+def charged(gate):
+    path = gate.settings.ledger / "ledger.jsonl"
+    return charges_of(read_entries(path), path)
+
+
+def killed(work):
+    """Run work in a child of its own, which must end by a signal."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+
+
+def die(*_arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying_before(name):
+    def patch():
+        setattr(Book, name, die)
+
+    return patch
+
+
+def before_noise():
+    mechanism.noised_mean = die
+
+
+def before_the_reply_is_noted():
+    whole = Book._append
+
+    def append(self, kind, fields):
+        if kind == book.REPLY:
+            die()
+        whole(self, kind, fields)
+
+    Book._append = append
+
+
+def before_the_charge_is_signed():
+    Book.sign = die
+
+
+POINTS = {
+    "before the charge is signed": (before_the_charge_is_signed, False),
+    "before noise": (before_noise, False),
+    "before the reply is stored": (dying_before("keep"), False),
+    "before the reply is noted": (before_the_reply_is_noted, False),
+    "before it is sent": (None, True),
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_twenty_kills_between_charge_and_send_are_charged_and_send_no_second_noise(begin):
+    gate = begin(**MANY)
+    ask(gate, "first")
+    seen = {}
+    for number in range(20):
+        where, request = list(POINTS)[number % len(POINTS)], f"r{number}"
+        patch, stored = POINTS[where]
+        before = len(charged(gate))
+
+        def work(patch=patch, request=request):
+            own = reopened(gate)
+            if patch is not None:
+                patch()
+            ask(own, request)
+            die()
+
+        killed(work)
+        assert len(charged(gate)) == before + 1, where
+        kept = reopened(gate).released(job="job", request=request)
+        assert (kept is not None) == stored, where
+        sent = as_bytes(ask(reopened(gate), request))
+        # A stored reply is sent as it is; any other is charged once more, and drawn once more.
+        assert len(charged(gate)) == before + (1 if stored else 2), where
+        assert as_bytes(ask(reopened(gate), request)) == sent
+        seen[request] = sent
+    assert len(set(seen.values())) == 20
+    assert all(holds for _, holds, _ in verify(gate.settings, book.load_key().private.public_key()))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_kills_at_any_time_lose_no_charge_of_what_was_sent(begin):
+    gate = begin(**MANY)
+    ask(gate, "first")
+    chance, sent = random.Random(3), {}
+    for number in range(8):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                own = reopened(gate)
+                for step in range(100):
+                    request = f"r{number}-{step}"
+                    found = as_bytes(ask(own, request))
+                    os.write(writer, f"{request} {found.hex()}\n".encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        time.sleep(chance.uniform(0.05, 0.6))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(reader) as told:
+            sent |= dict(line.split() for line in told if line.endswith("\n"))
+        reopened(gate).check()
+    asked = [charge["request"] for charge in charged(gate)]
+    assert set(sent) <= set(asked)
+    assert len(set(sent.values())) == len(sent)
+
+
+@pytest.mark.parametrize("heads", ["ledger alone", "ledger and its head"])
+def test_a_ledger_that_was_rolled_back_refuses_to_start(gate, tmp_path, heads):
+    ask(gate, "1")
+    shutil.copytree(gate.settings.ledger, tmp_path / "before")
+    ask(gate, "2")
+    back = ["ledger.jsonl"] + (["head.json"] if heads != "ledger alone" else [])
+    for name in back:
+        shutil.copy(tmp_path / "before" / name, gate.settings.ledger / name)
+    with pytest.raises(GateError, match="was rolled back or changed"):
+        reopened(gate)
+    rows = {what: holds for what, holds, _ in verify(gate.settings, _public())}
+    assert not rows["anchor"]
+    assert rows["head"] == (heads != "ledger alone")
+
+
+def test_a_rollback_is_seen_by_a_gate_that_is_open(gate, tmp_path):
+    shutil.copytree(gate.settings.ledger, tmp_path / "before")
+    ask(gate, "1")
+    shutil.rmtree(gate.settings.ledger)
+    shutil.copytree(tmp_path / "before", gate.settings.ledger)
+    with pytest.raises(GateError) as error:
+        gate.check()
+    assert "was rolled back" in error.value.reason
+
+
+def test_a_changed_line_refuses_to_start(gate):
+    ask(gate, "1")
+    path = gate.settings.ledger / "ledger.jsonl"
+    path.write_bytes(
+        path.read_bytes().replace(b'"noise_multiplier":4.0', b'"noise_multiplier":9.0')
+    )
+    with pytest.raises(GateError, match="was rolled back or changed"):
+        reopened(gate)
+    assert [holds for _, holds, _ in verify(gate.settings, _public())] == [False]
+
+
+def test_a_head_by_another_key_is_refused(gate, tmp_path, monkeypatch):
+    ask(gate, "1")
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "other"))
+    with pytest.raises(GateError, match="no such key"):
+        reopened(gate)
+    book.load_key(make=True)
+    with pytest.raises(GateError, match="the signature is not by the key"):
+        reopened(gate)
+
+
+def test_a_torn_last_line_is_cut_off_and_paid_for_nothing(gate):
+    ask(gate, "1")
+    path = gate.settings.ledger / "ledger.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"kind":"spe')
+    ask(reopened(gate), "2")
+    assert path.read_bytes().startswith(whole)
+    assert len(charged(gate)) == 2
+
+
+def test_a_lost_anchor_is_not_made_up_for(gate):
+    gate.settings.anchor.unlink()
+    with pytest.raises(GateError, match="the signed head cannot be read"):
+        reopened(gate)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"unit": "person"}, "unit: is person, but the ledger was begun with record"),
+        ({"budget": {"epsilon": 9.0, "delta": 1e-5}}, "budget.epsilon: is 9.0, but"),
+        ({"budget": {"epsilon": 1.8, "delta": 1e-3}}, "budget.delta: is 0.001, but"),
+    ],
+)
+def test_a_ledger_keeps_its_unit_and_budget(gate, changes, said):
+    gate.settings.path.write_text(settings.write({**GATE, **changes}), encoding="utf-8")
+    with pytest.raises(GateError, match=said):
+        reopened(gate)
+
+
+def test_a_gate_is_begun_once(gate):
+    with pytest.raises(GateError, match="exists, so this gate was begun before"):
+        book.begin(gate.settings, book.load_key())
+    shutil.rmtree(gate.settings.ledger)
+    with pytest.raises(GateError, match="exists, so this gate was begun before"):
+        book.begin(gate.settings, book.load_key())
+
+
+def test_only_the_newest_replies_are_kept(begin):
+    gate = begin(**MANY)
+    for number in range(20):
+        ask(gate, str(number))
+    names = sorted(path.name for path in (gate.settings.ledger / "replies").iterdir())
+    assert names == [f"{number:06d}.safetensors" for number in range(5, 21)]
+
+
+def _public():
+    return book.load_key().private.public_key()

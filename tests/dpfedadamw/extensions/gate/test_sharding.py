@@ -1,0 +1,95 @@
+"""A row's shard depends on the row, or its person, and the site's key alone."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from dpfedadamw.extensions.gate.errors import GateError
+from dpfedadamw.extensions.gate.sharding import shard_of, write_shards
+
+
+def write(path, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    return path
+
+
+def rows_of(folder):
+    """The rows of each shard's table, after its header."""
+    found = {}
+    for path in sorted(folder.glob("shard-*/*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        assert header == ["patient", "value"]
+        found[path.parent.name] = [tuple(row) for row in rows]
+    return found
+
+
+def table(path, count):
+    rows = [(f"p{number % 60}", f"line\n{number}, quoted") for number in range(count)]
+    return write(path, [("patient", "value"), *rows]), rows
+
+
+def test_every_row_lies_in_one_shard_and_all_of_a_person_in_the_same(begin, tmp_path):
+    gate = begin(unit="person")
+    path, rows = table(tmp_path / "t.csv", 600)
+    counts = write_shards(gate.settings, path, tmp_path / "out", "patient")
+    found = rows_of(tmp_path / "out")
+    assert sorted(row for each in found.values() for row in each) == sorted(rows)
+    assert counts == [len(each) for each in found.values()]
+    places = {}
+    for shard, each in found.items():
+        for patient, _ in each:
+            places.setdefault(patient, set()).add(shard)
+    assert len(places) == 60
+    assert all(len(one) == 1 for one in places.values())
+    assert len({one for each in places.values() for one in each}) == 4
+
+
+def test_a_row_more_moves_no_other(begin, tmp_path):
+    gate = begin()
+    one, rows = table(tmp_path / "one.csv", 200)
+    two = write(tmp_path / "two.csv", [("patient", "value"), ("new", "0"), *rows[::-1]])
+    write_shards(gate.settings, one, tmp_path / "a", None)
+    write_shards(gate.settings, two, tmp_path / "b", None)
+    before, after = rows_of(tmp_path / "a"), rows_of(tmp_path / "b")
+    for shard, each in before.items():
+        assert sorted(each) == sorted(set(after[shard]) - {("new", "0")})
+
+
+def test_another_key_divides_otherwise():
+    named = [[f"p{number}"] for number in range(1000)]
+    one, two = ([shard_of(bytes([key]) * 32, who, 10) for who in named] for key in (1, 2))
+    assert 50 < sum(a == b for a, b in zip(one, two, strict=True)) < 200
+    assert min(one.count(shard) for shard in range(10)) > 50
+
+
+def test_cells_are_not_confused_by_where_they_end():
+    key = bytes(32)
+    assert shard_of(key, ["ab", "c"], 1 << 62) != shard_of(key, ["a", "bc"], 1 << 62)
+
+
+@pytest.mark.parametrize(
+    ("unit", "person", "rows", "said"),
+    [
+        ("person", None, [["a"]], "name the column that tells people apart"),
+        ("record", "a", [["a"]], "the unit is a record"),
+        ("person", "b", [["a"]], "has 0 columns b"),
+        ("person", "a", [["a", "a"]], "has 2 columns a"),
+        ("person", "a", [["a", "b"], ["1"]], "row 2: has 1 cells, not 2"),
+        ("person", "a", [["a", "b"], ["1", "2"], [" ", "2"]], "row 3: the column a is empty"),
+    ],
+)
+def test_a_table_that_cannot_be_divided_is_one_line(begin, tmp_path, unit, person, rows, said):
+    gate = begin(unit=unit)
+    path = write(tmp_path / "t.csv", rows)
+    with pytest.raises(GateError, match=said):
+        write_shards(gate.settings, path, tmp_path / "out", person)
+
+
+def test_a_site_has_no_shards(begin, tmp_path):
+    gate = begin(unit="site", shards=1)
+    with pytest.raises(GateError, match="a site is one shard"):
+        write_shards(gate.settings, tmp_path / "t.csv", tmp_path / "out", None)
