@@ -36,8 +36,8 @@ def _digest(records: Records) -> bytes:
     kind = f"{stored.dtype.newbyteorder('<').str} {stored.shape[1:]} {len(chosen)}"
     found = hashlib.sha256(kind.encode() + b"\x00")
     each = stored.dtype.itemsize * int(np.prod(stored.shape[1:], dtype=np.int64))
-    for rows in stretches(chosen, each):
-        part = stored[chosen[rows]]
+    for near in stretches(chosen, each):
+        part = stored[chosen[near]]
         found.update(np.ascontiguousarray(part, part.dtype.newbyteorder("<")).tobytes())
         let_go(stored)
     labels = records.labels
