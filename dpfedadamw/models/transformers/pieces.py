@@ -86,7 +86,7 @@ class _Losses(Function):
         return hidden.new_zeros(len(hidden)).index_add_(0, rows, each * share)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, outputs: Tensor) -> tuple[Tensor | None, ...]:
         (whole,) = ctx.saved_tensors
         return whole * outputs[:, None, None], None, None, None, None, None
