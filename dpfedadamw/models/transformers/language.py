@@ -9,7 +9,7 @@ computed one by one. It is clipped once, and neither padding nor another record 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from dpfedadamw.models.transformers.lora import add_pairs
 from dpfedadamw.models.transformers.padding import can_be_cut, groups_of_like_length
 from dpfedadamw.models.transformers.published import TEXT
 from dpfedadamw.models.transformers.sources import Source, libraries, locate
-from dpfedadamw.tasks import within
+from dpfedadamw.tasks import Task, within
 
 # What is told of a model that continues texts, where others say "text" or "images".
 LANGUAGE = "language"
@@ -100,13 +100,15 @@ class LanguageModel(TransformerClassifier):
         if not self.in_pieces:
             yield answers, targets
             return
-        head = self.network.get_output_embeddings()
+        network: Any = self.network
+        head = network.get_output_embeddings()
         for run in pieces.ranges(answers.shape[1], len(answers) * self.vocabulary):
             yield head(answers[:, run]), within(answers, targets)[:, run]
 
     def _losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         """The loss of each record, [b], of what the output layer reads."""
-        head, task = self.network.get_output_embeddings(), self.record_task
+        network: Any = self.network
+        head, task = network.get_output_embeddings(), cast(Task, self.record_task)
         shares = answers.new_ones(len(answers))
         if task.spec.reduction != "sum":
             shares /= (targets != task.ignored).sum(1).clamp(min=1)
