@@ -193,12 +193,23 @@ def loss_of(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
 
     That of its task, cross-entropy by default, unless the model came with a loss of its own.
     """
-    own: Callable[[Tensor, Tensor], Tensor] | None = getattr(model, "own_record_loss", None)
-    if own is not None:
-        return own
+    for name in ("own_record_loss", "record_loss_in_pieces"):
+        own: Callable[[Tensor, Tensor], Tensor] | None = getattr(model, name, None)
+        if own is not None:
+            return own
     task = task_of(model)
     # A function that is known by name: small models have its gradient written out.
     return cross_entropy if task.is_cross_entropy else task.loss
+
+
+def scored(model: nn.Module, answers: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """What the task holds against each other, of a model's answers [b, …] and labels [b, …].
+
+    The answers themselves, unless the model leaves the scores of a long vocabulary to be formed
+    some tokens at a time.
+    """
+    own = getattr(model, "record_scores", None)
+    yield from ((answers, targets),) if own is None else own(answers, targets)
 
 
 def is_in_nats(model: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from dpfedadamw import measures
 from dpfedadamw.data.datasets import Dataset, Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.models.registry import loss_of, task_of, vocabulary_of
+from dpfedadamw.models.registry import loss_of, scored, task_of, vocabulary_of
 from dpfedadamw.profiling import part
 from dpfedadamw.spec import EvaluationSpec
 from dpfedadamw.spec.task_section import CLASSIFICATION, LANGUAGE
@@ -191,7 +191,8 @@ def measure(
     of_records = loss_of(model)
     for rows, outputs in answers(model, records.inputs, device):
         labels = torch.from_numpy(records.labels[rows]).to(device)
-        tally.add(outputs, labels)
+        for scores, right in scored(model, outputs, labels):
+            tally.add(scores, right)
         loss += float(of_records(outputs, labels).sum())
         if kept is not None:
             kept.append(outputs.float().cpu())

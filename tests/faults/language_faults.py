@@ -11,9 +11,11 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.clipping.engines import ClippedSum
+from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.models.transformers.language import sequences_of
 from dpfedadamw.preprocessing import next_tokens
 from dpfedadamw.privacy import oracle
+from dpfedadamw.run import checkpoints
 from dpfedadamw.tasks import IGNORED
 from tests.dpfedadamw.models.small_language_models import LENGTH, SEQUENCES, SMALLEST, folder_of
 from tests.faults.fault import Fault, FaultGroup, Patch
@@ -55,6 +57,48 @@ def language_spec(overrides: tuple[str, ...] = (), rounds: int = 1) -> specs.Spe
     task = f"task={{kind: causal_lm, sequences: {SEQUENCES - 1}}}"
     batch = "privacy.sampling.expected_batch_size=8"
     return specs.loads(text, overrides=(*replaced, task, batch, *overrides))
+
+
+PAIRS = "model.fine_tuning={{kind: lora, rank: {rank}, alpha: 4, dropout: 0.0}}"
+_WIDE = {
+    **SMALLEST, "hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}  # fmt: skip
+
+
+def adapter():
+    """Pairs of 672 parameters on a small model."""
+    return language_spec((PAIRS.format(rank=24),))
+
+
+def wide_adapter():
+    """Pairs of 21,504 parameters on a wider one."""
+    folder = folder_of("wide", Path(_files().name), configuration=_WIDE)
+    return language_spec((PAIRS.format(rank=16), f"model.source={folder}"))
+
+
+def another_backbone(patch: Patch) -> None:
+    """The run begins with one backbone, trains on another, and writes out the first again."""
+    one_round, write, kept = Federation._round, checkpoints.write_weights, {}
+
+    def frozen(module):
+        return {name: one for name, one in module.named_parameters() if not one.requires_grad}
+
+    def on_another(self, *asked):
+        if not kept:
+            generator = torch.Generator().manual_seed(1)
+            for name, one in frozen(self.worker.flat.module).items():
+                kept[name] = one.detach().clone()
+                one.data += 0.05 * torch.randn(one.shape, generator=generator)
+        return one_round(self, *asked)
+
+    def put_back(path, model):
+        for name, one in frozen(model).items():
+            one.data.copy_(kept[name])
+        write(path, model)
+
+    patch.setattr(Federation, "_round", on_another)
+    patch.setattr(checkpoints, "write_weights", put_back)
 
 
 def _gradient(flat, loss):
@@ -166,6 +210,19 @@ GROUP = FaultGroup(
             ("sensitivity",),
             language_spec,
             of(by_sequence),
+        ),
+        *(
+            Fault(
+                f"adapter-on-another-backbone{where}",
+                "low-rank pairs are trained on another release of the frozen backbone than the one "
+                "that the run is committed to and the adapter is published for",
+                "federations whose clients load a backbone by a name that can move",
+                ("weights",),
+                spec,
+                another_backbone,
+                says="are not those that the run began with",
+            )
+            for where, spec in (("", adapter), ("-in-a-larger-model", wide_adapter))
         ),
     ),
 )

@@ -8,14 +8,15 @@ computed one by one. It is clipped once, and neither padding nor another record 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from dpfedadamw.errors import ModelError
 from dpfedadamw.models.networks.dropout import dropping
+from dpfedadamw.models.transformers import pieces
 from dpfedadamw.models.transformers.classifier import (
     TransformerClassifier,
     check_loaded,
@@ -29,6 +30,7 @@ from dpfedadamw.models.transformers.lora import add_pairs
 from dpfedadamw.models.transformers.padding import can_be_cut, groups_of_like_length
 from dpfedadamw.models.transformers.published import TEXT
 from dpfedadamw.models.transformers.sources import Source, libraries, locate
+from dpfedadamw.tasks import Task, within
 
 # What is told of a model that continues texts, where others say "text" or "images".
 LANGUAGE = "language"
@@ -41,6 +43,8 @@ class LanguageModel(TransformerClassifier):
 
     Attributes:
         length: Tokens of a sequence.
+        in_pieces: Whether answers are what the frozen output layer reads, and scores of few tokens
+            at a time are formed where they are needed.
 
     Args:
         network: The model, wrapped by peft where low-rank pairs are trained.
@@ -54,14 +58,16 @@ class LanguageModel(TransformerClassifier):
     ) -> None:
         super().__init__(network, TEXT, origin, output_layers)
         self.length = length
+        self.in_pieces = False
         self.cuts_padding = True
         self.reads = LANGUAGE
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Scores of the token that follows each, [b, up to length of a record, tokens].
 
-        What no record of the batch reaches is left out; scores of padding are 0, so that nothing
-        is learnt from them.
+        With `in_pieces` what the output layer reads in their place, [b, …, width]. What no record
+        of the batch reaches is left out; scores of padding are 0, so that nothing is learnt from
+        them.
 
         Args:
             inputs: Whole numbers [b, 2, length of a record]: tokens and marks.
@@ -72,14 +78,48 @@ class LanguageModel(TransformerClassifier):
             cut = inputs[:, :, : max(places)]
         tokens, sequences = cut[:, 0].long(), sequences_of(cut[:, 1])
         seen = visible(sequences)
+        # An exported program has no loss: it answers with scores.
+        apart = self.in_pieces and not torch.compiler.is_exporting()
         with dropping(self, inputs, self.get_parameter(self._watched), places):
-            scores: Tensor = self.network(
+            answered = (self._body() if apart else self.network)(
                 input_ids=tokens,
                 attention_mask=self._mask(seen),
                 position_ids=self._positions(seen, sequences),
                 use_cache=False,
-            ).logits
-        return scores.masked_fill((sequences == 0)[..., None], 0.0)
+            )
+        found: Tensor = answered.last_hidden_state if apart else answered.logits
+        return found.masked_fill((sequences == 0)[..., None], 0.0)
+
+    @property
+    def record_loss_in_pieces(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """The task's loss of a model that answers in pieces; None for others."""
+        return self._losses if self.in_pieces else None
+
+    def record_scores(self, answers: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Scores [b, some, tokens] and targets [b, some] of what the model answered."""
+        if not self.in_pieces:
+            yield answers, targets
+            return
+        network: Any = self.network
+        head = network.get_output_embeddings()
+        for run in pieces.ranges(answers.shape[1], len(answers) * self.vocabulary):
+            yield head(answers[:, run]), within(answers, targets)[:, run]
+
+    def _losses(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each record, [b], of what the output layer reads."""
+        network: Any = self.network
+        head, task = network.get_output_embeddings(), cast(Task, self.record_task)
+        shares = answers.new_ones(len(answers))
+        if task.spec.reduction != "sum":
+            shares /= (targets != task.ignored).sum(1).clamp(min=1)
+        told = within(answers, targets)
+        return pieces.losses(answers, head.weight, head.bias, told, shares, task.ignored)
+
+    def _body(self) -> Any:
+        """The network without its output layer."""
+        network: Any = self.network
+        whole = network.get_base_model() if hasattr(network, "get_base_model") else network
+        return whole.base_model
 
     def groups(self, inputs: Tensor) -> list[Tensor]:
         """Rows of records [b, …] that are best computed on together: see the base class."""
@@ -165,11 +205,34 @@ def build(spec: TransformerSpec, input_shape: Sequence[int], **overrides: Any) -
         head = network.get_output_embeddings()
         scores = [name for name, module in network.named_modules() if module is head]
         _check_sequences(network, length, input_shape[1], configuration.model_type)
+        plain = _scores_are_products(network)
         tuning = spec.fine_tuning
         if isinstance(tuning, LoraSpec):
             revision = source.revision if source is not None else ""
             network = add_pairs(network, tuning, (), task="CAUSAL_LM", revision=revision)
-    return LanguageModel(network, origin_of(spec, source), scores, length)
+    model = LanguageModel(network, origin_of(spec, source), scores, length)
+    # A head that got a pair is no plain layer any more.
+    frozen = not any(one.requires_grad for one in head.parameters())
+    model.in_pieces = plain and frozen and network.get_output_embeddings() is head
+    return model
+
+
+def _scores_are_products(network: Any) -> bool:
+    """Whether scores are what a plain output layer makes of the last hidden states, and no more.
+
+    Some architectures scale or cap them afterwards.
+    """
+    head, body = network.get_output_embeddings(), network.base_model
+    if type(head) is not nn.Linear or body is network or head.weight.is_meta:
+        return False
+    tokens = torch.arange(min(4, len(head.weight)))[None]
+    network.eval()
+    with torch.no_grad():
+        whole = network(input_ids=tokens, use_cache=False).logits
+        hidden = getattr(body(input_ids=tokens, use_cache=False), "last_hidden_state", None)
+        parts = None if hidden is None else head(hidden)
+    network.train()
+    return parts is not None and torch.allclose(whole, parts, rtol=1e-5, atol=1e-5)
 
 
 def configure(spec: TransformerSpec, source: Source | None, **overrides: Any) -> Any:

@@ -90,6 +90,7 @@ def small(kind: str, tuning: FineTuningSpec, parent: Path) -> LanguageModel:
     torch.manual_seed(0)
     spec = spec_of(folder_of(kind, parent), tuning)
     model = language.build(spec, (2, LENGTH * SEQUENCES)).double().train()
+    model.record_task = TASK
     for parameter in model.parameters():
         if parameter.requires_grad:
             # A factor at zero would hide the gradient of its partner.

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from dpfedadamw.clipping.engines import choose
 from dpfedadamw.errors import DataError, ModelError
-from dpfedadamw.models.registry import synthetic_records
-from dpfedadamw.models.transformers import language
+from dpfedadamw.models.registry import loss_of, synthetic_records
+from dpfedadamw.models.transformers import language, pieces
 from dpfedadamw.models.transformers.texts import preprocessing_of
 from dpfedadamw.preprocessing import in_sequences, next_tokens
 from dpfedadamw.spec.task_section import LanguageTask
@@ -80,14 +80,23 @@ def by_sequences(model, record, targets):
 @given(
     sizes=st.lists(st.integers(0, LONGEST), min_size=1, max_size=4),
     shares=st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4),
+    sides=st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4),
+    padding=st.integers(0, VOCABULARY - 1),
 )
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_clipped_sums_are_those_of_sequences_computed_one_by_one(models, case, sizes, shares):
+def test_clipped_sums_are_those_of_sequences_computed_one_by_one(
+    models, case, sizes, shares, sides, padding
+):
     model, limit = models[case], 0.5
     answers = [round(size * share) for size, share in zip(sizes, shares, strict=False)]
     records, targets = records_of(sizes, answers)
     each = [by_sequences(model, *pair) for pair in zip(records, targets, strict=True)]
-    found = choose(model, TASK.loss, limit, engine="book-keeping")(records, targets)
+    # So much of a record's padding stands before its text, whichever token it is.
+    records[:, 0][records[:, 1] == 0] = padding
+    for row, side in enumerate(sides[: len(sizes)]):
+        before = round(side * int((records[row, 1] == 0).sum()))
+        records[row], targets[row] = records[row].roll(before, 1), targets[row].roll(before, 0)
+    found = choose(model, loss_of(model), limit, engine="book-keeping")(records, targets)
     norms = torch.stack([one.norm() for one in each])
     right = sum(one * min(1.0, limit / max(float(one.norm()), 1e-300)) for one in each)
     torch.testing.assert_close(found.raw_norms, norms, rtol=1e-6, atol=1e-9)
@@ -110,6 +119,66 @@ def test_where_padding_stands_and_what_it_is_moves_no_gradient(models, kind):
     model.cuts_padding = False
     torch.testing.assert_close(loop(records, targets).total, expected, rtol=1e-9, atol=1e-12)
     model.cuts_padding = True
+
+
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_scores_in_pieces_have_the_losses_and_gradients_of_whole_ones(models, kind, monkeypatch):
+    model = models[kind, "pairs"]
+    records, targets = records_of([7, 23, 0, 13], [3, 23, 0, 13])
+    trained = [one for one in model.parameters() if one.requires_grad]
+
+    def found(limit):
+        monkeypatch.setattr(pieces, "SCORES", limit)
+        losses = loss_of(model)(model(records), targets)
+        weighted = losses @ torch.tensor([1.0, -0.5, 2.0, 3.0], dtype=losses.dtype)
+        return losses.detach(), torch.autograd.grad(weighted, trained)
+
+    monkeypatch.setattr(model, "in_pieces", False)
+    whole, of_whole = found(1)
+    assert model(records).shape[2] == VOCABULARY
+    monkeypatch.setattr(model, "in_pieces", True)
+    assert model(records).shape[2] == 16
+    for limit in (1, 3 * VOCABULARY, 10**6):
+        losses, gradients = found(limit)
+        torch.testing.assert_close(losses, whole, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(gradients, of_whole, rtol=1e-10, atol=1e-14)
+
+
+def test_no_more_scores_are_formed_at_once_than_are_allowed(models, monkeypatch):
+    model, (records, targets) = models["llama", "pairs"], records_of([23, 25])
+    sizes = []
+
+    def noted(*arguments):
+        scores = linear(*arguments)
+        sizes.append(scores.numel())
+        return scores
+
+    linear = functional.linear
+    monkeypatch.setattr(pieces, "SCORES", 5 * VOCABULARY)
+    hidden = model(records)
+    monkeypatch.setattr(functional, "linear", noted)
+    loss_of(model)(hidden, targets).sum().backward()
+    of_all = int((targets != IGNORED).sum()) * VOCABULARY
+    assert max(sizes) == 5 * VOCABULARY
+    assert sum(sizes) == of_all
+
+
+def test_trained_adapted_and_scaled_output_layers_are_scored_whole(models, tmp_path):
+    assert all(models[case].in_pieces == (case[1] == "pairs") for case in CASES)
+    adapted = PAIRS.replace(target_modules=("lm_head",))
+    assert not small("llama", adapted, tmp_path).in_pieces
+    scaled = {**CONFIGURATIONS["llama"], "model_type": "granite", "logits_scaling": 4.0}
+    folder = folder_of("granite", tmp_path, configuration=scaled)
+    assert not language.build(spec_of(folder, PAIRS), (2, LENGTH * SEQUENCES)).in_pieces
+
+
+@pytest.mark.parametrize("engine", ["opacus", "loop"])
+def test_other_engines_have_the_clipped_sum_of_book_keeping(models, engine):
+    model = models["llama", "pairs"]
+    batch = records_of([7, 23], [7, 5])
+    found, right = (choose(model, loss_of(model), 0.5, engine=one)(*batch)
+                    for one in (engine, "book-keeping"))  # fmt: skip
+    torch.testing.assert_close(found.total, right.total, rtol=1e-6, atol=1e-9)
 
 
 def test_a_token_sees_its_own_sequence_alone(models):
