@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,9 @@ def _load(run: RunDirectory, files: Mapping[str, bytes], config: Mapping[str, An
             f"({base}); restore the right ones"
         )
     checkpoints.read_weights(run.weights, model, files[run.weights.name])
+    whole: Callable[[], None] | None = getattr(model, "answer_with_scores", None)
+    if whole is not None:
+        whole()
     return model.eval()
 
 

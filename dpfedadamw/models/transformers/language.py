@@ -78,8 +78,7 @@ class LanguageModel(TransformerClassifier):
             cut = inputs[:, :, : max(places)]
         tokens, sequences = cut[:, 0].long(), sequences_of(cut[:, 1])
         seen = visible(sequences)
-        # An exported program has no loss: it answers with scores.
-        apart = self.in_pieces and not torch.compiler.is_exporting()
+        apart = self.in_pieces
         with dropping(self, inputs, self.get_parameter(self._watched), places):
             answered = (self._body() if apart else self.network)(
                 input_ids=tokens,
@@ -89,6 +88,10 @@ class LanguageModel(TransformerClassifier):
             )
         found: Tensor = answered.last_hidden_state if apart else answered.logits
         return found.masked_fill((sequences == 0)[..., None], 0.0)
+
+    def answer_with_scores(self) -> None:
+        """Answer with scores from now on: who loads a model wants them, and so does a program."""
+        self.in_pieces = False
 
     @property
     def record_loss_in_pieces(self) -> Callable[[Tensor, Tensor], Tensor] | None:

@@ -65,6 +65,11 @@ def test_an_adapter_is_trained_audited_and_continued_elsewhere(tmp_path):
         do_sample=False, pad_token_id=0, eos_token_id=2,
     )  # fmt: skip
     assert expected[0].tolist() == json.loads(told.stdout)
+    # Called as it is, it answers with scores as its network does.
+    tokens = torch.tensor([json.loads(told.stdout)[:5]])
+    scores = run.model.network(input_ids=tokens).logits
+    record = torch.stack([tokens, torch.ones_like(tokens)], 1)
+    torch.testing.assert_close(run.model(record), scores)
     with pytest.raises(DpfedadamwError, match="continues texts and predicts nothing"):
         api.predict(run.path, [{"text": "a cat"}])
 

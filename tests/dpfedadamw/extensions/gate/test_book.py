@@ -15,9 +15,8 @@ from dpfedadamw.extensions.gate.book import Book
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import GateError
 from dpfedadamw.extensions.gate.verification import charges_of, read_entries, verify
-
-from .conftest import GATE
-from .replies import as_bytes, ask
+from tests.dpfedadamw.extensions.gate.conftest import GATE
+from tests.dpfedadamw.extensions.gate.replies import as_bytes, ask
 
 MANY = {"noise_multiplier": 40.0}
 

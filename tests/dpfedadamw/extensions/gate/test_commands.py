@@ -11,9 +11,8 @@ from safetensors.numpy import save_file
 from dpfedadamw.extensions.gate import spending
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import Refused
+from tests.dpfedadamw.extensions.gate.replies import ask
 from tests.runs import call
-
-from .replies import ask
 
 
 @pytest.fixture

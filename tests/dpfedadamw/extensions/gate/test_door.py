@@ -10,8 +10,7 @@ import pytest
 from dpfedadamw.extensions.gate import book, mechanism, spending
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import REFUSAL, Refused
-
-from .replies import as_bytes, ask, filled, has_scale
+from tests.dpfedadamw.extensions.gate.replies import as_bytes, ask, filled, has_scale
 
 
 def lines(gate):

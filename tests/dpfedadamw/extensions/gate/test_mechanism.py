@@ -12,8 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from dpfedadamw.extensions.gate import mechanism
 from dpfedadamw.extensions.gate.settings import Form
-
-from .replies import has_scale
+from tests.dpfedadamw.extensions.gate.replies import has_scale
 
 MODEL = {"a": Form((2, 2), "float32"), "b": Form((1,), "float64")}
 CLIP = 0.7

@@ -9,8 +9,7 @@ from safetensors.numpy import save_file
 from dpfedadamw.errors import SpecError
 from dpfedadamw.extensions.gate import settings
 from dpfedadamw.extensions.gate.settings import Form
-
-from .conftest import GATE
+from tests.dpfedadamw.extensions.gate.conftest import GATE
 
 
 def read(tmp_path, **changes):
