@@ -174,7 +174,7 @@ def judged(delta: float = 1e-5, **ledger: Any) -> Any:
     claim = {"server": {"epsilon": {"pld": cost}}, "accountant_history": [[1.1, 0.2, 3]]}
     made = {"spends": paid, "claim": claim}
     bundle: Any = SimpleNamespace(
-        header=SimpleNamespace(declared=lambda name: {"delta": delta}[name]),
+        header=SimpleNamespace(declared=lambda name: {"delta": delta}[name], mechanism="gaussian"),
         readable_ledger=SimpleNamespace(**{**made, **ledger}),
     )
     return _judge(bundle), cost, claim

@@ -140,7 +140,7 @@ def judged(
         return probe
 
     bundle: Any = SimpleNamespace(
-        header=SimpleNamespace(of_clients=clients),
+        header=SimpleNamespace(of_clients=clients, mechanism="gaussian"),
         readable_ledger=SimpleNamespace(spends=charges),
         loop_rounds=lambda: list(enumerate(files or [a_file(), a_file()])),
         probe_results=probed,
