@@ -22,7 +22,7 @@ from dpfedadamw.privacy.composition import Composition, adjacency_of, merge
 if TYPE_CHECKING:
     import dp_accounting
 
-__all__ = ["NO_EVENT", "TOO_FINE", "Composed", "checked", "difference", "disagrees"]
+__all__ = ["NO_EVENT", "TOO_FINE", "TOO_LARGE", "Composed", "checked", "difference", "disagrees"]
 
 # How far a claim may lie below dp-accounting's number, which its grid lifts by a tenth of that.
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
@@ -34,9 +34,11 @@ _WIDEST = 0.1
 _CUT = 10.0
 # Below this, a grid that is exact to `ABSOLUTE` is fine enough.
 _SMALLEST_EPSILON = 0.02
+# It computes with e^ε in double precision, which ends at 709; near that its numbers are wrong.
+_LARGEST_EPSILON = 600.0
 
 # Why a claim has no such number; reports and auditor know these words.
-NO_EVENT, TOO_FINE = "no event", "too fine"
+NO_EVENT, TOO_FINE, TOO_LARGE = "no event", "too fine", "too large"
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,10 @@ def checked(claim: Mapping[str, Any], composed: Composed) -> dict[str, Any]:
     if composed.trials is not None:
         epsilon = _of_selection(parts, delta, composed.trials)
         return {**said, "accountant": "rdp", "epsilon": epsilon}
-    width = _width(parts, claimed(claim[composed.view]), delta)
+    headline = claimed(claim[composed.view])
+    if headline > _LARGEST_EPSILON:
+        return {**said, "epsilon": None, "reason": TOO_LARGE}
+    width = _width(parts, headline, delta)
     if width is None:
         return {**said, "epsilon": None, "reason": TOO_FINE}
     bound = {"bound": "lower"} if _is_bounded(parts) else {}

@@ -373,6 +373,7 @@ _SAID_OF = {"server_worst_case": " if in every round", "third_party": ""}
 _NO_NUMBER = {
     "no event": "no number: it has no event for this mechanism",
     "too fine": "no number: it cannot compose so many steps",
+    "too large": "no number: its double precision does not hold e^ε",
 }
 
 

@@ -271,6 +271,7 @@ def _detected(profile: Sequence[tuple[float, float]], false_alarms: float) -> fl
 _NO_NUMBER = {
     "no event": "has no event for what was composed, so it gives no number",
     "too fine": "gives no number: its grids do not reach so many steps",
+    "too large": "gives no number: its double precision does not hold e^ε at this ε",
 }
 _READERS: Mapping[PublicView, str] = {
     "server_worst_case": "against the server, for a client in every round",

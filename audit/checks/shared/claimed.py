@@ -68,6 +68,7 @@ _NO_EVENT = "no event"
 _REASONS = {
     _NO_EVENT: "which has no event for this mechanism",
     "too fine": "which reported too many steps for it",
+    "too large": "whose double precision does not hold e^ε at this ε",
 }
 NOT_RECORDED = "no number by dp-accounting was recorded"
 

@@ -14,6 +14,7 @@ from dpfedadamw.accounting import dp_accounting_check as check
 from dpfedadamw.accounting.dp_accounting_check import (
     NO_EVENT,
     TOO_FINE,
+    TOO_LARGE,
     Composed,
     checked,
     disagrees,
@@ -136,6 +137,19 @@ def test_what_needs_too_fine_a_grid_is_not_computed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(check, "_epsilon", lambda *_: pytest.fail("it was asked"))
     _, found = asked(Composition(20.0, 0.01, 10**9))
     assert (found["epsilon"], found["reason"]) == (None, TOO_FINE)
+
+
+def test_an_epsilon_near_the_end_of_double_precision_is_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, found = asked(Composition(0.15, 0.3, 20))
+    assert ours > 300.0
+    assert agree(ours, found["epsilon"])
+    # At 994 the library is 0.1 % off, and at 717 it says infinity.
+    monkeypatch.setattr(check, "_epsilon", lambda *_: pytest.fail("it was asked"))
+    ours, found = asked(Composition(0.1, 0.2, 40))
+    assert ours > 900.0
+    assert (found["epsilon"], found["reason"]) == (None, TOO_LARGE)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,10 @@ def test_a_claim_below_the_number_and_an_impossible_number_fail(
         ({"version": "0.6.0; and more"}, "version is not a text of the expected form"),
         ({"accountant": "opacus"}, "accountant is not one of pld, rdp"),
         ({"bound": "lower"}, "not correctly marked"),
-        ({"number": None, "reason": "nobody knows"}, "reason is not one of no event, too fine"),
+        (
+            {"number": None, "reason": "nobody knows"},
+            "reason is not one of no event, too fine, too large",
+        ),
         ({"number": None, "reason": "no event"}, "is recorded as having no event"),
         ({"number": "7"}, "epsilon is not a"),
         ({"number": -1.0}, "epsilon is not"),
@@ -133,11 +136,20 @@ def test_a_record_that_says_something_else_fails(
     assert said in found[1]
 
 
-def test_that_the_grid_would_be_too_fine_is_told_and_no_failure(run: tuple[Bundle, str]) -> None:
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("too fine", "which reported too many steps for it"),
+        ("too large", "whose double precision does not hold e^ε at this ε"),
+    ],
+)
+def test_that_it_cannot_compute_the_number_is_told_and_no_failure(
+    run: tuple[Bundle, str], reason: str, said: str
+) -> None:
     bundle, view = run
-    verdict, text = noted(bundle, view, None, reason="too fine")
+    verdict, text = noted(bundle, view, None, reason=reason)
     assert verdict == "PASS"
-    assert "which reported too many steps for it" in text
+    assert said in text
 
 
 def test_of_batches_of_fixed_size_it_is_a_bound_from_below(tmp_path: Any) -> None:
