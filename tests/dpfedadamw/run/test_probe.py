@@ -143,7 +143,7 @@ class Words(nn.Module):
 def test_a_model_of_texts_that_attends_the_padding_of_its_batch_is_seen(
     masked, tmp_path, monkeypatch
 ):
-    (tmp_path / "words.py").write_text(WORDS)
+    (tmp_path / "texts_with_padding.py").write_text(WORDS)
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(0)
     tokens = generator.integers(1, 60, (600, 2, 12)).astype(np.int32)
@@ -153,11 +153,11 @@ def test_a_model_of_texts_that_attends_the_padding_of_its_batch_is_seen(
     mapping = small_spec().to_mapping()
     data = {"dataset": "arrays", "path": "texts.npz", "cache": str(tmp_path / "cache")}
     mapping["data"] = data | {"clients": 5, "partition": {"kind": "iid"}}
-    own = {"name": "python", "target": "words:Words", "vocabulary": 60, "length": 12}
+    own = {"name": "python", "target": "texts_with_padding:Words", "vocabulary": 60, "length": 12}
     mapping["model"] = own | {"arguments": {"masked": masked}}
     # Such a module is refused before it is trained; here the auditor is tried.
     monkeypatch.setattr(fitting, "_refuse_mixing", lambda *_: None)
-    with allowing(["words"]):
+    with allowing(["texts_with_padding"]):
         training = begin(specs.from_mapping(mapping), tmp_path / "runs")
         with training.lock:
             found = run_probe(probe_of(training))
