@@ -34,7 +34,7 @@ _WIDEST = 0.1
 _CUT = 10.0
 # Below this, a grid that is exact to `ABSOLUTE` is fine enough.
 _SMALLEST_EPSILON = 0.02
-# It computes with e^ε in double precision, which ends at 709; near that its numbers are wrong.
+# Of sampled batches it computes with e^ε in double precision, which ends at 709; near that its numbers are wrong.
 _LARGEST_EPSILON = 600.0
 
 # Why a claim has no such number; reports and auditor know these words.
@@ -76,7 +76,7 @@ def checked(claim: Mapping[str, Any], composed: Composed) -> dict[str, Any]:
         epsilon = _of_selection(parts, delta, composed.trials)
         return {**said, "accountant": "rdp", "epsilon": epsilon}
     headline = claimed(claim[composed.view])
-    if headline > _LARGEST_EPSILON:
+    if headline > _LARGEST_EPSILON and any(part.sampling_rate < 1.0 for part in parts):
         return {**said, "epsilon": None, "reason": TOO_LARGE}
     width = _width(parts, headline, delta)
     if width is None:
