@@ -34,7 +34,8 @@ _WIDEST = 0.1
 _CUT = 10.0
 # Below this, a grid that is exact to `ABSOLUTE` is fine enough.
 _SMALLEST_EPSILON = 0.02
-# Of sampled batches it computes with e^ε in double precision, which ends at 709; near that its numbers are wrong.
+# Of sampled batches it computes with e^ε in double precision, which ends at 709. Near that its
+# numbers are wrong.
 _LARGEST_EPSILON = 600.0
 
 # Why a claim has no such number; reports and auditor know these words.
