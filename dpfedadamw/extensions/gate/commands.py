@@ -23,6 +23,13 @@ class Unit(StrEnum):
     site = "site"
 
 
+# What ε speaks of: `mechanism` has why nothing more.
+PROTECTED = {
+    "record": "one record, added or removed",
+    "person": "one person, added or removed, or with any other records",
+    "site": "all data of the site, against any other data",
+}
+
 SettingsArgument = Annotated[Path, typer.Argument(metavar="GATE.YAML", help="The gate's settings.")]
 
 
@@ -177,7 +184,7 @@ def gate_show(settings: SettingsArgument, as_json: JsonOption = False) -> None:
     out.print(
         display.facts(
             [
-                ("protects", f"one {wanted.unit}, added, removed or replaced"),
+                ("protects", PROTECTED[wanted.unit]),
                 ("budget", f"ε = {wanted.epsilon:g} at δ = {wanted.delta:g}"),
                 ("spent", f"ε = {display.epsilon_text(found.epsilon)}, {found.releases} releases"),
                 ("left", f"{found.left} releases{ends}"),

@@ -6,9 +6,14 @@ Why the sum moves by at most 2C. A record (or a person) lies in one shard, chose
 alone (`sharding`). What a shard answers is a function of that shard, of what was released before,
 and of the shard's own coins. So neighbouring data change one term of the sum. That term may change
 to any other, because nothing is known of the job's code, but both lie in the ball of radius C. So
-their distance is at most 2C, for adding, removing and replacing alike. Where the unit is the site
-there is one term, and any data are a neighbour of any other. Zero-out adjacency, whose neighbour is
-a site that sends zero, would need C alone. All units keep the one adjacency, which is stronger.
+their distance is at most 2C.
+
+What neighbours are. A record is added or removed. A person, who is known by one cell, is added or
+removed, or has other rows: the shard stays the same. A record or a person exchanged for another may
+leave one shard and enter a second. Two terms change then, and the sum moves by up to 4C: that is
+two steps of the promise, and costs what σ/2 does. Where the unit is the site there is one term, and
+any data are a neighbour of any other. Zero-out adjacency, whose neighbour is a site that sends
+zero, would need C alone there; 2C is the stronger promise.
 
 The sum is exact: clipped updates are cut to a grid on which float64 adds without rounding, so that
 the argument holds for the computed numbers too. Source of the method: Nissim, Raskhodnikova & Smith

@@ -1,7 +1,8 @@
 """A table becomes K fixed shards: a keyed hash of a row, or of its person, says which.
 
 A row's shard depends on the row (or its person) and the key alone. So adding a row moves no other,
-all rows of one person lie together, and nobody without the key can aim rows at a shard.
+all rows of one person lie together, and nobody without the key can aim rows at a shard. A row whose
+content changes may change its shard: that is one row removed and one added.
 """
 
 from __future__ import annotations

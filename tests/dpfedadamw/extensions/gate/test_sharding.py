@@ -59,6 +59,31 @@ def test_a_row_more_moves_no_other(begin, tmp_path):
         assert sorted(each) == sorted(set(after[shard]) - {("new", "0")})
 
 
+def changed_shards(begin, tmp_path, unit, person, change):
+    """How many shards differ when the first row is another."""
+    gate = begin(unit=unit)
+    one, rows = table(tmp_path / "one.csv", 200)
+    two = write(tmp_path / "two.csv", [("patient", "value"), change, *rows[1:]])
+    write_shards(gate.settings, one, tmp_path / "a", person)
+    write_shards(gate.settings, two, tmp_path / "b", person)
+    before, after = rows_of(tmp_path / "a"), rows_of(tmp_path / "b")
+    return sum(before.get(shard) != after.get(shard) for shard in before | after)
+
+
+@pytest.mark.parametrize(
+    ("unit", "person", "change", "most"),
+    [
+        ("person", "patient", ("p0", "another value"), 1),
+        ("person", "patient", ("p7", "another value"), 2),
+        ("record", None, ("p0", "another value"), 2),
+    ],
+)
+def test_other_rows_of_a_person_change_one_shard_and_an_exchange_two(
+    begin, tmp_path, unit, person, change, most
+):
+    assert 1 <= changed_shards(begin, tmp_path, unit, person, change) <= most
+
+
 def test_another_key_divides_otherwise():
     named = [[f"p{number}"] for number in range(1000)]
     one, two = ([shard_of(bytes([key]) * 32, who, 10) for who in named] for key in (1, 2))
