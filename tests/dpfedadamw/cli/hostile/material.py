@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from dpfedadamw import spec as specs
+from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.filing import after_training
 from dpfedadamw.run.training import train
 from reports import run_rows
@@ -133,11 +135,29 @@ def _others(folder: Path) -> None:
     led(project, clients)
     for client in clients.values():
         client.close()
+    _gate(folder)
     for name in ("list", "others"):
         assert call("keys", "new", "--role", "trainer", "--directory", name) == 0
     assert call("keys", "rotate", "--role", "trainer", "--directory", "others") == 0
     assert call("keys", "revoke", "--role", "trainer", "--reason", "superseded", "--directory",
                 "list", "--yes") == 0  # fmt: skip
+
+
+def _gate(folder: Path) -> None:
+    """A gate that released once, its shards, and the arrays that it lets out."""
+    arrays = {"w": np.zeros((3, 2), np.float32), "b": np.zeros(2, np.float32)}
+    save_file(arrays, folder / "gate.safetensors")
+    assert call("gate", "init", "gate", "--unit", "record", "--shards", "3", "--clip", "1",
+                "--epsilon", "2", "--delta", "1e-5", "--releases", "5", "--model",
+                "gate.safetensors", "--anchor", "gate-anchor.json") == 0  # fmt: skip
+    settings = folder / "gate" / "gate.yaml"
+    # A copy of the folder has an anchor of its own.
+    settings.write_text(
+        settings.read_text().replace(str(folder / "gate-anchor.json"), "../gate-anchor.json")
+    )
+    assert call("gate", "shards", str(settings), "table.csv", "shards") == 0
+    gate = Gate.open(settings)
+    gate.release(job="job", request="one", broadcast=arrays, shards=[arrays, arrays, None])
 
 
 def sign_again(run: Path, keys: Path) -> None:

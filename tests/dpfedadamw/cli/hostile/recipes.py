@@ -72,6 +72,14 @@ _SPEC = ("spec.yaml",)
 ARGUMENT = "ARGUMENT"
 _NOTHING = (ARGUMENT,)
 _DATA = ("table.yaml", "table.csv")
+_GATE = (
+    "gate",
+    "gate/gate.yaml",
+    "gate/ledger",
+    "gate/ledger/ledger.jsonl",
+    "gate/ledger/head.json",
+    "gate-anchor.json",
+)
 
 RECIPES: dict[str, tuple[Recipe, ...]] = {
     "init": (
@@ -213,6 +221,17 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "flower collect": (
         _r("flower collect project/server project/clients/00 project/clients/01 project/clients/02 --out out", "project/server", "project/clients/00", "project/clients/00/site.json", "project/clients/00/ledger.jsonl", "project/clients/00/share.npz", "project/clients/00/federation.json", "project/clients/00/evidence", "project/server/federation.json", "project/server/spec.yaml", codes=_VERDICT, writes=("out",), good=-1),
     ),
+    "gate init": (_r("gate init new --unit record --shards 3 --clip 1 --epsilon 2 --delta 1e-5 --releases 5 --model gate.safetensors --anchor new-anchor.json", "gate.safetensors", writes=("new", "new-anchor.json")),),
+    "gate shards": (
+        _r("gate shards gate/gate.yaml table.csv out", *_GATE, "gate/ledger/sharding.key", "table.csv", writes=("out", "gate")),
+    ),
+    "gate show": (_r("gate show gate/gate.yaml", *_GATE, codes=_VERDICT), _r("gate show gate/gate.yaml --json", *_GATE, codes=_VERDICT)),
+    "gate verify": (
+        _r("gate verify gate/gate.yaml", *_GATE, "keys/gate.pub", codes=_VERDICT),
+        _r("gate verify gate/gate.yaml --key keys/gate.pub", *_GATE, "keys/gate.pub", codes=_VERDICT),
+    ),
+    # Without Flower the command ends before it reads a file; its own tests have the rest.
+    "gate supernode": (_r("gate supernode gate/gate.yaml --superlink 127.0.0.1:1 --data shards", *_GATE, good=2, carried=("shards",)),),
     "challenge intent": (_r("challenge intent small.yaml --escrow new.escrow --output out.json", "small.yaml", writes=("new.escrow", "out.json", "keys")),),
     "challenge new": (_r("challenge new intent.json --output out.json", "intent.json", "auditor-keys/intents.jsonl", writes=("out.json", "auditor-keys"), keys="auditor-keys"),),
     "challenge draw": (_r(f"challenge draw {RUN} --participations 2 --output out.json", *_RUN, "auditor-keys/intents.jsonl", codes=_VERDICT, writes=("out.json", "auditor-keys"), keys="auditor-keys"),),

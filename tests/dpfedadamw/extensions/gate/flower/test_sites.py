@@ -241,7 +241,8 @@ def test_each_release_has_noise_of_its_own(gated):
     for place, one in enumerate(values):
         for other in values[:place]:
             # Each has noise of 2Cσ/K; two of them at least √2 times that, less what chance does.
-            assert np.std(one - other) > 1.3 * 2 * multiplier / SHARDS
+            # Below 1.2 times it, one pair of 640 numbers lies once in ten million times.
+            assert np.std(one - other) > 1.2 * 2 * multiplier / SHARDS
 
 
 @pytest.mark.parametrize(
