@@ -91,9 +91,9 @@ def test_a_class_of_a_script_is_loaded_by_another_script_that_has_it_elsewhere(
         f"{SCRIPT}run = api.run({SMALL!r}, model=Net(), out='runs')\n"
         "print(run.model.head.bias[0])\n"
     )
-    (tmp_path / "nets.py").write_text(SCRIPT)
+    (tmp_path / "its_other_home.py").write_text(SCRIPT)
     (tmp_path / "serve.py").write_text(
-        "from dpfedadamw import api\nfrom nets import Net\n"
+        "from dpfedadamw import api\nfrom its_other_home import Net\n"
         "print(api.load_model('runs/latest', model=Net()).head.bias[0])\n"
         "print(api.Run('runs/latest', model=Net()).model.head.bias[0])\n"
     )
@@ -101,7 +101,7 @@ def test_a_class_of_a_script_is_loaded_by_another_script_that_has_it_elsewhere(
     monkeypatch.syspath_prepend(tmp_path)
     for script in ("train.py", "serve.py"):
         runpy.run_path(script, run_name="__main__")
-    sys.modules.pop("nets")
+    sys.modules.pop("its_other_home")
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("tensor(")]
     assert len(told) == 3
     assert len(set(told)) == 1
