@@ -89,7 +89,7 @@ def clipped(update: Vector, clip: float) -> Vector:
     norm = float(np.linalg.norm(direction))
     longest = clip * _MARGIN / norm
     scaled = direction * longest if largest > longest else update
-    # Cut towards zero, which lengthens nothing; a power of two is exact to divide by.
+    # Rounded toward zero, which lengthens nothing; a power of two is exact to divide by.
     step = _step(clip)
     kept: Vector = np.trunc(scaled / step) * step
     return kept

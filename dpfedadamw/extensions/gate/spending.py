@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from dpfedadamw.extensions.gate.errors import GateError
+
+if TYPE_CHECKING:
+    from dpfedadamw.privacy.composition import Composition
 
 # Beyond so many releases no budget of a gate is planned.
 MOST_RELEASES = 100_000
@@ -24,7 +28,7 @@ def epsilon_of(noise_multipliers: Iterable[float], delta: float) -> float:
     return float(leading()[0].epsilon(parts, delta)) if parts else 0.0
 
 
-def compositions(noise_multipliers: Iterable[float]) -> tuple:  # type: ignore[type-arg]
+def compositions(noise_multipliers: Iterable[float]) -> tuple[Composition, ...]:
     """The compositions that accountants take: σ is over the sensitivity, and nothing is sampled."""
     from dpfedadamw.privacy.composition import Composition
 

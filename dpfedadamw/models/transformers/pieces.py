@@ -40,7 +40,7 @@ def losses(
         ignored: The target of places that do not count. They are never scored.
     """
     arguments = (hidden, weight, bias, targets, shares, ignored)
-    found: Tensor = _Losses.apply(*arguments)  # type: ignore[no-untyped-call]
+    found: Tensor = _Losses.apply(*arguments)  # type: ignore[no-untyped-call]  # torch's
     return found
 
 

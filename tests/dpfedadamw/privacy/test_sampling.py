@@ -420,5 +420,5 @@ def test_the_people_of_some_records_are_numbered_as_they_are_met():
     assert part.persons.tolist() == [0, 1, 2, 1, 2]
     assert part.most == 2
     assert len(part) == 3
-    # Whoever has no record among them is not there.
+    # People without a record among them are left out.
     assert People(WHO, 3).among(np.array([2])).persons.tolist() == [0]
