@@ -33,6 +33,8 @@ from tests.runs import small_spec, train
 
 # Ten steps, so that so few whole participations are kept that no round has all of its own.
 LARGER = ("model.hidden=[256]", "federation.local_steps=10")
+# The published model is the average of the last rounds' models, later ones weighing more.
+AVERAGED = "algorithm.server.averaging=8"
 Change = Callable[[ServerState, Broadcast], Tensor]
 
 
@@ -48,6 +50,8 @@ def larger(fault: Fault) -> Fault:
     """The same in a model of 19,210 parameters and as many rounds as do not all fit."""
     if fault.spec is on_records:
         spec = small_spec("dp-fedavg", rounds=20, overrides=LARGER)
+    elif fault.spec is averaging:
+        spec = small_spec("dp-fedavg", rounds=20, overrides=(*LARGER, AVERAGED))
     else:
         spec = small_spec("blur", rounds=150, overrides=LARGER)
     return dataclasses.replace(fault, name=f"{fault.name}-larger", spec=lambda: spec)
@@ -153,7 +157,7 @@ def best_round_published(patch: Patch) -> None:
 
 
 def averaging() -> Spec:
-    return small_spec("dp-fedavg", overrides=("algorithm.server.averaging=8",))
+    return small_spec("dp-fedavg", overrides=(AVERAGED,))
 
 
 def last_model_published(patch: Patch) -> None:
