@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from audit.protection import protects_nothing
 from dpfedadamw.cli import display
 from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import RUNS, AuditorKeyOption, DeviceOption, JsonOption, OutOption
@@ -251,13 +252,17 @@ def summary(
         ("audits", order.audited or "the spec"),
         ("audit run", str(folder)),
     ]
+    views = check["details"].get("views", [])
+    high = [protects_nothing(view["claimed_epsilon"]) for view in views]
+    if any(high):
+        rows.insert(0, display.unprotected_row("anyone" if all(high) else "the server"))
     if scores := check["details"].get("scores"):
         rows += _score_rows(scores)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("who sees", no_wrap=True)
     for heading in ("claimed ε", "any mechanism", "these steps"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for view in check["details"].get("views", []):
+    for view in views:
         table.add_row(
             _VIEWS.get(view["view"], _RELEASES[check["details"]["unit"]]),
             display.epsilon_text(view["claimed_epsilon"])

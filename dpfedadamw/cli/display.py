@@ -235,7 +235,12 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     """
     if (found := unprotected_by(claim)) is None:
         return _claim_rows(claim)
-    return [(WORDS[found].upper(), Text(WHY, style=_UNPROTECTED)), *_claim_rows(claim)]
+    return [unprotected_row(found), *_claim_rows(claim)]
+
+
+def unprotected_row(found: Against) -> tuple[str, RenderableType]:
+    """That an ε is too large to protect anybody, as a first row."""
+    return WORDS[found].upper(), Text(WHY, style=_UNPROTECTED)
 
 
 def _claim_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:

@@ -10,6 +10,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from audit.protection import protects_nothing
+from dpfedadamw.cli.display import facts, unprotected_row
+
 if TYPE_CHECKING:
     from dpfedadamw.run.frontier import Combination, Frontier
 
@@ -51,6 +54,8 @@ def display_frontier(found: Frontier) -> Iterator[RenderableType]:
     for one in found.combinations:
         mark, style = (">", "bold") if one.is_the_specs else ("", None)
         table.add_row(mark, *_cells(one, by_record), style=style)
+    if protects_nothing(found.target_epsilon):
+        yield facts([unprotected_row("the server" if reader == "the server" else "anyone")])
     yield table
     yield Text(_RECORD_NOTE if by_record else _CLIENT_NOTE, style="dim")
     reasons: dict[str, list[str]] = {}

@@ -20,11 +20,19 @@ from scipy import stats
 
 from dpfedadamw.accounting.calibration import PlannedRun, solve_noise_multiplier
 from dpfedadamw.privacy.sampling import PoissonSampling
-from tests.bench.bench_correlated_noise import Task, read
+from tests.bench.bench_correlated_noise import (
+    BETA2,
+    POWER,
+    SHAPES,
+    Task,
+    clipped_sum,
+    initial,
+    read,
+    right,
+)
 
 ROUNDS, CLIENTS, COHORT, BATCH, RECORDS, DELTA, EPSILON = 100, 20, 5, 64.0, 3000, 1e-5, 4
-ALPHA, FEWEST, POWER, BETA2 = 0.6, 500, 8, 0.999
-SHAPES = ((784, 64), (64,), (64, 10), (10,))
+ALPHA, FEWEST = 0.6, 500
 RATES, TRIALS, REPORTED = (1.0, 1.8, 3.2, 5.7, 10.0), (100, 101), range(5)
 COSINE = 0.5 * (1 + np.cos(np.pi * np.arange(ROUNDS) / ROUNDS))
 SCHEDULES = {"cosine": COSINE, "constant": np.ones(ROUNDS)}
@@ -78,40 +86,6 @@ def partition(labels: np.ndarray, seed: int) -> list[np.ndarray]:
         parts = [rng.permutation(np.concatenate(part)) for part in held]
         if min(map(len, parts)) >= FEWEST:
             return parts
-
-
-def clipped_sum(
-    theta: list[np.ndarray], inputs: np.ndarray, labels: np.ndarray
-) -> list[np.ndarray]:
-    """The sum of the records' gradients, each clipped to 1."""
-    hidden = inputs @ theta[0] + theta[1]
-    active = np.maximum(hidden, 0)
-    logits = active @ theta[2] + theta[3]
-    p = np.exp(logits - logits.max(1, keepdims=True))
-    p /= p.sum(1, keepdims=True)
-    p[np.arange(len(labels)), labels] -= 1
-    back = (p @ theta[2].T) * (hidden > 0)
-    squares = (p**2).sum(1) * ((active**2).sum(1) + 1)
-    squares = squares + (back**2).sum(1) * ((inputs**2).sum(1) + 1)
-    clip = np.minimum(1, 1 / np.maximum(np.sqrt(squares), 1e-12)).astype(np.float32)[:, None]
-    back, p = clip * back, clip * p
-    return [inputs.T @ back, back.sum(0), active.T @ p, p.sum(0)]
-
-
-def initial(seed: int) -> list[np.ndarray]:
-    """The initial weights."""
-    rng = np.random.default_rng([seed, 2])
-    first = rng.uniform(-1, 1, SHAPES[0]) / 28
-    whole = [first, np.zeros(64), rng.uniform(-1, 1, SHAPES[2]) / 8, np.zeros(10)]
-    return [part.astype(np.float32) for part in whole]
-
-
-def right(theta: list[np.ndarray], task: Task) -> tuple[float, float]:
-    """Accuracy on 5,000 test records to choose by, and on the 5,000 others."""
-    inputs, truth = task.test
-    logits = np.maximum(inputs @ theta[0] + theta[1], 0) @ theta[2] + theta[3]
-    found = (logits.argmax(1) == truth)[np.random.default_rng(5).permutation(len(truth))]
-    return float(found[:5000].mean()), float(found[5000:].mean())
 
 
 def trained(

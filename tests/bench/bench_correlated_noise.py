@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m tests.bench.bench_correlated_noise
     OMP_NUM_THREADS=1 python -m tests.bench.bench_correlated_noise --simulate data/mnist
+    OMP_NUM_THREADS=1 python -m tests.bench.bench_correlated_noise --together data/mnist
 
 Banded matrix factorisation (Choquette-Choo et al. 2023): at step t noise (C⁻¹z)_t is added in
 place of z_t, where C is lower triangular with b bands and columns of norm 1. Each record is in one
@@ -19,6 +20,7 @@ in docs/method.md.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +37,10 @@ EPSILONS, BANDS, MOMENTA = (1, 4, 8), (1, 2, 4, 8, 16), (0.0, 0.9)
 SIMULATED = (1, 4, 8)
 COSINE = 0.5 * (1 + np.cos(np.pi * np.arange(STEPS) / STEPS))
 RATES = {0.0: (1.5, 3, 6, 12, 24, 48), 0.9: (0.15, 0.3, 0.6, 1.2, 2.4, 4.8)}
-TRIALS, REPORTED = (100, 101, 102), range(10)
+BLOCK_RATES = (1.0, 1.8, 3.2, 5.7, 10.0, 18.0, 32.0)  # of the noise's deviation, over 1 − γ
+TRIALS, REPORTED = (100, 101, 102), range(20)
+POWER, BETA2 = 8, 0.999
+SHAPES = ((784, 64), (64,), (64, 10), (10,))
 
 
 def noise_multiplier(epsilon: float, bands: int) -> float:
@@ -53,10 +58,56 @@ def noise_multiplier(epsilon: float, bands: int) -> float:
     return solve_noise_multiplier(epsilon, run)
 
 
-def workload(momentum: float) -> np.ndarray:
-    """What the iterates are of the gradients: [n, n]."""
-    sums = np.tril(np.ones((STEPS, STEPS))) * COSINE
-    return sums @ toeplitz(momentum ** np.arange(STEPS), np.zeros(STEPS))
+@dataclass(frozen=True)
+class Method:
+    """How clients and server use the noised gradients.
+
+    Attributes:
+        momentum: Of the server.
+        averaged: The model is the average of all rounds' models, round t counting by t⁸, at a
+            constant rate. Otherwise it is the last, after a cosine schedule.
+        block: Clients divide each block by the root of its debiased second moment.
+        alignment: γ: how much of the last global update a step adds.
+    """
+
+    momentum: float = 0.0
+    averaged: bool = False
+    block: bool = False
+    alignment: float = 0.0
+
+
+DESCENT = Method()
+TOGETHER = {
+    "DP-FedAvg": DESCENT,
+    "DP-FedAvg, averaged": Method(averaged=True),
+    "DP-FedAdamW, block, averaged": Method(averaged=True, block=True, alignment=0.5),
+    "DP-FedAdamW, block, averaged, γ = 0.9": Method(averaged=True, block=True, alignment=0.9),
+}
+
+
+def workload(method: Method, published: bool = False) -> np.ndarray:
+    """What the models at which gradients are taken are of the gradients: [n, n].
+
+    Args:
+        method: How the gradients are used.
+        published: Of the averages so far, the last of which is published, in place of the models.
+    """
+    sums = np.tril(np.ones((STEPS, STEPS)))
+    if not method.averaged:
+        sums = sums * COSINE
+    kept = method.alignment or method.momentum
+    sums = sums @ toeplitz(kept ** np.arange(STEPS), np.zeros(STEPS))
+    return averaging() @ sums if published else sums
+
+
+def averaging() -> np.ndarray:
+    """Each round's average of the models so far, round t counting by t⁸: [n, n]."""
+    rows = np.zeros((STEPS, STEPS))
+    for t in range(STEPS):
+        weight = (POWER + 1) / (t + 1 + POWER)
+        rows[t] = (1 - weight) * (rows[t - 1] if t else 0)
+        rows[t, t] += weight
+    return rows
 
 
 def factor(bands: np.ndarray) -> np.ndarray:
@@ -120,69 +171,154 @@ def partition(labels: np.ndarray, seed: int) -> list[np.ndarray]:
             return parts
 
 
+def clipped_sum(
+    theta: list[np.ndarray], inputs: np.ndarray, labels: np.ndarray
+) -> list[np.ndarray]:
+    """The sum of the records' gradients, each clipped to 1."""
+    hidden = inputs @ theta[0] + theta[1]
+    active = np.maximum(hidden, 0)
+    logits = active @ theta[2] + theta[3]
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    p[np.arange(len(labels)), labels] -= 1
+    back = (p @ theta[2].T) * (hidden > 0)
+    squares = (p**2).sum(1) * ((active**2).sum(1) + 1)
+    squares = squares + (back**2).sum(1) * ((inputs**2).sum(1) + 1)
+    clip = np.minimum(1, 1 / np.maximum(np.sqrt(squares), 1e-12)).astype(np.float32)[:, None]
+    back, p = clip * back, clip * p
+    return [inputs.T @ back, back.sum(0), active.T @ p, p.sum(0)]
+
+
+def initial(seed: int) -> list[np.ndarray]:
+    """The initial weights."""
+    rng = np.random.default_rng([seed, 2])
+    first = rng.uniform(-1, 1, SHAPES[0]) / 28
+    whole = [first, np.zeros(64), rng.uniform(-1, 1, SHAPES[2]) / 8, np.zeros(10)]
+    return [part.astype(np.float32) for part in whole]
+
+
+def right(theta: list[np.ndarray], task: Task) -> tuple[float, float]:
+    """Accuracy on 5,000 test records to choose by, and on the 5,000 others."""
+    inputs, truth = task.test
+    logits = np.maximum(inputs @ theta[0] + theta[1], 0) @ theta[2] + theta[3]
+    found = (logits.argmax(1) == truth)[np.random.default_rng(5).permutation(len(truth))]
+    return float(found[:5000].mean()), float(found[5000:].mean())
+
+
+def variances(matrix: np.ndarray) -> np.ndarray:
+    """The variance of the noise of each step at σ = 1: [n]."""
+    return (np.linalg.inv(matrix) ** 2).sum(1)
+
+
+def noises(
+    draws: np.random.Generator, matrix: np.ndarray, b: int
+) -> Callable[[int], list[np.ndarray]]:
+    """A client's noise (C⁻¹z)_t at σ = 1, when asked for t = 0, 1, …"""
+    earlier: list[list[np.ndarray]] = []
+
+    def at(t: int) -> list[np.ndarray]:
+        drawn = [draws.standard_normal(shape, dtype=np.float32) for shape in SHAPES]
+        for k in range(1, min(b, t + 1)):
+            drawn = [
+                z - np.float32(matrix[t, t - k]) * old
+                for z, old in zip(drawn, earlier[-k], strict=True)
+            ]
+        drawn = [z / np.float32(matrix[t, t]) for z in drawn]
+        earlier[:] = [*earlier, drawn][-(b - 1) :] if b > 1 else []
+        return drawn
+
+    return at
+
+
 def accuracies(
-    task: Task, seed: int, sigma: float, rate: float, bands: np.ndarray, momentum: float
+    task: Task, seed: int, sigma: float, rate: float, bands: np.ndarray, method: Method
 ) -> tuple[float, float]:
     """Accuracy on 5,000 test records to choose by, and on the 5,000 others.
 
-    The noise of ten clients is drawn as one of √10 times theirs, which has the same law.
+    Where clients do not divide by anything of their own, the noise of ten clients is drawn as one
+    of √10 times theirs, which has the same law.
     """
-    (inputs, labels), (unseen, truth) = task.train, task.test
-    draws, weights = np.random.default_rng([seed, 7]), np.random.default_rng([seed, 2])
+    inputs, labels = task.train
+    draws = np.random.default_rng([seed, 7])
     b, matrix = len(bands), factor(bands)
+    variance = variances(matrix)
     groups = [[part[j::b] for j in range(b)] for part in partition(labels, seed)]
-    shapes = ((784, 64), (64,), (64, 10), (10,))
-    first = weights.uniform(-1, 1, shapes[0]) / 28, np.zeros(64)
-    theta = [*first, weights.uniform(-1, 1, shapes[2]) / 8, np.zeros(10)]
-    theta = [part.astype(np.float32) for part in theta]
-    velocity = [np.zeros_like(part) for part in theta]
-    earlier: list[list[np.ndarray]] = []
+    if not method.block:
+        groups = [[np.concatenate([one[j] for one in groups]) for j in range(b)]]
+    share, scale = CLIENTS / len(groups), np.float32(sigma * np.sqrt(CLIENTS / len(groups)))
+    noise = [noises(draws, matrix, b) for _ in groups]
+    theta = initial(seed)
+    average = [np.zeros_like(part) for part in theta]
+    update = [np.zeros_like(part) for part in theta]
+    moments, phi = np.zeros(len(SHAPES)), 0.0
     for t in range(STEPS):
-        chance = b * BATCH / RECORDS
-        rows = np.concatenate([g[t % b][draws.random(len(g[t % b])) < chance] for g in groups])
-        a = inputs[rows]
-        hidden = a @ theta[0] + theta[1]
-        r = np.maximum(hidden, 0)
-        logits = r @ theta[2] + theta[3]
-        p = np.exp(logits - logits.max(1, keepdims=True))
-        p /= p.sum(1, keepdims=True)
-        p[np.arange(len(rows)), labels[rows]] -= 1
-        back = (p @ theta[2].T) * (hidden > 0)
-        norms = np.sqrt(
-            (p**2).sum(1) * ((r**2).sum(1) + 1) + (back**2).sum(1) * ((a**2).sum(1) + 1)
-        )
-        clip = np.minimum(1, 1 / np.maximum(norms, 1e-12)).astype(np.float32)[:, None]
-        back, p = clip * back, clip * p
-        gradients = a.T @ back, back.sum(0), r.T @ p, p.sum(0)
-        noise = [draws.standard_normal(shape, dtype=np.float32) for shape in shapes]
-        for k in range(1, min(b, t + 1)):
-            noise = [
-                z - np.float32(matrix[t, t - k]) * old
-                for z, old in zip(noise, earlier[-k], strict=True)
-            ]
-        noise = [z / np.float32(matrix[t, t]) for z in noise]
-        earlier = [*earlier, noise][-(b - 1) :] if b > 1 else []
-        scale = np.float32(sigma * np.sqrt(CLIENTS))
-        for m, gradient in enumerate(gradients):
-            mean = (gradient + scale * noise[m]) / (BATCH * CLIENTS)
-            velocity[m] = momentum * velocity[m] + mean
-            theta[m] = theta[m] - np.float32(rate * COSINE[t]) * velocity[m]
-    logits = np.maximum(unseen @ theta[0] + theta[1], 0) @ theta[2] + theta[3]
-    right = (logits.argmax(1) == truth)[np.random.default_rng(5).permutation(len(truth))]
-    return float(right[:5000].mean()), float(right[5000:].mean())
+        phi = BETA2 * phi + (1 - BETA2) * (sigma / BATCH) ** 2 * variance[t]
+        mean = [np.zeros_like(part) for part in theta]
+        seen = np.zeros(len(SHAPES))
+        for held, drawn in zip(groups, noise, strict=True):
+            rows = held[t % b][draws.random(len(held[t % b])) < b * BATCH / RECORDS]
+            total, added = clipped_sum(theta, inputs[rows], labels[rows]), drawn(t)
+            for m in range(len(SHAPES)):
+                gradient = (total[m] + scale * added[m]) / np.float32(BATCH * share)
+                if method.block:
+                    square = float(np.mean(np.square(gradient, dtype=np.float64)))
+                    moment = BETA2 * moments[m] + (1 - BETA2) * square
+                    seen[m] += moment / len(groups)
+                    least = phi / (1 - BETA2 ** (t + 1))
+                    root = np.sqrt(max(moment / (1 - BETA2 ** (t + 1)) - least, least))
+                    gradient = gradient / np.float32(root)
+                mean[m] += gradient / len(groups)
+        moments = seen
+        kept = np.float32(method.alignment or method.momentum)
+        update = [g + kept * old for g, old in zip(mean, update, strict=True)]
+        step = np.float32(rate * (1.0 if method.averaged else COSINE[t]))
+        theta = [part - step * moved for part, moved in zip(theta, update, strict=True)]
+        weight = np.float32((POWER + 1) / (t + 1 + POWER))
+        average = [a + weight * (part - a) for a, part in zip(average, theta, strict=True)]
+    return right(average if method.averaged else theta, task)
 
 
 def accounted() -> None:
     """Print what the accountant says."""
     print("| ε | b | σ | noise of the iterates | with momentum 0.9 |\n|---|---|---|---|---|")
-    errors = {
-        (m, b): error(best_bands(b, workload(m)), workload(m)) for m in MOMENTA for b in BANDS
-    }
+    works = {m: workload(Method(momentum=m)) for m in MOMENTA}
+    errors = {(m, b): error(best_bands(b, works[m]), works[m]) for m in MOMENTA for b in BANDS}
     for epsilon in EPSILONS:
         sigma = {b: noise_multiplier(epsilon, b) for b in BANDS}
         for b in BANDS:
             of = [sigma[b] * errors[m, b] / (sigma[1] * errors[m, 1]) for m in MOMENTA]
             print(f"| {epsilon} | {b} | {sigma[b]:.3f} | {of[0]:.2f} | {of[1]:.2f} |", flush=True)
+
+
+def searched(
+    task: Task, epsilon: float, b: int, method: Method, rates: Sequence[float]
+) -> tuple[float, np.ndarray]:
+    """The best rate on seeds of its own, and the accuracies in percent that it then reaches.
+
+    Where models are averaged, the bands that are best for the models and those that are best for
+    their averages are both searched.
+    """
+    sigma = noise_multiplier(epsilon, b)
+    unit = sigma / BATCH * (1 - method.alignment) if method.block else 1.0
+    works = [workload(method, published) for published in {False, method.averaged and b > 1}]
+    candidates = [(rate, best_bands(b, work)) for work in works for rate in rates]
+
+    def reached(seeds: Iterable[int], of: tuple[float, np.ndarray], half: int) -> np.ndarray:
+        rate, bands = of
+        return 100 * np.array(
+            [accuracies(task, s, sigma, rate * unit, bands, method)[half] for s in seeds]
+        )
+
+    tried = [reached(TRIALS, one, 0).mean() for one in candidates]
+    best = candidates[int(np.argmax(tried))]
+    return best[0], reached(REPORTED, best, 1)
+
+
+def difference(reached: np.ndarray, other: np.ndarray) -> str:
+    """Mean and Student's 95 % interval of paired differences."""
+    gain = reached - other
+    half = stats.t.ppf(0.975, len(gain) - 1) * stats.sem(gain)
+    return f"{gain.mean():+.1f} [{gain.mean() - half:+.1f}, {gain.mean() + half:+.1f}]"
 
 
 def simulated(folder: Path) -> None:
@@ -193,29 +329,45 @@ def simulated(folder: Path) -> None:
         for momentum in MOMENTA:
             plain = None
             for b in SIMULATED:
-                sigma, bands = noise_multiplier(epsilon, b), best_bands(b, workload(momentum))
-                how = bands, momentum
-                tried = {
-                    rate: np.mean([accuracies(task, s, sigma, rate, *how)[0] for s in TRIALS])
-                    for rate in RATES[momentum]
-                }
-                rate = max(tried, key=lambda one: tried[one])
-                reached = 100 * np.array(
-                    [accuracies(task, seed, sigma, rate, *how)[1] for seed in REPORTED]
-                )
+                rate, reached = searched(task, epsilon, b, Method(momentum), RATES[momentum])
+                over = "–" if plain is None else difference(reached, plain)
                 plain = reached if plain is None else plain
-                gain = reached - plain
-                half = stats.t.ppf(0.975, len(gain) - 1) * stats.sem(gain)
-                over = f"{gain.mean():+.1f} [{gain.mean() - half:+.1f}, {gain.mean() + half:+.1f}]"
                 row = f"| {epsilon} | {momentum:g} | {b} | {rate:g} | {reached.mean():.1f} ± "
-                print(f"{row}{reached.std(ddof=1):.1f} | {over if b > 1 else '–'} |", flush=True)
+                print(f"{row}{reached.std(ddof=1):.1f} | {over} |", flush=True)
+
+
+def together(folder: Path, epsilons: Sequence[float]) -> None:
+    """Print what it comes to with averaged models and one denominator a block."""
+    task = read(folder)
+    print("| ε | method | b | rate | accuracy | over b = 1 | over the best row at b = 1 |")
+    print("|---|---|---|---|---|---|---|")
+    for epsilon in epsilons:
+        found = {
+            (name, b): searched(
+                task, epsilon, b, method, BLOCK_RATES if method.block else RATES[0.0]
+            )
+            for b in (1, 8)
+            for name, method in TOGETHER.items()
+        }
+        first = max(
+            (found[name, 1][1] for name in TOGETHER if not TOGETHER[name].block), key=np.mean
+        )
+        for (name, b), (rate, reached) in found.items():
+            over = "–" if b == 1 else difference(reached, found[name, 1][1])
+            best = "–" if reached is first else difference(reached, first)
+            row = f"| {epsilon} | {name} | {b} | {rate:g} | {reached.mean():.1f} ± "
+            print(f"{row}{reached.std(ddof=1):.1f} | {over} | {best} |", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--simulate", type=Path, metavar="FOLDER")
+    parser.add_argument("--together", type=Path, metavar="FOLDER")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
     chosen = parser.parse_args()
-    if chosen.simulate is None:
-        accounted()
-    else:
+    if chosen.simulate is not None:
         simulated(chosen.simulate)
+    elif chosen.together is not None:
+        together(chosen.together, chosen.epsilon)
+    else:
+        accounted()

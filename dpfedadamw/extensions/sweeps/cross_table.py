@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from audit.protection import WHY, WORDS, protects_nothing
 from reports.errors import ReportError
 from reports.run_rows import (
     CELL,
@@ -103,6 +104,8 @@ class CrossTable:
                 "ε is the worst case against the server (record level) or against a third party "
                 "(client level). δ is a column of results.csv."
             )
+        if high := self._unprotected():
+            found.append(f"{WORDS['anyone']}: {high}. {WHY}")
         found += self.remarks
         if any(entry.printed[0] is not None for entry in self.entries.values()):
             found.append(f"In brackets, what is printed: {self.source}.")
@@ -110,6 +113,17 @@ class CrossTable:
             found.append(f"Values that the paper does not state are ours: {self.readings}.")
         found += [f"Left out: {count} ({why})." for why, count in self.left_out.items()]
         return found
+
+    def _unprotected(self) -> str:
+        """The cells whose ε protects nobody, by column, each with its largest."""
+        high: dict[str, list[str]] = {}
+        for (row, column), entry in self.entries.items():
+            if entry.epsilons and protects_nothing(entry.epsilons[-1]):
+                high.setdefault(column, []).append(f"{row} (ε {entry.epsilons[-1]:.3g})")
+        return "; ".join(
+            f"{column}: {', '.join(cells)}" if column else ", ".join(cells)
+            for column, cells in high.items()
+        )
 
 
 def tabulate(

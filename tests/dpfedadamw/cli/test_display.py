@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from dpfedadamw.cli import display
+from dpfedadamw.canaries.engine import CanaryOrder
+from dpfedadamw.cli import canaries, display
 
 WARNING = "NO MEANINGFUL PROTECTION"
 
@@ -41,3 +44,24 @@ def test_a_verdict_stands_behind_the_warning_and_is_not_green() -> None:
     assert "green" not in styles
     assert display.verdict_at_level("PASS", 2).plain.startswith("PASS · ")
     assert "green" not in str(display.verdict_text(f"{WARNING} · PASS").style)
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "first"),
+    [((20.0, 3.0), "the claim"), ((21.0, 3.0), f"{WARNING} AGAINST"), ((21.0, 21.0), WARNING)],
+)
+def test_canaries_say_first_that_a_claim_which_they_do_not_contradict_protects_nobody(
+    epsilons: tuple[float, float], first: str
+) -> None:
+    bounds = {"epsilon_any_mechanism": 1.0, "epsilon_these_steps": 1.0}
+    ceilings = {"ceiling_any_mechanism": 2.0, "ceiling_these_steps": 2.0}
+    views = [
+        {"view": view, "claimed_epsilon": epsilon, "could_contradict": True, **bounds, **ceilings}
+        for view, epsilon in zip(("releases", "final-model"), epsilons, strict=True)
+    ]
+    details = {"unit": "record", "delta": 1e-5, "confidence": 0.95, "views": views}
+    check = {"verdict": "PASS", "measurement": "", "details": details}
+    console = Console(width=160)
+    with console.capture() as shown:
+        console.print(canaries.summary("run", Path("runs"), CanaryOrder(20, "gradient"), check))
+    assert shown.get().splitlines()[2].strip("│ ").startswith(first)

@@ -30,6 +30,13 @@ def test_a_frontier_is_shown_in_eighty_columns_and_writes_nothing(tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("epsilon", "warned"), [(20, False), (21, True)])
+def test_a_budget_that_protects_nobody_is_called_so_before_what_it_buys(capsys, epsilon, warned):
+    assert call("calibrate", "quickstart", "--target-epsilon", str(epsilon), *VARIED) == 0
+    shown = capsys.readouterr().out
+    assert ("NO MEANINGFUL PROTECTION AGAINST THE SERVER" in shown.split("at ε")[0]) == warned
+
+
 def test_a_frontier_as_json_has_every_row_and_what_was_refused(capsys):
     assert call(*CALIBRATE, *VARIED, "--json") == 0
     found = json.loads(capsys.readouterr().out)

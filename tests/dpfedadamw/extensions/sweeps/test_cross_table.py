@@ -26,6 +26,19 @@ def test_cells_hold_mean_and_sample_deviation_and_columns_their_epsilon():
     ]
 
 
+def test_cells_whose_epsilon_protects_nobody_are_named():
+    def table(*epsilons):
+        rows = [
+            row(f"{at}", 0, 0.7, method="sgd", epsilon=str(at), epsilon_third_party=at)
+            for at in epsilons
+        ]
+        return cross_table.as_markdown(cross_table.tabulate(rows, "method", "epsilon"))
+
+    said = "No meaningful protection: 21.0: sgd (ε 21); 300.0: sgd (ε 300). An ε above 20"
+    assert said in table(20.0, 21.0, 300.0)
+    assert "protection" not in table(8.0, 20.0)
+
+
 def test_the_best_mean_of_several_repeated_rows_is_bold_and_not_judged():
     made = cross_table.tabulate(results(adam=[0.5, 0.7], sgd=[0.5, 0.6]), "method", None)
     text = cross_table.as_markdown(made)
