@@ -297,7 +297,7 @@ def _statement(
     if product is not None:
         covered = (
             f" (δ·{words.symbol} = {formatting.power(product)} for {words.symbol} = "
-            f"{formatting.count(unit.protected_count(source))} {words.counted})"
+            f"{formatting.count(unit.protected_count(source))} {unit.counted(source)})"
         )
     if source.header.get("randomness") == "reproducible":
         secret = (

@@ -381,7 +381,7 @@ def _of_any(source: RunSource, delta: float | None) -> str:
         return ""
     chance = chance_in_words(delta * count)
     of_any = f"{chance} that it fails for at least one of all {formatting.count(count)}"
-    return f"{of_any} {unit.words.counted}"
+    return f"{of_any} {unit.counted(source)}"
 
 
 def _promise(source: RunSource, audience: str, view: View | None) -> str:

@@ -339,6 +339,10 @@ class Unit(ABC):
     def protected_count(self, source: RunSource) -> float | None:
         """Return how many there are of what is protected."""
 
+    def counted(self, source: RunSource) -> str:
+        """Return what is counted there, in the plural, and how where that is not obvious."""
+        return self.words.counted
+
     @abstractmethod
     def mechanism(self, source: RunSource) -> str:
         """Return the mechanism in words."""

@@ -27,6 +27,12 @@ class PersonLevel(RecordLevel):
         whom = f" This is for a person with all of their records, at {at_clients(source)}."
         return super().promise(source, view) + whom
 
+    def counted(self, source: RunSource) -> str:
+        """Return what is counted; no public file says how many people several clients share."""
+        if integer(source.header.get("clients_per_person")) in (None, 1):
+            return self.words.counted
+        return f"{self.words.counted}, a person counting once at each client"
+
     def protected_in_sentence(self, source: RunSource) -> str:
         """Return the unit with what is counted as one."""
         return f"one person, with all of their records, at {at_clients(source)}"
