@@ -38,6 +38,8 @@ SIMULATED = (1, 4, 8)
 COSINE = 0.5 * (1 + np.cos(np.pi * np.arange(STEPS) / STEPS))
 RATES = {0.0: (1.5, 3, 6, 12, 24, 48), 0.9: (0.15, 0.3, 0.6, 1.2, 2.4, 4.8)}
 BLOCK_RATES = (1.0, 1.8, 3.2, 5.7, 10.0, 18.0, 32.0)  # of the noise's deviation, over 1 − γ
+# Of the other networks, which take a minute where a perceptron takes a second.
+FEW_RATES, FEW_BLOCK_RATES, FEW_TRIALS = (1.0, 3.0, 9.0, 27.0), (1.8, 5.7, 18.0, 57.0), (100, 101)
 TRIALS, REPORTED = (100, 101, 102), range(20)
 POWER, BETA2 = 8, 0.999
 SHAPES = ((784, 64), (64,), (64, 10), (10,))
@@ -197,11 +199,89 @@ def initial(seed: int) -> list[np.ndarray]:
     return [part.astype(np.float32) for part in whole]
 
 
-def right(theta: list[np.ndarray], task: Task) -> tuple[float, float]:
+def scores(theta: list[np.ndarray], inputs: np.ndarray) -> np.ndarray:
+    """The logits."""
+    return np.maximum(inputs @ theta[0] + theta[1], 0) @ theta[2] + theta[3]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model: its initial weights, its clipped sums, and its logits."""
+
+    initial: Callable[[int], list[np.ndarray]]
+    clipped_sum: Callable[[list[np.ndarray], np.ndarray, np.ndarray], list[np.ndarray]]
+    scores: Callable[[list[np.ndarray], np.ndarray], np.ndarray]
+
+
+PERCEPTRON = Network(initial, clipped_sum, scores)
+OTHERS = {
+    "cnn": "model={name: cnn, channels: [8, 16], groups: 4}",
+    "vit": "model={name: vit, patch: 7, width: 32, depth: 2, heads: 4, mlp_ratio: 2}",
+}
+
+
+def of_torch(setting: str) -> Network:
+    """One of the package's own models, whose gradients torch forms record by record."""
+    import torch
+    from torch.func import functional_call, grad, vmap
+
+    from dpfedadamw import spec as specs
+    from dpfedadamw.models.registry import build
+
+    images_of_28 = ("data.dataset=fashion-mnist", "data.path=data/fashion-mnist")
+    chosen = specs.load("quickstart", overrides=(*images_of_28, setting)).model
+    model = build(chosen, (1, 28, 28), 10, 0)
+    names = [name for name, _ in model.named_parameters()]
+
+    def weights(theta: list[np.ndarray]) -> dict[str, torch.Tensor]:
+        return {n: torch.from_numpy(part) for n, part in zip(names, theta, strict=True)}
+
+    def images(inputs: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(inputs).reshape(-1, 1, 28, 28)
+
+    def loss(theta: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor):  # type: ignore[no-untyped-def]
+        found = functional_call(model, theta, (image[None],))
+        return torch.nn.functional.cross_entropy(found, label[None])
+
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+
+    def clipped(
+        theta: list[np.ndarray], inputs: np.ndarray, labels: np.ndarray
+    ) -> list[np.ndarray]:
+        total = [np.zeros_like(part) for part in theta]
+        truth = torch.from_numpy(labels).long()
+        for at in range(0, len(labels), 128):
+            rows = slice(at, at + 128)
+            found = gradients(weights(theta), images(inputs[rows]), truth[rows])
+            parts = [found[name].flatten(1) for name in names]
+            norms = torch.stack([part.square().sum(1) for part in parts]).sum(0).sqrt()
+            factors = (1 / norms.clamp_min(1e-12)).clamp_max(1)
+            for m, part in enumerate(parts):
+                total[m] += (factors @ part).reshape(total[m].shape).numpy()
+        return total
+
+    def logits(theta: list[np.ndarray], inputs: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            parts = [
+                functional_call(model, weights(theta), (images(inputs[at : at + 1000]),)).numpy()
+                for at in range(0, len(inputs), 1000)
+            ]
+        return np.concatenate(parts)
+
+    def first(seed: int) -> list[np.ndarray]:
+        fresh = build(chosen, (1, 28, 28), 10, seed)
+        return [part.detach().numpy().copy() for part in fresh.parameters()]
+
+    return Network(first, clipped, logits)
+
+
+def right(
+    theta: list[np.ndarray], task: Task, network: Network = PERCEPTRON
+) -> tuple[float, float]:
     """Accuracy on 5,000 test records to choose by, and on the 5,000 others."""
     inputs, truth = task.test
-    logits = np.maximum(inputs @ theta[0] + theta[1], 0) @ theta[2] + theta[3]
-    found = (logits.argmax(1) == truth)[np.random.default_rng(5).permutation(len(truth))]
+    found = network.scores(theta, inputs).argmax(1) == truth
+    found = found[np.random.default_rng(5).permutation(len(truth))]
     return float(found[:5000].mean()), float(found[5000:].mean())
 
 
@@ -211,13 +291,13 @@ def variances(matrix: np.ndarray) -> np.ndarray:
 
 
 def noises(
-    draws: np.random.Generator, matrix: np.ndarray, b: int
+    draws: np.random.Generator, matrix: np.ndarray, b: int, shapes: Sequence[tuple[int, ...]]
 ) -> Callable[[int], list[np.ndarray]]:
     """A client's noise (C⁻¹z)_t at σ = 1, when asked for t = 0, 1, …"""
     earlier: list[list[np.ndarray]] = []
 
     def at(t: int) -> list[np.ndarray]:
-        drawn = [draws.standard_normal(shape, dtype=np.float32) for shape in SHAPES]
+        drawn = [draws.standard_normal(shape, dtype=np.float32) for shape in shapes]
         for k in range(1, min(b, t + 1)):
             drawn = [
                 z - np.float32(matrix[t, t - k]) * old
@@ -231,7 +311,13 @@ def noises(
 
 
 def accuracies(
-    task: Task, seed: int, sigma: float, rate: float, bands: np.ndarray, method: Method
+    task: Task,
+    seed: int,
+    sigma: float,
+    rate: float,
+    bands: np.ndarray,
+    method: Method,
+    network: Network = PERCEPTRON,
 ) -> tuple[float, float]:
     """Accuracy on 5,000 test records to choose by, and on the 5,000 others.
 
@@ -246,19 +332,20 @@ def accuracies(
     if not method.block:
         groups = [[np.concatenate([one[j] for one in groups]) for j in range(b)]]
     share, scale = CLIENTS / len(groups), np.float32(sigma * np.sqrt(CLIENTS / len(groups)))
-    noise = [noises(draws, matrix, b) for _ in groups]
-    theta = initial(seed)
+    theta = network.initial(seed)
+    shapes = [part.shape for part in theta]
+    noise = [noises(draws, matrix, b, shapes) for _ in groups]
     average = [np.zeros_like(part) for part in theta]
     update = [np.zeros_like(part) for part in theta]
-    moments, phi = np.zeros(len(SHAPES)), 0.0
+    moments, phi = np.zeros(len(shapes)), 0.0
     for t in range(STEPS):
         phi = BETA2 * phi + (1 - BETA2) * (sigma / BATCH) ** 2 * variance[t]
         mean = [np.zeros_like(part) for part in theta]
-        seen = np.zeros(len(SHAPES))
+        seen = np.zeros(len(shapes))
         for held, drawn in zip(groups, noise, strict=True):
             rows = held[t % b][draws.random(len(held[t % b])) < b * BATCH / RECORDS]
-            total, added = clipped_sum(theta, inputs[rows], labels[rows]), drawn(t)
-            for m in range(len(SHAPES)):
+            total, added = network.clipped_sum(theta, inputs[rows], labels[rows]), drawn(t)
+            for m in range(len(shapes)):
                 gradient = (total[m] + scale * added[m]) / np.float32(BATCH * share)
                 if method.block:
                     square = float(np.mean(np.square(gradient, dtype=np.float64)))
@@ -275,7 +362,7 @@ def accuracies(
         theta = [part - step * moved for part, moved in zip(theta, update, strict=True)]
         weight = np.float32((POWER + 1) / (t + 1 + POWER))
         average = [a + weight * (part - a) for a, part in zip(average, theta, strict=True)]
-    return right(average if method.averaged else theta, task)
+    return right(average if method.averaged else theta, task, network)
 
 
 def accounted() -> None:
@@ -290,28 +377,46 @@ def accounted() -> None:
             print(f"| {epsilon} | {b} | {sigma[b]:.3f} | {of[0]:.2f} | {of[1]:.2f} |", flush=True)
 
 
-def searched(
-    task: Task, epsilon: float, b: int, method: Method, rates: Sequence[float]
-) -> tuple[float, np.ndarray]:
-    """The best rate on seeds of its own, and the accuracies in percent that it then reaches.
+@dataclass(frozen=True)
+class Search:
+    """What is tried for a method, and on how many fresh seeds the best is reported.
 
-    Where models are averaged, the bands that are best for the models and those that are best for
-    their averages are both searched.
+    Attributes:
+        rates: Of methods that divide by nothing.
+        block_rates: Of the others.
+        trials: Seeds of the search.
+        seeds: How many others are reported.
+        averages: Whether the bands that are best for the averages of the models are tried as well
+            as those that are best for the models at which gradients are taken.
     """
+
+    rates: Sequence[float]
+    block_rates: Sequence[float] = BLOCK_RATES
+    trials: Sequence[int] = TRIALS
+    seeds: int = len(REPORTED)
+    averages: bool = True
+
+
+def searched(
+    task: Task, epsilon: float, b: int, method: Method, search: Search, network: Network
+) -> tuple[float, np.ndarray]:
+    """The best rate on seeds of its own, and the accuracies in percent that it then reaches."""
     sigma = noise_multiplier(epsilon, b)
     unit = sigma / BATCH * (1 - method.alignment) if method.block else 1.0
-    works = [workload(method, published) for published in {False, method.averaged and b > 1}]
+    also = search.averages and method.averaged and b > 1
+    works = [workload(method, published) for published in {False, also}]
+    rates = search.block_rates if method.block else search.rates
     candidates = [(rate, best_bands(b, work)) for work in works for rate in rates]
 
     def reached(seeds: Iterable[int], of: tuple[float, np.ndarray], half: int) -> np.ndarray:
         rate, bands = of
         return 100 * np.array(
-            [accuracies(task, s, sigma, rate * unit, bands, method)[half] for s in seeds]
+            [accuracies(task, s, sigma, rate * unit, bands, method, network)[half] for s in seeds]
         )
 
-    tried = [reached(TRIALS, one, 0).mean() for one in candidates]
+    tried = [reached(search.trials, one, 0).mean() for one in candidates]
     best = candidates[int(np.argmax(tried))]
-    return best[0], reached(REPORTED, best, 1)
+    return best[0], reached(range(search.seeds), best, 1)
 
 
 def difference(reached: np.ndarray, other: np.ndarray) -> str:
@@ -329,34 +434,32 @@ def simulated(folder: Path) -> None:
         for momentum in MOMENTA:
             plain = None
             for b in SIMULATED:
-                rate, reached = searched(task, epsilon, b, Method(momentum), RATES[momentum])
+                search = Search(RATES[momentum])
+                rate, reached = searched(task, epsilon, b, Method(momentum), search, PERCEPTRON)
                 over = "–" if plain is None else difference(reached, plain)
                 plain = reached if plain is None else plain
                 row = f"| {epsilon} | {momentum:g} | {b} | {rate:g} | {reached.mean():.1f} ± "
                 print(f"{row}{reached.std(ddof=1):.1f} | {over} |", flush=True)
 
 
-def together(folder: Path, epsilons: Sequence[float]) -> None:
+def together(folder: Path, epsilons: Sequence[float], network: Network, search: Search) -> None:
     """Print what it comes to with averaged models and one denominator a block."""
     task = read(folder)
-    print("| ε | method | b | rate | accuracy | over b = 1 | over the best row at b = 1 |")
+    print("| ε | method | b | rate | accuracy | over b = 1 | over the best descent at b = 1 |")
     print("|---|---|---|---|---|---|---|")
     for epsilon in epsilons:
-        found = {
-            (name, b): searched(
-                task, epsilon, b, method, BLOCK_RATES if method.block else RATES[0.0]
-            )
-            for b in (1, 8)
-            for name, method in TOGETHER.items()
-        }
-        first = max(
-            (found[name, 1][1] for name in TOGETHER if not TOGETHER[name].block), key=np.mean
-        )
-        for (name, b), (rate, reached) in found.items():
-            over = "–" if b == 1 else difference(reached, found[name, 1][1])
-            best = "–" if reached is first else difference(reached, first)
-            row = f"| {epsilon} | {name} | {b} | {rate:g} | {reached.mean():.1f} ± "
-            print(f"{row}{reached.std(ddof=1):.1f} | {over} | {best} |", flush=True)
+        found: dict[tuple[str, int], np.ndarray] = {}
+        for b in (1, 8):
+            for name, method in TOGETHER.items():
+                rate, reached = searched(task, epsilon, b, method, search, network)
+                found[name, b] = reached
+                over = best = "–"
+                if b > 1:
+                    descents = [found[n, 1] for n in TOGETHER if not TOGETHER[n].block]
+                    over = difference(reached, found[name, 1])
+                    best = difference(reached, max(descents, key=np.mean))
+                row = f"| {epsilon:g} | {name} | {b} | {rate:g} | {reached.mean():.1f} ± "
+                print(f"{row}{reached.std(ddof=1):.1f} | {over} | {best} |", flush=True)
 
 
 if __name__ == "__main__":
@@ -364,10 +467,16 @@ if __name__ == "__main__":
     parser.add_argument("--simulate", type=Path, metavar="FOLDER")
     parser.add_argument("--together", type=Path, metavar="FOLDER")
     parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
+    parser.add_argument("--network", choices=("perceptron", *OTHERS), default="perceptron")
+    parser.add_argument("--seeds", type=int, default=len(REPORTED))
     chosen = parser.parse_args()
     if chosen.simulate is not None:
         simulated(chosen.simulate)
-    elif chosen.together is not None:
-        together(chosen.together, chosen.epsilon)
-    else:
+    elif chosen.together is None:
         accounted()
+    elif chosen.network == "perceptron":
+        search = Search(RATES[0.0], seeds=chosen.seeds)
+        together(chosen.together, chosen.epsilon, PERCEPTRON, search)
+    else:
+        search = Search(FEW_RATES, FEW_BLOCK_RATES, FEW_TRIALS, chosen.seeds, averages=False)
+        together(chosen.together, chosen.epsilon, of_torch(OTHERS[chosen.network]), search)
