@@ -228,8 +228,8 @@ def of_torch(setting: str) -> Network:
     from dpfedadamw import spec as specs
     from dpfedadamw.models.registry import build
 
-    images_of_28 = ("data.dataset=fashion-mnist", "data.path=data/fashion-mnist")
-    chosen = specs.load("quickstart", overrides=(*images_of_28, setting)).model
+    images_of_28 = "data={dataset: fashion-mnist, path: data/fashion-mnist, clients: 10}"
+    chosen = specs.load("quickstart", overrides=(images_of_28, setting)).model
     model = build(chosen, (1, 28, 28), 10, 0)
     names = [name for name, _ in model.named_parameters()]
 
@@ -442,20 +442,35 @@ def simulated(folder: Path) -> None:
                 print(f"{row}{reached.std(ddof=1):.1f} | {over} |", flush=True)
 
 
-def together(folder: Path, epsilons: Sequence[float], network: Network, search: Search) -> None:
-    """Print what it comes to with averaged models and one denominator a block."""
+def together(
+    folder: Path,
+    epsilons: Sequence[float],
+    network: Network,
+    search: Search,
+    methods: Sequence[str],
+) -> None:
+    """Print what it comes to with averaged models and one denominator a block.
+
+    Args:
+        folder: The data.
+        epsilons: Each of them.
+        network: The model.
+        search: What is tried.
+        methods: Of `TOGETHER`, at least one that divides by nothing.
+    """
     task = read(folder)
     print("| ε | method | b | rate | accuracy | over b = 1 | over the best descent at b = 1 |")
     print("|---|---|---|---|---|---|---|")
     for epsilon in epsilons:
         found: dict[tuple[str, int], np.ndarray] = {}
         for b in (1, 8):
-            for name, method in TOGETHER.items():
+            for name in methods:
+                method = TOGETHER[name]
                 rate, reached = searched(task, epsilon, b, method, search, network)
                 found[name, b] = reached
                 over = best = "–"
                 if b > 1:
-                    descents = [found[n, 1] for n in TOGETHER if not TOGETHER[n].block]
+                    descents = [found[n, 1] for n in methods if not TOGETHER[n].block]
                     over = difference(reached, found[name, 1])
                     best = difference(reached, max(descents, key=np.mean))
                 row = f"| {epsilon:g} | {name} | {b} | {rate:g} | {reached.mean():.1f} ± "
@@ -469,6 +484,7 @@ if __name__ == "__main__":
     parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--network", choices=("perceptron", *OTHERS), default="perceptron")
     parser.add_argument("--seeds", type=int, default=len(REPORTED))
+    parser.add_argument("--methods", nargs="+", choices=TOGETHER, default=list(TOGETHER))
     chosen = parser.parse_args()
     if chosen.simulate is not None:
         simulated(chosen.simulate)
@@ -476,7 +492,13 @@ if __name__ == "__main__":
         accounted()
     elif chosen.network == "perceptron":
         search = Search(RATES[0.0], seeds=chosen.seeds)
-        together(chosen.together, chosen.epsilon, PERCEPTRON, search)
+        together(chosen.together, chosen.epsilon, PERCEPTRON, search, chosen.methods)
     else:
         search = Search(FEW_RATES, FEW_BLOCK_RATES, FEW_TRIALS, chosen.seeds, averages=False)
-        together(chosen.together, chosen.epsilon, of_torch(OTHERS[chosen.network]), search)
+        together(
+            chosen.together,
+            chosen.epsilon,
+            of_torch(OTHERS[chosen.network]),
+            search,
+            chosen.methods,
+        )

@@ -11,6 +11,8 @@ from tests.specs import papers_read_again, results_page
 from tests.specs.results_page import PAGE, ROOT
 
 DATA = sorted((ROOT / "docs" / "results").glob("*.csv"))
+OF_PAPERS = sorted((ROOT / "docs" / "results" / "papers").glob("*.csv"))
+REPLICATION = ROOT / "docs" / "replication.md"
 # What no audit passes, and no table shows: that is a result too.
 REJECTED = {
     "ablations": {
@@ -28,6 +30,16 @@ def test_every_table_is_printed_by_the_command_above_it_byte_for_byte():
     page = PAGE.read_text(encoding="utf-8")
     assert results_page.commands(page)
     assert results_page.written(page) == page
+
+
+def test_a_papers_own_table_is_printed_by_the_command_above_it_notes_and_all():
+    page = REPLICATION.read_text(encoding="utf-8")
+    (command,) = results_page.commands(page)
+    assert f"    {command}\n\n{results_page.printed_by(command)}\n{results_page.END}" in page
+    (path,) = OF_PAPERS
+    assert f"docs/results/papers/{path.name}" in command
+    rows = run_rows.read_csv(path)
+    assert {(row["audit"], row["signatures"], row["seed"]) for row in rows} == {("PASS", "holds", 0)}
 
 
 def test_no_note_that_a_command_prints_is_missing():
@@ -97,7 +109,7 @@ def test_all_that_is_reported_passed_its_audit_and_claims_what_the_sweep_asks_fo
     assert all(seeds == wanted for seeds in repeated.values())
 
 
-@pytest.mark.parametrize("path", DATA, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*DATA, *OF_PAPERS], ids=lambda path: path.stem)
 def test_the_data_tell_nothing_of_the_machines_folders(path):
     text = path.read_text(encoding="utf-8")
     assert "/root" not in text
