@@ -18,18 +18,21 @@ from typing import Any
 from asn1crypto import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import load_der_x509_certificate
-from pyhanko.pdf_utils.incremental_writer import IncrementalPdfFileWriter
-from pyhanko.pdf_utils.reader import PdfFileReader
-from pyhanko.sign import fields, signers
-from pyhanko.sign.validation import async_validate_pdf_signature
-from pyhanko.sign.validation.status import SignatureCoverageLevel
-from pyhanko_certvalidator.registry import SimpleCertificateStore
 
 from reports.errors import KeyFileError, PdfSignatureError, ReportError
 from reports.files import clean
 from reports.signatures import keys
 from reports.signatures.certificates import Chain, check_chain
 from reports.signatures.keyring import SigningKey
+from reports.signatures.library import (
+    IncrementalPdfFileWriter,
+    PdfFileReader,
+    SignatureCoverageLevel,
+    SimpleCertificateStore,
+    async_validate_pdf_signature,
+    fields,
+    signers,
+)
 from reports.signatures.timestamps import (
     Authority,
     Timestamp,

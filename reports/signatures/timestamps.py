@@ -20,18 +20,18 @@ from urllib.parse import urlsplit
 
 from asn1crypto import cms, tsp, x509
 from cryptography.hazmat.primitives import serialization
-from pyhanko.sign.timestamps import TimeStamper
-from pyhanko.sign.timestamps.aiohttp_client import HTTPTimeStamper
-from pyhanko.sign.validation.generic_cms import (
-    extract_certs_for_validation,
-    validate_tst_signed_data,
-)
-from pyhanko.sign.validation.status import TimestampSignatureStatus
-from pyhanko_certvalidator import ValidationContext
 
 from reports.errors import TimestampError
 from reports.files import clean
 from reports.signatures.certificates import load_chain
+from reports.signatures.library import (
+    HTTPTimeStamper,
+    TimeStamper,
+    TimestampSignatureStatus,
+    ValidationContext,
+    extract_certs_for_validation,
+    validate_tst_signed_data,
+)
 
 MOST_BYTES = 65_536
 _SECONDS = 20.0

@@ -1,13 +1,14 @@
 """A round of the product against the same round as plain torch and as an Opacus loop.
 
-    python tests/bench/bench_round.py [--only logreg vit-tiny resnet18 lora] [--rounds 7]
+    python tests/bench/bench_round.py [--only logreg mlp cnn vit-tiny resnet18 lora] [--rounds 7]
         [--clients S] [--threads 2] [--flower-python PATH]
 
 The product is what `dpfedadamw run` does in a round: ledger, sampling, clipped sums, release noise,
 evidence, server, checkpoint, metrics. Its test set is not evaluated, nor by the others. The plain
 loop is FedAvg by `torch.optim.SGD`; the Opacus loop the same with `GradSampleModule`, `DPOptimizer`
-and Poisson loaders, with no ledger, no evidence and noise of torch's ordinary generator. All have
-the same model, data, clients, local steps and (expected) batch.
+and Poisson loaders, with no ledger, no evidence and noise of torch's ordinary generator. Ghost is
+that loop with Opacus's ghost clipping. All have the same model, data, clients, local steps and
+(expected) batch.
 
 Each contender has a process of its own, whose largest resident memory counts, and they take turns
 at single rounds, so that what else the machine does hits all alike; the first round of each is
@@ -71,6 +72,8 @@ WORKLOADS = {
         2.0,
         None,
     ),
+    "mlp": Workload({"name": "mlp", "hidden": [32]}, (), 10, _ADAMW, 2.0, None),
+    "cnn": Workload({"name": "cnn", "channels": [16, 32], "groups": 4}, (), 10, _ADAMW, 2.0, None),
     "vit-tiny": Workload({"name": "vit-tiny"}, (3, 32, 32), 5, _ADAMW, 1.4, 750),
     "resnet18": Workload({"name": "resnet18"}, (3, 32, 32), 5, _ADAMW, 1.4, 1200),
     "lora": Workload(
@@ -282,23 +285,65 @@ def freeze_unknown(model: Any) -> None:
 
 def opacus(name: str, clients: int, folder: Path, turns: Turns) -> None:
     """The same with Opacus; parameters that it has no rule for are frozen, in its favour."""
+    import torch.nn.functional as F
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    def clipped(_wrapped: Any, optimiser: Any) -> tuple[Any, Any]:
+        return DPOptimizer(optimiser, **_PRIVATE), F.cross_entropy
+
+    _opacus_rounds(name, clients, folder, turns, GradSampleModule, clipped)
+
+
+def ghost(name: str, clients: int, folder: Path, turns: Turns) -> None:
+    """The same with Opacus's ghost clipping, which forms no gradient of a single record."""
+    import torch
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    def clipped(wrapped: Any, optimiser: Any) -> tuple[Any, Any]:
+        private = DPOptimizerFastGradientClipping(optimiser, **_PRIVATE)
+        loss = torch.nn.CrossEntropyLoss()
+        return private, DPLossFastGradientClipping(wrapped, private, loss)
+
+    _opacus_rounds(name, clients, folder, turns, GradSampleModuleFastGradientClipping, clipped)
+
+
+_PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": BATCH}
+
+
+def _opacus_rounds(
+    name: str,
+    clients: int,
+    folder: Path,
+    turns: Turns,
+    module: Any,
+    clipped: Callable[[Any, Any], tuple[Any, Any]],
+) -> None:
+    """Rounds of an Opacus loop.
+
+    Args:
+        name: The workload.
+        clients: S.
+        folder: Where its data lie.
+        turns: When a round is wanted.
+        module: Opacus's class that wraps the model.
+        clipped: Makes Opacus's optimiser and loss of a wrapped model and an optimiser.
+    """
     import warnings
 
     import torch
-    import torch.nn.functional as F
-    from opacus import GradSampleModule
     from opacus.data_loader import DPDataLoader
-    from opacus.optimizers import DPOptimizer
 
     # Hooks on a model whose inputs need no gradient, at every step.
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     model, held = _parts(name, clients, folder)
     freeze_unknown(model)
-    wrapped = GradSampleModule(model, batch_first=True, loss_reduction="mean")
+    wrapped = module(model, batch_first=True, loss_reduction="mean")
+    # By the rate, and not from a loader: that would draw one of as many batches as make an epoch.
     loaders = [
-        DPDataLoader.from_data_loader(
-            torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*one), batch_size=BATCH)
-        )
+        DPDataLoader(torch.utils.data.TensorDataset(*one), sample_rate=BATCH / len(one[1]))
         for one in held
     ]
     trainable = [p for p in wrapped.parameters() if p.requires_grad]
@@ -308,17 +353,12 @@ def opacus(name: str, clients: int, folder: Path, turns: Turns) -> None:
             yield from loaders[client]
 
     def run_client(client: int) -> None:
-        optimiser = DPOptimizer(
-            torch.optim.SGD(trainable, lr=0.01),
-            noise_multiplier=1.0,
-            max_grad_norm=1.0,
-            expected_batch_size=BATCH,
-        )
+        optimiser, loss = clipped(wrapped, torch.optim.SGD(trainable, lr=0.01))
         drawn = batches(client)
         for _ in range(LOCAL_STEPS):
             inputs, labels = next(drawn)
             optimiser.zero_grad()
-            F.cross_entropy(wrapped(inputs), labels).backward()
+            loss(wrapped(inputs), labels).backward()
             optimiser.step()
 
     while True:
@@ -345,7 +385,13 @@ def flower(name: str, clients: int, folder: Path, _turns: Turns) -> None:
     flower_opacus.rounds(name, clients, folder, turns, ended)
 
 
-CONTENDERS = {"product": product, "plain": plain, "opacus": opacus, "flower": flower}
+CONTENDERS = {
+    "product": product,
+    "plain": plain,
+    "opacus": opacus,
+    "ghost": ghost,
+    "flower": flower,
+}
 
 
 def _family() -> list[int]:
@@ -468,7 +514,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--clients", type=int, help="S; ten for logreg, else five")
+    parser.add_argument("--clients", type=int, help="S; ten for digits, else five")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-opacus", action="store_true")
     parser.add_argument("--flower-python", default=sys.executable)
@@ -481,14 +527,15 @@ def main() -> None:
         return
     print(
         "| model | S | plain round, ms | product / plain, wall | processor | goal | "
-        "Opacus / plain, wall | processor | Flower / plain, wall | processor | "
-        "memory, MB: product | goal | plain | Opacus | Flower |"
+        "Opacus / plain, wall | processor | ghost / plain, wall | processor | "
+        "Flower / plain, wall | processor | memory, MB: product | goal | plain | "
+        "Opacus | ghost | Flower |"
     )
-    print("|" + "---|" * 15)
-    optional = ("opacus", "flower")
+    print("|" + "---|" * 18)
+    optional = ("opacus", "ghost", "flower")
     contenders = dict.fromkeys(CONTENDERS, sys.executable) | {"flower": chosen.flower_python}
     if chosen.no_opacus:
-        del contenders["opacus"]
+        del contenders["opacus"], contenders["ghost"]
     if not _has_flower(chosen.flower_python):
         del contenders["flower"]
         sys.stderr.write(
@@ -512,6 +559,7 @@ def main() -> None:
             f"| {name} | {clients} | {milliseconds:.0f} | {ratio('product', 'wall'):.2f} | "
             f"{ratio('product', 'processor'):.2f} | {work.round_goal:g} | "
             f"{of('opacus', 'wall')} | {of('opacus', 'processor')} | "
+            f"{of('ghost', 'wall')} | {of('ghost', 'processor')} | "
             f"{of('flower', 'wall')} | {of('flower', 'processor')} | "
             f"{peaks['product']:.0f} | {work.memory_goal or ''} | {peaks['plain']:.0f} | "
             + "".join(f"{peaks[one]:.0f} |" if one in peaks else " |" for one in optional),

@@ -16,6 +16,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -29,6 +31,10 @@ _BLOCK_BYTES, _BLOCK_WORDS = 64, 16
 # The counter of RFC 8439 has 32 bits: no draw may need more blocks.
 _MOST_BLOCKS = 2**32
 _PAIRS_A_BLOCK = _BLOCK_BYTES // 16
+# Below a million numbers to compile takes longer than it saves.
+_WORTH_FUSING = 2**17
+
+DoubleRound = Callable[[torch.Tensor], torch.Tensor]
 
 
 def stream_key(key: bytes) -> bytes:
@@ -60,7 +66,25 @@ def key_stream(
         )
     if device.type == "cpu":
         return _by_openssl(key, nonce, start, blocks)
-    return by_torch(key, nonce, start, blocks, device)
+    fused = _fused(device) if device.type == "cuda" and blocks >= _WORTH_FUSING else None
+    return by_torch(key, nonce, start, blocks, device, fused)
+
+
+@lru_cache(maxsize=8)
+def _fused(device: torch.device) -> DoubleRound | None:
+    """A double round compiled to one launch; None where torch cannot, or makes other words.
+
+    Only integers are compiled: a compiler may join a multiplication and an addition of float64,
+    which would change the last bits of what is drawn.
+    """
+    key, nonce, blocks = bytes(range(32)), bytes(range(12)), 64
+    try:
+        compiled: DoubleRound = torch.compile(_of_words, dynamic=True, fullgraph=True)
+        words = by_torch(key, nonce, 1, blocks, device, compiled).cpu()
+    # Compilers are missing or fail in many ways, whose errors have no common base.
+    except Exception:
+        return None
+    return compiled if torch.equal(words, _by_openssl(key, nonce, 1, blocks)) else None
 
 
 def _by_openssl(key: bytes, nonce: bytes, start: int, blocks: int) -> torch.Tensor:
@@ -71,43 +95,75 @@ def _by_openssl(key: bytes, nonce: bytes, start: int, blocks: int) -> torch.Tens
 
 
 def by_torch(
-    key: bytes, nonce: bytes, start: int, blocks: int, device: torch.device
+    key: bytes,
+    nonce: bytes,
+    start: int,
+    blocks: int,
+    device: torch.device,
+    double_round: DoubleRound | None = None,
 ) -> torch.Tensor:
-    """The same out of torch's operations, as an accelerator computes it."""
+    """The same out of torch's operations, as an accelerator computes it.
+
+    Args:
+        key: As for `key_stream`, and so are the next four.
+        nonce: See there.
+        start: See there.
+        blocks: See there.
+        device: See there.
+        double_round: One of the ten; None for torch's own operations, one after another.
+    """
+    double_round = double_round or _double_round
     fixed = (*_CONSTANTS, *struct.unpack("<8I", key), 0, *struct.unpack("<3I", nonce))
     first = torch.empty((_BLOCK_WORDS, blocks), dtype=torch.int32, device=device)
     # Word by word, because copying a tensor over would wait for all that the device has to do.
     for place, word in enumerate(fixed):
         first[place].fill_(_signed(word))
-    first = first.view(4, 4, blocks)
     counters = torch.arange(start, start + blocks, dtype=torch.int64, device=device)
     # Narrowing keeps the low 32 bits, which is the word in two's complement.
-    first[3, 0] = counters.to(torch.int32)
-    a, b, c, d = (row.clone() for row in first)
+    first[12] = counters.to(torch.int32)
+    mixed = first
     for _ in range(10):
-        a, b, c, d = _quarter_rounds(a, b, c, d)
-        b, c, d = (row.roll(-by, 0) for by, row in enumerate((b, c, d), start=1))
-        a, b, c, d = _quarter_rounds(a, b, c, d)
-        b, c, d = (row.roll(by, 0) for by, row in enumerate((b, c, d), start=1))
-    mixed = torch.stack([a, b, c, d]).add_(first)
-    return mixed.view(_BLOCK_WORDS, blocks).t().contiguous()
+        mixed = double_round(mixed)
+    return mixed.add_(first).t().contiguous()
+
+
+def _double_round(words: torch.Tensor) -> torch.Tensor:
+    """Two rounds of words [16, blocks]: quarter rounds of columns, then of diagonals."""
+    a, b, c, d = _quarter_rounds(*words.view(4, 4, -1))
+    diagonals = torch.cat([a, b[1:], b[:1], c[2:], c[:2], d[3:], d[:3]])
+    a, b, c, d = _quarter_rounds(*diagonals.view(4, 4, -1))
+    return torch.cat([a, b[3:], b[:3], c[2:], c[:2], d[1:], d[:1]])
+
+
+def _of_words(words: torch.Tensor) -> torch.Tensor:
+    """`_double_round` word by word, of which a compiler makes one launch."""
+    each = list(words.unbind(0))
+    for turned in (0, 1):
+        for a in range(4):
+            b, c, d = (4 * row + (a + turned * row) % 4 for row in (1, 2, 3))
+            each[a], each[b], each[c], each[d] = _quarter_rounds(each[a], each[b], each[c], each[d])
+    return torch.stack(each)
 
 
 def _quarter_rounds(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Four quarter rounds at once (RFC 8439, section 2.1), one a row; the words are changed."""
-    d = _rotated(d.bitwise_xor_(a.add_(b)), 16)
-    b = _rotated(b.bitwise_xor_(c.add_(d)), 12)
-    d = _rotated(d.bitwise_xor_(a.add_(b)), 8)
-    b = _rotated(b.bitwise_xor_(c.add_(d)), 7)
-    return a, b, c, d
+    """A quarter round (RFC 8439, section 2.1), or four at once, one a row."""
+    a = a + b
+    d = _rotated(d ^ a, 16)
+    c = c + d
+    b = _rotated(b ^ c, 12)
+    a = a + b
+    d = _rotated(d ^ a, 8)
+    c = c + d
+    return a, _rotated(b ^ c, 7), c, d
 
 
 def _rotated(words: torch.Tensor, by: int) -> torch.Tensor:
-    # The shift to the right carries the sign along, which the mask takes off.
+    # The shift to the right carries the sign along, which the mask takes off. A multiple of the
+    # words is added in one pass; where it has ones the lower bits have none.
     low = (words >> (32 - by)).bitwise_and_((1 << by) - 1)
-    return words.bitwise_left_shift_(by).bitwise_or_(low)
+    return low.add_(words, alpha=1 << by)
 
 
 def _signed(word: int) -> int:
@@ -140,8 +196,10 @@ def normals(key: bytes, draw: int, n: int, device: torch.device) -> torch.Tensor
     for start in range(0, blocks, piece):
         count = min(piece, blocks - start)
         words = key_stream(key, nonce, start, count, device).view(-1, 4).long()
-        radius = minus_log(_bits(words[:, 0], words[:, 1])).mul_(2.0).sqrt_()
-        turned = cosine_and_sine(_bits(words[:, 2], words[:, 3]))
+        uniform, turn = _bits(words[:, 0], words[:, 1]), _bits(words[:, 2], words[:, 3])
+        del words  # A third of what a pass needs.
+        radius = minus_log(uniform).mul_(2.0).sqrt_()
+        turned = cosine_and_sine(turn)
         pair = torch.stack(turned, dim=1).mul_(radius[:, None]).view(-1)
         offset = 2 * _PAIRS_A_BLOCK * start
         part = found[offset : offset + 2 * _PAIRS_A_BLOCK * count]
@@ -158,6 +216,6 @@ def _bits(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
 def _piece(device: torch.device) -> int:
     """Blocks of one pass: a core's cache holds half a MiB; a device needs much work at once.
 
-    There an operation works on 16 MiB, which takes no less time than to launch it.
+    There an operation works on 64 MiB, and a pass takes 1.3 GiB in addition to the numbers.
     """
-    return 2**13 if device.type == "cpu" else 2**20
+    return 2**13 if device.type == "cpu" else 2**22

@@ -76,7 +76,7 @@ def cosine_and_sine(bits: Tensor) -> tuple[Tensor, Tensor]:
 
 def _polynomial(coefficients: tuple[float, ...], at: Tensor) -> Tensor:
     """Horner's scheme, each operation rounded by itself."""
-    value = torch.full_like(at, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
+    value = at.mul(coefficients[-1]).add_(coefficients[-2])
+    for coefficient in coefficients[-3::-1]:
         value.mul_(at).add_(coefficient)
     return value

@@ -526,7 +526,7 @@ def test_a_new_signature_of_the_trainer_is_followed_by_the_auditors(changed):
 
 _HEAVY = (
     "torch", "sklearn", "matplotlib", "typst", "fontTools", "dp_accounting", "scipy.stats",
-    "scipy", "jsonschema", "cryptography", "numpy", "scipy.optimize", "scipy.signal",
+    "scipy", "jsonschema", "cryptography", "numpy", "scipy.optimize", "scipy.signal", "aiohttp",
 )  # fmt: skip
 _STARTED = """
 import json, sys

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +91,25 @@ def test_an_authority_whose_certificate_expired_is_not_trusted(tmp_path: Path) -
     assert not timestamps.check(
         response, b"content", timestamps.load_roots([old.root]), "x.tsr"
     ).trusted
+
+
+_STAMPED = """
+import sys
+from reports.signatures.timestamps import Authority, check
+assert "aiohttp" not in sys.modules
+check(Authority(sys.argv[1]).stamp(b"data"), b"data", (), "here")
+assert "aiohttp" in sys.modules
+import aiohttp
+from pyhanko.sign.timestamps import aiohttp_client
+assert aiohttp.__file__ and aiohttp_client.aiohttp.ClientSession is aiohttp.ClientSession
+"""
+
+
+def test_the_http_client_is_loaded_by_the_first_request(url: str) -> None:
+    """In a process of its own: this one has loaded it."""
+    command = [sys.executable, "-c", _STAMPED, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_timestamp_over_other_bytes_is_refused(url: str) -> None:

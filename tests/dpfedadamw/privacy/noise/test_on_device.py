@@ -59,6 +59,68 @@ def test_torch_and_openssl_make_the_same_words_for_every_key_nonce_and_counter(k
     assert torch.equal(by_torch, on_device.key_stream(key, nonce, start, blocks, CPU))
 
 
+def as_it_is(function, **_options):
+    """Stands for `torch.compile`."""
+    return function
+
+
+def wrong(function, **_options):
+    return lambda words: function(words) ^ 1
+
+
+def missing(_function, **_options):
+    raise ImportError("no compiler")
+
+
+@pytest.fixture
+def compiled_by(monkeypatch):
+    """Has double rounds compiled by a stand-in."""
+
+    def by(compiler):
+        monkeypatch.setattr(torch, "compile", compiler)
+        on_device._fused.cache_clear()
+        return on_device._fused(CPU)
+
+    yield by
+    on_device._fused.cache_clear()
+
+
+def test_a_compiled_double_round_makes_the_words_of_openssl(compiled_by):
+    double_round = compiled_by(as_it_is)
+    assert double_round is not None
+    for start, blocks in ((0, 1), (2**31 - 2, 5), (2**32 - 3, 3)):
+        found = on_device.by_torch(KEY, NONCE, start, blocks, CPU, double_round)
+        assert torch.equal(found, on_device._by_openssl(KEY, NONCE, start, blocks))
+
+
+@pytest.mark.parametrize("compiler", [wrong, missing])
+def test_a_compiler_that_fails_or_errs_is_not_used(compiler, compiled_by):
+    assert compiled_by(compiler) is None
+
+
+@pytest.mark.slow
+def test_torchs_compiler_makes_the_words_of_openssl():
+    on_device._fused.cache_clear()
+    double_round = on_device._fused(CPU)
+    assert double_round is not None
+    assert double_round is not on_device._of_words
+    for start, blocks in ((0, 1), (2**31 - 2, 5), (2**32 - 1000, 1000)):
+        found = on_device.by_torch(KEY, NONCE, start, blocks, CPU, double_round)
+        assert torch.equal(found, on_device._by_openssl(KEY, NONCE, start, blocks))
+
+
+@pytest.mark.parametrize(
+    ("device", "blocks", "fused"),
+    [("cuda", 2**17, True), ("cuda", 2**17 - 1, False), ("meta", 2**17, False)],
+)
+def test_long_draws_on_cuda_are_compiled(device, blocks, fused, monkeypatch):
+    used = []
+    monkeypatch.setattr(on_device, "_fused", lambda _: "compiled")
+    monkeypatch.setattr(on_device, "by_torch", lambda *given: used.append(given[5]))
+    on_device.key_stream(KEY, NONCE, 0, blocks, torch.device(device))
+    assert used == ["compiled" if fused else None]
+
+
 def test_a_draw_that_would_use_a_counter_twice_is_refused():
     with pytest.raises(PrivacyError, match="4,294,967,296 blocks of 64 bytes at most"):
         on_device.key_stream(KEY, NONCE, 2**32 - 1, 2, CPU)
@@ -219,9 +281,9 @@ def test_a_count_below_zero_is_refused_and_all_blocks_of_a_draw_are_not():
 
 
 def test_a_pass_fills_a_cores_cache_or_gives_a_device_much_to_do():
-    """In bytes of key stream: half a MiB, and 64."""
+    """In bytes of key stream: half a MiB, and 256."""
     assert 64 * on_device._piece(CPU) == 2**19
-    assert 64 * on_device._piece(torch.device("cuda")) == 2**26
+    assert 64 * on_device._piece(torch.device("cuda")) == 2**28
 
 
 class Made(TorchFunctionMode):
