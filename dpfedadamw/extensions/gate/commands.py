@@ -11,7 +11,15 @@ from rich.text import Text
 
 from dpfedadamw.cli import display
 from dpfedadamw.cli.options import JsonOption
-from dpfedadamw.cli.terminal import EXIT_NOT_PASSED, out, print_json, refuse, relative, status
+from dpfedadamw.cli.terminal import (
+    EXIT_NOT_PASSED,
+    exit_by,
+    out,
+    print_json,
+    refuse,
+    relative,
+    status,
+)
 from dpfedadamw.extensions.gate.flower.commands import gate_supernode
 
 
@@ -22,13 +30,6 @@ class Unit(StrEnum):
     person = "person"
     site = "site"
 
-
-# What ε speaks of: `mechanism` has why nothing more.
-PROTECTED = {
-    "record": "one record, added or removed",
-    "person": "one person, added or removed, or with any other records",
-    "site": "all data of the site, against any other data",
-}
 
 SettingsArgument = Annotated[Path, typer.Argument(metavar="GATE.YAML", help="The gate's settings.")]
 
@@ -159,12 +160,12 @@ def gate_show(settings: SettingsArgument, as_json: JsonOption = False) -> None:
     The ε of a job counts that job alone; these do not add up to the ε of all. This command changes
     nothing.
     """
+    from audit.extensions.gate.judgement import UNIT
     from dpfedadamw.extensions.gate import verification
     from dpfedadamw.extensions.gate.settings import read
 
     wanted = read(settings)
-    path = wanted.ledger / "ledger.jsonl"
-    charges = verification.charges_of(verification.read_entries(path), path)
+    charges = verification.charges_of(wanted)
     with status("composing all releases", quiet=as_json):
         found = verification.standing(wanted, charges)
     if as_json:
@@ -184,7 +185,7 @@ def gate_show(settings: SettingsArgument, as_json: JsonOption = False) -> None:
     out.print(
         display.facts(
             [
-                ("protects", PROTECTED[wanted.unit]),
+                ("protects", UNIT[wanted.unit]),
                 ("budget", f"ε = {wanted.epsilon:g} at δ = {wanted.delta:g}"),
                 ("spent", f"ε = {display.epsilon_text(found.epsilon)}, {found.releases} releases"),
                 ("left", f"{found.left} releases{ends}"),
@@ -208,7 +209,7 @@ def gate_verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the ledger: chain, signatures, rollback, budget, and ε by dp-accounting.
+    """Check the ledger: the auditor's checks with key and anchor, and ε by dp-accounting.
 
     Ends with 1 if anything does not hold. This command changes nothing.
     """
@@ -216,11 +217,11 @@ def gate_verify(
     from dpfedadamw.extensions.gate.errors import GateError
     from dpfedadamw.extensions.gate.settings import read
     from reports.errors import KeyFileError
-    from reports.signatures.keys import load_public
+    from reports.signatures.keys import load_public, public_pem
 
     wanted = read(settings)
     try:
-        public = load_public(key or book.key_path().with_suffix(".pub"))
+        public = public_pem(load_public(key or book.key_path().with_suffix(".pub")))
     except KeyFileError as error:
         raise GateError(f"{error}; name the gate's public key with --key") from error
     with status("recomputing ε", quiet=as_json):
@@ -234,6 +235,21 @@ def gate_verify(
         out.print(display.grid(("check", "result", "found"), shown))
     if not holds:
         raise typer.Exit(EXIT_NOT_PASSED)
+
+
+def judge(folder: Path, key: Path | None, anchor: Path | None, as_json: bool) -> None:
+    """Judge a gate's folder for `audit`, say what was found, and end by it."""
+    from audit.extensions.gate import folder_of_gate, judge_files
+
+    with status("auditing", quiet=as_json):
+        findings = judge_files(folder_of_gate(folder) or folder, key, anchor)
+    found = findings.to_json()
+    if as_json:
+        print_json(found)
+    else:
+        out.print(Text(findings.run, style="bold"))
+        out.print(display.findings_table(found))
+    exit_by(found["verdict"])
 
 
 app = typer.Typer(

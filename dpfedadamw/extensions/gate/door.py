@@ -6,10 +6,12 @@ replies to `Gate.release`. Only what `release` returns may be sent.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +25,7 @@ from dpfedadamw.extensions.gate.settings import Form, Settings, read
 __all__ = ["Form", "Gate", "Refused"]
 
 Arrays = Mapping[str, NDArray[Any]]
+_BROADCAST, _RELEASED = "broadcast.", "released."
 _IDENTIFIER = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -41,6 +44,7 @@ class Gate:
         self.shards = settings.shards
         self.model: Mapping[str, Form] = settings.model
         self._key = key
+        self._known: Book | None = None
         # Each thread that waited for the lock on the disk would read the ledger in vain.
         self._turn = threading.Lock()
 
@@ -53,7 +57,7 @@ class Gate:
             GateError: If the ledger is missing, damaged, rolled back or of other settings.
         """
         gate = cls(read(settings), book.load_key())
-        with book.opened(gate.settings, gate._key):
+        with book.opened(gate.settings, gate._key) as gate._known:
             return gate
 
     def check(self) -> None:
@@ -62,12 +66,8 @@ class Gate:
         Raises:
             Refused: If the budget allows no further release, or the ledger cannot be used.
         """
-        with self._turn:
-            try:
-                with book.opened(self.settings, self._key) as found:
-                    self._refuse_beyond(found)
-            except GateError as error:
-                raise _refused(error) from error
+        with self._operation() as found:
+            self._refuse_beyond(found)
 
     def released(self, *, job: str, request: str) -> dict[str, NDArray[Any]] | None:
         """What was released for a request before, to be sent again; None if nothing was.
@@ -75,12 +75,8 @@ class Gate:
         Raises:
             Refused: If the ledger cannot be used.
         """
-        with self._turn:
-            try:
-                with book.opened(self.settings, self._key) as found:
-                    return self._again(found, job, request)
-            except GateError as error:
-                raise _refused(error) from error
+        with self._operation() as found:
+            return self._again(found, job, request)
 
     def release(
         self, *, job: str, request: str, broadcast: Arrays, shards: Sequence[Arrays | None]
@@ -111,15 +107,11 @@ class Gate:
         if sent is None:
             raise Refused("the broadcast's arrays are not those that gate.yaml lists")
         total = mechanism.clipped_sum(sent, shards, self.model, self.settings.clip)
-        with self._turn:
-            try:
-                with book.opened(self.settings, self._key) as found:
-                    if (earlier := self._again(found, job, request)) is not None:
-                        return earlier
-                    self._refuse_beyond(found)
-                    return self._released_now(found, job, request, sent, total)
-            except GateError as error:
-                raise _refused(error) from error
+        with self._operation() as found:
+            if (earlier := self._again(found, job, request)) is not None:
+                return earlier
+            self._refuse_beyond(found)
+            return self._released_now(found, job, request, broadcast, sent, total)
 
     def close(self) -> None:
         """Do what a with statement asks for; nothing is held between operations."""
@@ -132,11 +124,29 @@ class Gate:
         """Close it."""
         self.close()
 
+    @contextlib.contextmanager
+    def _operation(self) -> Iterator[Book]:
+        """The ledger, locked; all that goes wrong has the one text of a refusal."""
+        with self._turn:
+            known, self._known = self._known, None
+            try:
+                with book.opened(self.settings, self._key, known) as found:
+                    try:
+                        yield found
+                    except Refused:
+                        self._known = found
+                        raise
+                    # After any other error the disk may hold what this book does not.
+                    self._known = found
+            except GateError as error:
+                raise _refused(error) from error
+
     def _released_now(
         self,
         found: Book,
         job: str,
         request: str,
+        broadcast: Arrays,
         sent: mechanism.Vector,
         total: mechanism.Vector,
     ) -> dict[str, NDArray[Any]]:
@@ -152,13 +162,18 @@ class Gate:
                 "clip": wanted.clip,
                 "sensitivity": mechanism.SENSITIVITY * wanted.clip,
                 "noise_multiplier": wanted.noise_multiplier,
-                "broadcast_sha256": hashlib.sha256(sent.tobytes()).hexdigest(),
+                "broadcast_sha256": hashlib.sha256(
+                    b"".join(broadcast[name].tobytes() for name in sorted(self.model))
+                ).hexdigest(),
             }
         )
         deviation = mechanism.SENSITIVITY * wanted.clip * wanted.noise_multiplier
         mean = mechanism.noised_mean(sent, total, wanted.shards, deviation, found.history)
         arrays = mechanism.shaped(mean, self.model)
-        found.keep(release, save(arrays))
+        # What came in lies next to what went out: together they show an auditor the noise.
+        both = {_RELEASED + name: one for name, one in arrays.items()}
+        both |= {_BROADCAST + name: broadcast[name] for name in self.model}
+        found.keep(release, save(both))
         return arrays
 
     def _again(self, found: Book, job: str, request: str) -> dict[str, NDArray[Any]] | None:
@@ -168,12 +183,13 @@ class Gate:
         if reply is None:
             return None
         arrays = load(reply)
-        return {name: arrays[name] for name in self.model if name in arrays}
+        return {name: arrays[_RELEASED + name] for name in self.model if _RELEASED + name in arrays}
 
     def _refuse_beyond(self, found: Book) -> None:
         wanted = self.settings
-        spent = [charge["noise_multiplier"] for charge in found.charges]
-        if spending.epsilon_of([*spent, wanted.noise_multiplier], wanted.delta) > wanted.epsilon:
+        with_this = Counter(found.spent)
+        with_this[wanted.noise_multiplier] += 1
+        if spending.epsilon_of(with_this, wanted.delta) > wanted.epsilon:
             raise Refused(f"the budget of ε = {wanted.epsilon:g} allows no further release")
 
 
