@@ -54,6 +54,7 @@ class Charge:
     Attributes:
         release: Its number, from 1.
         time: When, in UTC as ISO 8601.
+        framework: Whose job it was, as the gate's proxy called it.
         shards: K.
         clip: C.
         sensitivity: How far one unit's data move the sum, as stated.
@@ -64,6 +65,7 @@ class Charge:
 
     release: int
     time: str
+    framework: str
     job: str
     request: str
     shards: int
@@ -165,6 +167,7 @@ def _charge(entry: Mapping[str, Any], position: int, number: int) -> Charge:
     return Charge(
         release=number,
         time=time,
+        framework=fields.text(entry, "framework", pattern=_NAME),
         job=fields.text(entry, "job", pattern=_NAME),
         request=fields.text(entry, "request", pattern=_NAME),
         shards=fields.integer(entry, "shards", least=1, most=4096),

@@ -4,6 +4,7 @@
     LEDGER/head.json           how far the ledger was written, signed
     LEDGER/replies/            the newest replies, to be sent again byte for byte
     LEDGER/gate.pub            the public key, for auditors
+    LEDGER/refusals.json       how often was refused, by day and kind; counted, not signed
     ANCHOR                     the same signed head at a second place
 
 A ledger that is shorter than its head or its anchor says, or that differs from it, was rolled back;
@@ -23,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,9 @@ from dpfedadamw.storage.disk import (
     PUBLIC_MODE,
     make_folders,
     write_atomically,
+    write_json,
 )
+from dpfedadamw.storage.foreign import parse
 from dpfedadamw.storage.lock import HeldError, LockedError, RunLock
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ _KEY = "gate"
 # Replies that are kept: a request is asked again within a round or two.
 _KEPT = 16
 _PATIENCE_SECONDS = 60.0
-_SUBJECT = "ledger.jsonl"
+_SUBJECT, _REFUSALS = "ledger.jsonl", "refusals.json"
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ class Book:
         self._digest = hashlib.sha256(DISK.read(self._path))
         self._releases = 0
         self._spent: Counter[float] = Counter()
-        self._asked: dict[tuple[str, str], list[int]] = {}
+        self._asked: dict[tuple[str, str, str], list[int]] = {}
         self._replies: dict[int, str] = {}
         self._take_in(0)
 
@@ -219,9 +222,9 @@ class Book:
         with contextlib.suppress(FileNotFoundError):
             DISK.remove(_reply(folder, release - _KEPT))
 
-    def kept(self, job: str, request: str) -> bytes | None:
+    def kept(self, framework: str, job: str, request: str) -> bytes | None:
         """The stored reply to a request; None if there is none, or it is not as it was stored."""
-        for release in reversed(self._asked.get((job, request), [])):
+        for release in reversed(self._asked.get((framework, job, request), [])):
             if release not in self._replies:
                 continue
             try:
@@ -275,9 +278,8 @@ class Book:
             if entry["kind"] == CHARGE:
                 self._releases += 1
                 self._spent[entry["noise_multiplier"]] += 1
-                self._asked.setdefault((entry["job"], entry["request"]), []).append(
-                    entry["release"]
-                )
+                asked = entry["framework"], entry["job"], entry["request"]
+                self._asked.setdefault(asked, []).append(entry["release"])
             elif entry["kind"] == REPLY:
                 self._replies[entry["release"]] = entry["sha256"]
 
@@ -348,6 +350,35 @@ def begin(settings: Settings, key: Key) -> None:
             public = keys.public_pem(key.private.public_key())
             write_atomically(settings.ledger / "gate.pub", public, PUBLIC_MODE)
             Book(settings, key)._append(HEADER, header(settings, key.fingerprint))
+
+
+def count_refusal(settings: Settings, kind: str) -> None:
+    """Count one refusal of today; where the disk fails, the refusal stands uncounted."""
+    path, today = settings.ledger / _REFUSALS, f"{datetime.now(UTC):%Y-%m-%d}"
+    with contextlib.suppress(GateError, OSError), _locked(settings.ledger):
+        found = refusals(settings)
+        of_day = found.setdefault(today, {})
+        of_day[kind] = of_day.get(kind, 0) + 1
+        write_json(path, found)
+
+
+def refusals(settings: Settings) -> dict[str, dict[str, int]]:
+    """How often was refused, by day (ISO 8601) and kind; empty where nothing was counted.
+
+    Raises:
+        GateError: If the file is no such count.
+    """
+    path = settings.ledger / _REFUSALS
+    if not DISK.is_file(path):
+        return {}
+    try:
+        found = parse(DISK.read(path), str(path))
+        return {
+            f"{date.fromisoformat(day)}": {str(kind): int(count) for kind, count in kinds.items()}
+            for day, kinds in found.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise GateError(f"{path}: is no count of refusals; remove it to count from zero") from error
 
 
 def header(settings: Settings, fingerprint: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +12,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
-from dpfedadamw.cli.options import JsonOption
+from dpfedadamw.cli.options import AuditorKeyOption, JsonOption, TimestampOption
 from dpfedadamw.cli.terminal import (
     EXIT_NOT_PASSED,
     exit_by,
@@ -237,6 +239,55 @@ def gate_verify(
         raise typer.Exit(EXIT_NOT_PASSED)
 
 
+def gate_report(
+    settings: SettingsArgument,
+    start: Annotated[
+        datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="First day, in UTC.")
+    ],
+    end: Annotated[datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day, in UTC.")],
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The PDF; gate-FROM-TO.pdf by default."),
+    ] = None,
+    auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a signed page on a span of days: who took how much, and when the budget ends.
+
+    The auditor reads the whole ledger first, and its verdict stands at the head of the page. Check
+    the page with `dpfedadamw verify FILE`.
+    """
+    from audit.extensions.gate import judge_gate
+    from dpfedadamw.extensions.gate import book, quarter
+    from dpfedadamw.extensions.gate.settings import read
+    from dpfedadamw.filing import after_training
+    from dpfedadamw.storage.disk import DISK
+    from reports.files import write_atomic
+    from reports.render import pdf
+    from reports.signatures import pades
+    from reports.signatures.keys import public_pem
+
+    wanted = read(settings)
+    path = target or Path(f"gate-{start:%Y-%m-%d}-{end:%Y-%m-%d}.pdf")
+    gate_key = book.load_key()
+    span = quarter.between(wanted, start.date(), end.date())
+    key = after_training.load_key("auditor", auditor_key, [])
+    authority = after_training.authority(timestamp)
+    anchor = DISK.read(wanted.anchor) if wanted.anchor.is_file() else b""
+    with status("auditing the ledger", quiet=as_json):
+        public = public_pem(gate_key.private.public_key())
+        findings = judge_gate(wanted.ledger, public, anchor)
+        shown = quarter.document(wanted, span, findings, gate_key.fingerprint, key.fingerprint)
+        write_atomic(path, pades.sign(pdf.typeset(shown), key, path.name, authority), 0o600)
+    verdict = findings.verdict.value
+    if as_json:
+        print_json({"report": str(path), "verdict": verdict, **json.loads(shown.data)})
+    else:
+        out.print(Text(f"{relative(path)}: {verdict}, signed by {key.fingerprint}"), soft_wrap=True)
+    exit_by(verdict)
+
+
 def judge(folder: Path, key: Path | None, anchor: Path | None, as_json: bool) -> None:
     """Judge a gate's folder for `audit`, say what was found, and end by it."""
     from audit.extensions.gate import folder_of_gate, judge_files
@@ -260,4 +311,5 @@ app.command("init")(gate_init)
 app.command("shards")(gate_shards)
 app.command("show")(gate_show)
 app.command("verify")(gate_verify)
+app.command("report")(gate_report)
 app.command("supernode")(gate_supernode)

@@ -38,25 +38,30 @@ class Gate:
         model: Names, shapes and types of the arrays that may leave, in the order of gate.yaml.
     """
 
-    def __init__(self, settings: Settings, key: book.Key) -> None:
+    def __init__(self, settings: Settings, key: book.Key, framework: str) -> None:
         """Take settings and key as they are; `open` also looks at the ledger."""
         self.settings = settings
         self.shards = settings.shards
         self.model: Mapping[str, Form] = settings.model
         self._key = key
+        self._framework = framework
         self._known: Book | None = None
         # Each thread that waited for the lock on the disk would read the ledger in vain.
         self._turn = threading.Lock()
 
     @classmethod
-    def open(cls, settings: Path) -> Self:
+    def open(cls, settings: Path, framework: str = "other") -> Self:
         """Open the gate that a gate.yaml describes.
+
+        Args:
+            settings: The gate.yaml.
+            framework: Whose jobs come to this door, for the ledger, such as "flower".
 
         Raises:
             SpecError: If the settings are wrong.
             GateError: If the ledger is missing, damaged, rolled back or of other settings.
         """
-        gate = cls(read(settings), book.load_key())
+        gate = cls(read(settings), book.load_key(), framework)
         with book.opened(gate.settings, gate._key) as gate._known:
             return gate
 
@@ -66,7 +71,7 @@ class Gate:
         Raises:
             Refused: If the budget allows no further release, or the ledger cannot be used.
         """
-        with self._operation() as found:
+        with self._counted(), self._operation() as found:
             self._refuse_beyond(found)
 
     def released(self, *, job: str, request: str) -> dict[str, NDArray[Any]] | None:
@@ -75,7 +80,7 @@ class Gate:
         Raises:
             Refused: If the ledger cannot be used.
         """
-        with self._operation() as found:
+        with self._counted(), self._operation() as found:
             return self._again(found, job, request)
 
     def release(
@@ -98,20 +103,8 @@ class Gate:
             Refused: If the budget does not allow it, the broadcast or an identifier is not in its
                 form, or the ledger cannot be used. The text is fixed.
         """
-        for name, text in (("job", job), ("request", request)):
-            if not isinstance(text, str) or _IDENTIFIER.fullmatch(text) is None:
-                raise Refused(f"the {name}'s identifier is not 1 to 128 letters, digits and ._:-")
-        if len(shards) != self.shards:
-            raise Refused(f"{len(shards)} replies of {self.shards} shards")
-        sent = mechanism.flat(broadcast, self.model)
-        if sent is None:
-            raise Refused("the broadcast's arrays are not those that gate.yaml lists")
-        total = mechanism.clipped_sum(sent, shards, self.model, self.settings.clip)
-        with self._operation() as found:
-            if (earlier := self._again(found, job, request)) is not None:
-                return earlier
-            self._refuse_beyond(found)
-            return self._released_now(found, job, request, broadcast, sent, total)
+        with self._counted():
+            return self._released(job, request, broadcast, shards)
 
     def close(self) -> None:
         """Do what a with statement asks for; nothing is held between operations."""
@@ -123,6 +116,34 @@ class Gate:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+    def _released(
+        self, job: str, request: str, broadcast: Arrays, shards: Sequence[Arrays | None]
+    ) -> dict[str, NDArray[Any]]:
+        for name, text in (("job", job), ("request", request)):
+            if not isinstance(text, str) or _IDENTIFIER.fullmatch(text) is None:
+                said = f"the {name}'s identifier is not 1 to 128 letters, digits and ._:-"
+                raise Refused(said, "form")
+        if len(shards) != self.shards:
+            raise Refused(f"{len(shards)} replies of {self.shards} shards", "form")
+        sent = mechanism.flat(broadcast, self.model)
+        if sent is None:
+            raise Refused("the broadcast's arrays are not those that gate.yaml lists", "form")
+        total = mechanism.clipped_sum(sent, shards, self.model, self.settings.clip)
+        with self._operation() as found:
+            if (earlier := self._again(found, job, request)) is not None:
+                return earlier
+            self._refuse_beyond(found)
+            return self._released_now(found, job, request, broadcast, sent, total)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a refusal; outside of the lock, which counting takes itself."""
+        try:
+            yield
+        except Refused as error:
+            book.count_refusal(self.settings, error.kind)
+            raise
 
     @contextlib.contextmanager
     def _operation(self) -> Iterator[Book]:
@@ -156,6 +177,7 @@ class Gate:
         # Before any noise exists: whatever fails from here on costs, and gives nothing away.
         release = found.charge(
             {
+                "framework": self._framework,
                 "job": job,
                 "request": request,
                 "shards": wanted.shards,
@@ -179,7 +201,7 @@ class Gate:
     def _again(self, found: Book, job: str, request: str) -> dict[str, NDArray[Any]] | None:
         from safetensors.numpy import load
 
-        reply = found.kept(job, request)
+        reply = found.kept(self._framework, job, request)
         if reply is None:
             return None
         arrays = load(reply)
@@ -190,9 +212,10 @@ class Gate:
         with_this = Counter(found.spent)
         with_this[wanted.noise_multiplier] += 1
         if spending.epsilon_of(with_this, wanted.delta) > wanted.epsilon:
-            raise Refused(f"the budget of ε = {wanted.epsilon:g} allows no further release")
+            said = f"the budget of ε = {wanted.epsilon:g} allows no further release"
+            raise Refused(said, "budget")
 
 
 def _refused(error: GateError) -> Refused:
     """The one text for everything that goes wrong; the operator finds the rest in `reason`."""
-    return error if isinstance(error, Refused) else Refused(str(error))
+    return error if isinstance(error, Refused) else Refused(str(error), "ledger")

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from dpfedadamw import spec as specs
-from dpfedadamw.extensions.gate.door import Gate
+from dpfedadamw.extensions.gate.door import Gate, Refused
 from dpfedadamw.filing import after_training
 from dpfedadamw.run.training import train
 from reports import run_rows
@@ -158,6 +158,8 @@ def _gate(folder: Path) -> None:
     assert call("gate", "shards", str(settings), "table.csv", "shards") == 0
     gate = Gate.open(settings)
     gate.release(job="job", request="one", broadcast=arrays, shards=[arrays, arrays, None])
+    with contextlib.suppress(Refused):
+        gate.release(job="a job", request="two", broadcast=arrays, shards=[None, None, None])
 
 
 def sign_again(run: Path, keys: Path) -> None:
