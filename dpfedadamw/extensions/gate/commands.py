@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import asdict
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from audit.protection import NO_PROTECTION_ABOVE, WORDS, protects_nothing
 from dpfedadamw.cli import display
 from dpfedadamw.cli.options import AuditorKeyOption, JsonOption, TimestampOption
 from dpfedadamw.cli.terminal import (
@@ -288,6 +291,60 @@ def gate_report(
     exit_by(verdict)
 
 
+def gate_measure(
+    before: Annotated[
+        Path,
+        typer.Argument(metavar="BEFORE", help="Updates before the job's filter: FILE or folder."),
+    ],
+    after: Annotated[
+        Path, typer.Argument(metavar="AFTER", help="The same after it, as .safetensors too.")
+    ],
+    delta: Annotated[float, typer.Option(metavar="δ", min=1e-10, max=0.5, help="δ of the ε.")],
+    most: Annotated[
+        float, typer.Option("--most", metavar="ε", min=0, help="Exit code 1 above it.")
+    ] = NO_PROTECTION_ABOVE,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the noise that a job's own filter adds, and what ε it has at least.
+
+    The site is the unit: its update may become any other up to the longest that was seen. This can
+    refute what a job states. It is never a guarantee: the job may do something else with other
+    data. Ends with 1 if ε is above --most, or if the noise is not Gaussian or is repeated.
+    """
+    from dpfedadamw.extensions.gate import measurement
+
+    pairs = measurement.files_of(before, after)
+    with status("measuring", quiet=as_json):
+        found = measurement.measured(pairs, delta)
+    finite = found.epsilon is not None and math.isfinite(found.epsilon)
+    holds = found.epsilon is not None and found.epsilon <= most
+    if as_json:
+        shown = {**asdict(found), "epsilon": found.epsilon if finite else None, "holds": holds}
+        print_json({**shown, "delta": delta, "is_guarantee": False})
+    else:
+        bare = protects_nothing(found.epsilon)
+        if found.epsilon is None:
+            said = f"not measured: {found.why}"
+        elif finite:
+            said = f"at least ε = {display.epsilon_text(found.epsilon)}"
+        else:
+            said = "no finite ε: nothing was added"
+        warning = f"{WORDS['anyone'].upper()} · " if bare else ""
+        out.print(
+            display.facts(
+                [
+                    ("measured", f"{warning}{said} at δ = {delta:g}"),
+                    ("updates", str(found.updates)),
+                    ("longest", f"{found.length:.4g}, without its noise"),
+                    ("noise", f"deviation {found.deviation:.4g} at least"),
+                    ("this is", "no guarantee: what the job does with other data is not seen"),
+                ]
+            )
+        )
+    if not holds:
+        raise typer.Exit(EXIT_NOT_PASSED)
+
+
 def judge(folder: Path, key: Path | None, anchor: Path | None, as_json: bool) -> None:
     """Judge a gate's folder for `audit`, say what was found, and end by it."""
     from audit.extensions.gate import folder_of_gate, judge_files
@@ -312,4 +369,5 @@ app.command("shards")(gate_shards)
 app.command("show")(gate_show)
 app.command("verify")(gate_verify)
 app.command("report")(gate_report)
+app.command("measure")(gate_measure)
 app.command("supernode")(gate_supernode)

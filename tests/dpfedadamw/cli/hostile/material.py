@@ -150,6 +150,10 @@ def _gate(folder: Path) -> None:
     assert call("gate", "init", "gate", "--unit", "record", "--shards", "3", "--clip", "1",
                 "--epsilon", "2", "--delta", "1e-5", "--releases", "5", "--model",
                 "gate.safetensors", "--anchor", "gate-anchor.json") == 0  # fmt: skip
+    update = np.linspace(-1, 1, 60, dtype="f4")
+    noise = np.random.default_rng(0).normal(size=60).astype("f4")
+    save_file({"w": update}, folder / "before.safetensors")
+    save_file({"w": update + noise}, folder / "after.safetensors")
     settings = folder / "gate" / "gate.yaml"
     # A copy of the folder has an anchor of its own.
     settings.write_text(
