@@ -55,8 +55,9 @@ UNIT = {
 }
 AGAINST = "the server and anyone else who sees what left the site, whatever the jobs do"
 ASSUMPTIONS = (
-    "It rests on shards that share neither files nor memory; on no other way out of the site, such "
-    "as a job's own network or its time; and on the operator, who holds key, ledger and anchor."
+    "It rests on shards that share neither files nor memory. It rests on no other way out of the "
+    "site, such as a job's own network or its time. And it rests on the operator, who holds key, "
+    "ledger and anchor."
 )
 
 

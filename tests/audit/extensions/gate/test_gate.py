@@ -57,6 +57,8 @@ def test_the_second_verifier_says_the_same(folders):
     )
     found = json.loads(done.stdout)
     told = {name: found[str(folder)] for name, folder in folders[0].items()}
+    page = (ROOT / "docs" / "format.md").read_text("utf-8")
+    assert f"agree on {len(CASES)} ledgers" in page
     said = {name: (one["outcome"], one["claim"]) for name, one in told.items()}
     assert said == {name: (case.outcome, case.claim) for name, case in CASES.items()}
     (view,) = told["correct"]["views"]
