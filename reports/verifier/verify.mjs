@@ -1164,7 +1164,7 @@ function surprise(count, of) {
 
 async function verifyGate(folder, pem, result, say, fails, attempt) {
   const contradict = (why) => {
-    say("fails", why, "ledger.jsonl");
+    say("fails", why, "ledger.jsonl", why);
     result.claim = "CONTRADICTED";
   };
   result.unknown = pem ? [] : ["gate"];

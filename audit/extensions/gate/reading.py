@@ -27,6 +27,12 @@ UNITS = ("record", "person", "site")
 KEPT = 16
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _TYPE = "urn:dpfedadamw:attestation:gate:v1"
+_LAYOUT = (
+    f'{{\n"payloadType": "{_PAYLOAD_TYPE}",\n"payload": "%s",\n'
+    '"signatures": [{\n"keyid": "%s",\n"sig": "%s"\n}]\n}\n'
+)
+# Half of the order of P-256: of the two forms of a signature one is accepted.
+_HALF_ORDER = 0x7FFFFFFF800000007FFFFFFFFFFFFFFFDE737D56D38BCF4279DCE5617E3192A8
 _TYPES = {"F32": "<f4", "F64": "<f8"}
 _HEX = r"[0-9a-f]{64}"
 _NAME = r"[A-Za-z0-9._:-]{1,128}"
@@ -195,7 +201,7 @@ def read_head(raw: bytes, key: bytes, where: str) -> tuple[Head, str]:
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.asymmetric import ec, utils
     except ModuleNotFoundError as error:
         raise UnverifiedError("signatures need the package cryptography") from error
     try:
@@ -227,10 +233,16 @@ def read_head(raw: bytes, key: bytes, where: str) -> tuple[Head, str]:
         public.verify(signature, encoded, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature as error:
         raise ForgedError(where, "the signature is not by the key, or it was changed") from error
+    if utils.decode_dss_signature(signature)[1] > _HALF_ORDER:
+        raise ForgedError(where, "the signature was rewritten: only its lower form is accepted")
     content = public.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     printed = base64.b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    # Only the payload is signed, so the rest has one layout.
+    named = document["payload"], f"SHA256:{printed}", signed[0]["sig"]
+    if raw != (_LAYOUT % named).encode():
+        raise ForgedError(where, "is not laid out as envelopes are: it was changed")
     return head, f"SHA256:{printed}"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import re
 import shutil
 import subprocess
 import sys
@@ -16,8 +18,10 @@ from audit.extensions.gate import judge_gate, judgement
 from audit.verdict import Verdict
 from dpfedadamw.extensions.gate import book
 from reports.signatures.keys import public_pem
+from reports.verifier import texts
 from tests.audit.extensions.gate.forgeries import CASES, begun, sign_again, write
 from tests.audit.synthetic_run import rewrite_ledger
+from tests.conformance.test_conformance import _spoilt
 from tests.runs import call
 
 ROOT = Path(__file__).parents[4]
@@ -30,6 +34,18 @@ def folders(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPFEDADAMW_KEYS", str(root / "keys"))
         return write(root / "folders"), public_pem(book.load_key().private.public_key())
+
+
+def _second(what, given):
+    """What verify.mjs makes of folders."""
+    done = subprocess.run(
+        ["node", str(ROOT / "tests" / "conformance" / "judge.mjs"), what],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 def _named(found, verdict):
@@ -48,14 +64,7 @@ def test_the_check_that_is_broken_is_named(folders, name):
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="the second verifier needs Node")
 def test_the_second_verifier_says_the_same(folders):
-    done = subprocess.run(
-        ["node", str(ROOT / "tests" / "conformance" / "judge.mjs"), "folders"],
-        input=json.dumps([str(one) for one in folders[0].values()]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout)
+    found = _second("folders", [str(one) for one in folders[0].values()])
     told = {name: found[str(folder)] for name, folder in folders[0].items()}
     page = (ROOT / "docs" / "format.md").read_text("utf-8")
     assert f"agree on {len(CASES)} ledgers" in page
@@ -133,3 +142,27 @@ def test_a_correct_gate_is_blamed_no_more_often_than_stated():
     counts = np.random.default_rng(3).binomial(6 * 650, 0.631, 1_000)
     bound = math.log(7 / judgement._ALARM)
     assert np.mean([judgement._surprise(int(one), 6 * 650) > bound for one in counts]) > 0.999
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="the second verifier needs Node")
+def test_on_small_changes_both_verifiers_agree(folders, tmp_path):
+    made = {}
+    for seed in range(60):
+        shutil.copytree(folders[0]["correct"], tmp_path / str(seed))
+        made[str(tmp_path / str(seed))] = _spoilt(tmp_path / str(seed), random.Random(seed))
+    found = _second("folders", list(made))
+    wrong = []
+    for path, what in made.items():
+        good = found[path]["outcome"] != "NOT VALID" and found[path]["claim"] == "AGREES"
+        first = judge_gate(Path(path))
+        if good != (first.verdict is Verdict.PASS):
+            wrong.append((what, found[path]["lines"], [one.measurement for one in first.findings]))
+    assert wrong == []
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="the second verifier needs Node")
+def test_every_sentence_about_a_ledger_is_one_of_the_table(folders):
+    found = _second("sentences", [str(one) for one in folders[0].values()])
+    told = {one for one in found if not re.fullmatch(r"-?\d[\d.e+-]*", one)}
+    assert told <= {*texts()}
+    assert len(told) > 10
