@@ -243,7 +243,7 @@ def audit(
         judging = extension("dpfedadamw.extensions.claims.commands", "--paper-claim")
         judging.judge(paper_claim, as_json)
         return
-    if run_dir is not None and _is_gate(run_dir):
+    if run_dir is not None and is_gate(run_dir):
         if write or again.given:
             refuse(f"{run_dir}: is a gate's folder; leave out --write, --replay and --draw")
         judging = extension("dpfedadamw.extensions.gate.commands", "the folder of a gate")
@@ -277,7 +277,7 @@ def audit(
         exit_by(findings.to_json()["verdict"])
 
 
-def _is_gate(folder: Path) -> bool:
+def is_gate(folder: Path) -> bool:
     """Whether a folder has a gate's signed head, and no run."""
     heads = (folder / "head.json", folder / "ledger" / "head.json")
     return not (folder / "spec.yaml").exists() and any(head.is_file() for head in heads)

@@ -1151,7 +1151,7 @@ function smallMoves(bytes, { shards, sensitivity, noise_multiplier, broadcast_sh
     after.values.forEach((value, i) => (small += Math.abs(value - before.values[i]) + 2 ** (Math.max(least, Math.floor(Math.log2(Math.abs(value)))) - bits) < most));
     of += after.values.length;
   }
-  if (!names.length || arrays.size !== 2 * names.length) refuse(said`is no file of arrays`);
+  if (!of || arrays.size !== 2 * names.length) refuse(said`is no file of arrays`);
   if (hex(sent.digest()) !== broadcast_sha256) refuse(said`holds another broadcast than was charged`);
   return [small, of];
 }
@@ -1215,6 +1215,7 @@ async function checkGate(folder, { header, charges, replies }, result, say, fail
     } else if ((await folder.sha256(name)) !== digest) fails(name, said`is not the reply that the ledger names`);
     else counts.push((await attempt(name, async () => smallMoves(await folder.read(name, 2 ** 31), charges[release - 1]))) ?? [0, 1]);
   }
+  if (charges.length && !counts.length) unread = true;
   const total = [0, 1].map((place) => sumOf(counts.length, (i) => counts[i][place])), rare = Math.log((counts.length + 1) / GATE_ALARM);
   if ([...counts, total].some(([small, of]) => surprise(small, of) > rare)) contradict(said`there is less noise than was charged: ${total[0]} of ${total[1]} released numbers moved by less than its median`);
   else if (counts.length && !unread) say("holds", said`${total[0]} of ${total[1]} released numbers moved by less than the median of the charged noise; at most half should`, "replies");

@@ -202,9 +202,10 @@ def _noise(case: _Case) -> Judgement:
         for release, digest in case.ledger.replies.items()
         if release > len(charges) - KEPT
     }
+    if not charges:
+        return Judgement(Verdict.NOT_APPLICABLE, "nothing was released")
     if not newest:
-        none = "nothing was released" if not charges else "none of the newest releases was answered"
-        return Judgement(Verdict.NOT_APPLICABLE, none)
+        raise UnverifiedError("the ledger notes no reply to any of the newest releases")
     counts, coordinates = {}, {}
     for release, digest in newest.items():
         name, charge = f"replies/{release:06d}.safetensors", charges[release]

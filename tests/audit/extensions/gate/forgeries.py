@@ -181,6 +181,11 @@ CASES = {
     "σ doubled in the charges": Case(
         signed(_every(noise_multiplier=40.0)), ("noise",), **_FALSE
     ),
+    "no reply noted": Case(
+        signed(lambda entries: entries.__setitem__(slice(None), _without(entries, "reply"))),
+        unverified=("noise",),
+        claim="NOT SEEN",
+    ),
     "reply changed": Case(_reply_changed, ("noise",), outcome="NOT VALID"),
     "reply lost": Case(
         lambda folder: (folder / "replies" / "000006.safetensors").unlink(),
@@ -192,6 +197,10 @@ CASES = {
         **_BROKEN,
     ),
 }  # fmt: skip
+
+
+def _without(entries: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [entry for entry in entries if entry["kind"] != kind]
 
 
 def _append(folder: Path, content: bytes) -> None:

@@ -131,6 +131,8 @@ def test_options_of_a_gate_belong_to_a_gate(folders, tmp_path, capsys):
     assert "belong to the folder of a gate" in capsys.readouterr().err
     assert call("audit", str(folders[0]["correct"]), "--write") == 2
     assert "is a gate's folder" in capsys.readouterr().err
+    assert call("verify", str(folders[0]["correct"])) == 2
+    assert "judge it with: dpfedadamw audit" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_a_correct_gate_is_blamed_no_more_often_than_stated():
