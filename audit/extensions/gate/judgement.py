@@ -47,7 +47,7 @@ from audit.verdict import Finding, Findings, Severity, Verdict
 _HALF = float(ndtri(0.75))
 # A correct gate fails the check of noise with at most this chance.
 _ALARM = 1e-6
-_MOST_LEDGER, _MOST_SMALL, _MOST_REPLY = 1 << 30, 1 << 16, 1 << 33
+_MOST_LEDGER, _MOST_SMALL, _MOST_REPLY = 1 << 30, 1 << 16, 1 << 31
 UNIT = {
     "record": "one record, added or removed",
     "person": "one person, added or removed, or with any other records",

@@ -31,7 +31,7 @@ from dpfedadamw.extensions.gate.errors import GateError
 from dpfedadamw.extensions.gate.mechanism import SENSITIVITY
 
 Floats = NDArray[np.float64]
-_MOST_BYTES = 1 << 33
+_MOST_BYTES = 1 << 30
 # Fewer numbers say too little of a deviation.
 _FEWEST = 30
 
@@ -154,6 +154,8 @@ def _quantile(chance: float) -> float:
 
 def _read(path: Path) -> Mapping[str, Floats]:
     try:
+        if path.is_file() and path.stat().st_size > _MOST_BYTES:
+            raise GateError(f"{path}: is larger than {_MOST_BYTES} bytes; measure fewer arrays")
         content, _ = read_chosen(path, _MOST_BYTES)
         return read_tensors(content, metadata=True)
     except UntrustedError as error:
