@@ -1092,10 +1092,12 @@ function kolmogorov(values) {
 // ------------------------------------------------------------------------------------- a gate's ledger
 
 const HEAD = { role: null, types: typeNames("gate:v1") }, NAME = /^[A-Za-z0-9._:-]{1,128}$/, KEPT = 16, MEDIAN = 0.6744897501960817, GATE_ALARM = 1e-6;
+/** Whether a text is a time in UTC, in whole seconds, of a day that there is. */
+const isTime = (v) => /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(v) && !Number.isNaN(Date.parse(v)) && new Date(v).toISOString().slice(0, 19) === v.slice(0, 19);
 const GATE = {
   gate: { format: (v) => v === 1, unit: (v) => ["record", "person", "site"].includes(v), epsilon: (v) => isPositive(v), delta: (v) => isPositive(v, 0.5), key: (v) => typeof v === "string" },
   spend: {
-    job: (v) => NAME.test(v), framework: (v) => NAME.test(v), request: (v) => NAME.test(v), time: (v) => /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(v) && !Number.isNaN(Date.parse(v)), shards: (v) => isWhole(v, 1) && v <= 4096,
+    job: (v) => NAME.test(v), framework: (v) => NAME.test(v), request: (v) => NAME.test(v), time: (v) => isTime(v), shards: (v) => isWhole(v, 1) && v <= 4096,
     clip: (v) => isPositive(v), sensitivity: (v) => isPositive(v), noise_multiplier: (v) => isPositive(v), broadcast_sha256: (v) => HEX.test(v),
   },
   reply: { sha256: (v) => HEX.test(v) },

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -27,6 +27,9 @@ from dpfedadamw.cli.terminal import (
 )
 from dpfedadamw.extensions.gate.flower.commands import gate_supernode
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
 
 class Unit(StrEnum):
     """What neighbouring data differ in."""
@@ -36,6 +39,10 @@ class Unit(StrEnum):
     site = "site"
 
 
+KeyOption = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="PUB", help="The gate's public key; this machine's by default."),
+]
 SettingsArgument = Annotated[Path, typer.Argument(metavar="GATE.YAML", help="The gate's settings.")]
 
 
@@ -208,29 +215,20 @@ def gate_show(settings: SettingsArgument, as_json: JsonOption = False) -> None:
 
 def gate_verify(
     settings: SettingsArgument,
-    key: Annotated[
-        Path | None,
-        typer.Option(metavar="PUB", help="The gate's public key; this machine's by default."),
-    ] = None,
+    key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check the ledger: the auditor's checks with key and anchor, and ε by dp-accounting.
 
     Ends with 1 if anything does not hold. This command changes nothing.
     """
-    from dpfedadamw.extensions.gate import book, verification
-    from dpfedadamw.extensions.gate.errors import GateError
+    from dpfedadamw.extensions.gate import verification
     from dpfedadamw.extensions.gate.settings import read
-    from reports.errors import KeyFileError
-    from reports.signatures.keys import load_public, public_pem
+    from reports.signatures.keys import public_pem
 
-    wanted = read(settings)
-    try:
-        public = public_pem(load_public(key or book.key_path().with_suffix(".pub")))
-    except KeyFileError as error:
-        raise GateError(f"{error}; name the gate's public key with --key") from error
+    wanted, public = read(settings), _public(key)
     with status("recomputing ε", quiet=as_json):
-        rows = verification.verify(wanted, public)
+        rows = verification.verify(wanted, public_pem(public))
     holds = all(good for _, good, _ in rows)
     if as_json:
         checks = [{"check": what, "holds": good, "found": said} for what, good, said in rows]
@@ -240,6 +238,19 @@ def gate_verify(
         out.print(display.grid(("check", "result", "found"), shown))
     if not holds:
         raise typer.Exit(EXIT_NOT_PASSED)
+
+
+def _public(named: Path | None) -> ec.EllipticCurvePublicKey:
+    """The gate's public key: the one that is named, or this machine's."""
+    from dpfedadamw.extensions.gate import book
+    from dpfedadamw.extensions.gate.errors import GateError
+    from reports.errors import KeyFileError
+    from reports.signatures.keys import load_public
+
+    try:
+        return load_public(named or book.key_path().with_suffix(".pub"))
+    except KeyFileError as error:
+        raise GateError(f"{error}; name the gate's public key with --key") from error
 
 
 def gate_report(
@@ -252,6 +263,7 @@ def gate_report(
         Path | None,
         typer.Option("--out", metavar="FILE", help="The PDF; gate-FROM-TO.pdf by default."),
     ] = None,
+    key: KeyOption = None,
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
     as_json: JsonOption = False,
@@ -262,32 +274,32 @@ def gate_report(
     the page with `dpfedadamw verify FILE`.
     """
     from audit.extensions.gate import judge_gate
-    from dpfedadamw.extensions.gate import book, quarter
+    from dpfedadamw.extensions.gate import quarter
     from dpfedadamw.extensions.gate.settings import read
     from dpfedadamw.filing import after_training
     from dpfedadamw.storage.disk import DISK
     from reports.files import write_atomic
     from reports.render import pdf
     from reports.signatures import pades
-    from reports.signatures.keys import public_pem
+    from reports.signatures.keys import fingerprint, public_pem
 
-    wanted = read(settings)
+    wanted, gate_key = read(settings), _public(key)
     path = target or Path(f"gate-{start:%Y-%m-%d}-{end:%Y-%m-%d}.pdf")
-    gate_key = book.load_key()
     span = quarter.between(wanted, start.date(), end.date())
-    key = after_training.load_key("auditor", auditor_key, [])
+    signer = after_training.load_key("auditor", auditor_key, [])
     authority = after_training.authority(timestamp)
     anchor = DISK.read(wanted.anchor) if wanted.anchor.is_file() else b""
     with status("auditing the ledger", quiet=as_json):
-        public = public_pem(gate_key.private.public_key())
-        findings = judge_gate(wanted.ledger, public, anchor)
-        shown = quarter.document(wanted, span, findings, gate_key.fingerprint, key.fingerprint)
-        write_atomic(path, pades.sign(pdf.typeset(shown), key, path.name, authority), 0o600)
+        findings = judge_gate(wanted.ledger, public_pem(gate_key), anchor)
+        keys = fingerprint(gate_key), signer.fingerprint
+        shown = quarter.document(wanted, span, findings, *keys)
+        write_atomic(path, pades.sign(pdf.typeset(shown), signer, path.name, authority), 0o600)
     verdict = findings.verdict.value
     if as_json:
         print_json({"report": str(path), "verdict": verdict, **json.loads(shown.data)})
     else:
-        out.print(Text(f"{relative(path)}: {verdict}, signed by {key.fingerprint}"), soft_wrap=True)
+        said = f"{relative(path)}: {verdict}, signed by {signer.fingerprint}"
+        out.print(Text(said), soft_wrap=True)
     exit_by(verdict)
 
 

@@ -239,7 +239,7 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "gate measure": (
         _r("gate measure before.safetensors after.safetensors --delta 1e-5", "before.safetensors", "after.safetensors", codes=_VERDICT),
     ),
-    "gate report": (_r("gate report gate/gate.yaml --from 2026-01-01 --to 2099-12-31 --out page.pdf", *_GATE, "keys/gate.key", codes=_VERDICT, writes=("page.pdf", "keys")),),
+    "gate report": (_r("gate report gate/gate.yaml --from 2026-01-01 --to 2099-12-31 --out page.pdf", *_GATE, "keys/gate.pub", codes=_VERDICT, writes=("page.pdf", "keys")),),
     # Without Flower the command ends before it reads a file; its own tests have the rest.
     "gate supernode": (_r("gate supernode gate/gate.yaml --superlink 127.0.0.1:1 --data shards", *_GATE, good=2, carried=("shards",)),),
     "challenge intent": (_r("challenge intent small.yaml --escrow new.escrow --output out.json", "small.yaml", writes=("new.escrow", "out.json", "keys")),),
