@@ -53,6 +53,8 @@ _KEY = "gate"
 # Replies that are kept: a request is asked again within a round or two.
 _KEPT = 16
 _PATIENCE_SECONDS = 60.0
+# A job waits while its refusal is counted.
+_BRIEFLY = 1.0
 _SUBJECT, _REFUSALS = "ledger.jsonl", "refusals.json"
 
 
@@ -353,9 +355,9 @@ def begin(settings: Settings, key: Key) -> None:
 
 
 def count_refusal(settings: Settings, kind: str) -> None:
-    """Count one refusal of today; where the disk fails, the refusal stands uncounted."""
+    """Count one refusal of today; it stays uncounted if the disk fails or the ledger is held."""
     path, today = settings.ledger / _REFUSALS, f"{datetime.now(UTC):%Y-%m-%d}"
-    with contextlib.suppress(GateError, OSError), _locked(settings.ledger):
+    with contextlib.suppress(GateError, OSError), _locked(settings.ledger, _BRIEFLY):
         found = refusals(settings)
         of_day = found.setdefault(today, {})
         of_day[kind] = of_day.get(kind, 0) + 1
@@ -403,8 +405,8 @@ def _refuse_others(settings: Settings, key: Key, first: Mapping[str, Any]) -> No
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    end = time.monotonic() + _PATIENCE_SECONDS
+def _locked(folder: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None]:
+    end = time.monotonic() + patience
     while True:
         try:
             lock = RunLock(folder)
@@ -413,7 +415,7 @@ def _locked(folder: Path) -> Iterator[None]:
             if time.monotonic() > end:
                 raise GateError(
                     f"{folder}: another process has held the gate's ledger for "
-                    f"{_PATIENCE_SECONDS:.0f} seconds; end it, or wait"
+                    f"{patience:.0f} seconds; end it, or wait"
                 ) from error
             time.sleep(0.01)
         except LockedError as error:

@@ -278,6 +278,18 @@ def test_a_gate_is_begun_once(gate):
         book.begin(gate.settings, book.load_key())
 
 
+def test_refusals_are_counted_by_kind_and_never_make_a_ledger(gate):
+    for job in ("a b", "c d"):
+        with pytest.raises(GateError):
+            ask(gate, job=job)
+    (counted,) = book.refusals(gate.settings).values()
+    assert counted == {"form": 2}
+    shutil.rmtree(gate.settings.ledger)
+    with pytest.raises(GateError):
+        gate.check()
+    assert not gate.settings.ledger.exists()
+
+
 def test_only_the_newest_replies_are_kept(begin):
     gate = begin(**MANY)
     for number in range(20):
