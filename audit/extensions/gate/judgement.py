@@ -271,7 +271,7 @@ def _budget(case: _Case) -> Judgement:
     epsilon = spent.headline if spent is not None else 0.0
     said = f"ε = {epsilon:.4g} at δ = {header.delta:g}, of a budget of {header.epsilon:g}"
     over = spent is not None and understates(header.epsilon, spent.at)
-    notes = [f"protects {UNIT[header.unit]}, against {AGAINST}", ASSUMPTIONS]
+    notes = [f"ε is about {UNIT[header.unit]}; it holds against {AGAINST}", ASSUMPTIONS]
     if protects_nothing(header.epsilon):
         notes.append(f"the budget of ε = {header.epsilon:g} is too large to protect anyone")
     return Judgement(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from audit.extensions.gate.judgement import AGAINST, ASSUMPTIONS, UNIT
 from audit.extensions.gate.reading import Charge
-from audit.protection import WHY, protects_nothing
+from audit.protection import WHY, WORDS, protects_nothing
 from dpfedadamw.extensions.gate import book, spending, verification
 from dpfedadamw.extensions.gate.errors import GateError
 from dpfedadamw.extensions.gate.settings import Settings
@@ -217,7 +217,7 @@ def _promise(wanted: Settings, spent: float) -> str:
             f"a factor of {factor_in_words(spent)}. This limit may fail with a probability of at "
             f"most {chance_in_words(wanted.delta)}."
         )
-    return f"The gate protects {UNIT[wanted.unit]}, against {AGAINST}. {limit} {ASSUMPTIONS}"
+    return f"ε is about {UNIT[wanted.unit]}. It holds against {AGAINST}. {limit} {ASSUMPTIONS}"
 
 
 def _band(findings: Findings, spent: float) -> Band:
@@ -231,8 +231,14 @@ def _band(findings: Findings, spent: float) -> Band:
         if good
         else f"Not answered by yes: {' '.join(wrong)} Do not rely on the numbers below."
     )
-    warning = f"No meaningful protection. {WHY}" if protects_nothing(spent) else ""
-    return Band(verdict, said, alarming=not good, reserved=bool(warning), warning=warning)
+    bare = protects_nothing(spent)
+    return Band(
+        verdict,
+        f"{said} {WHY}" if bare else said,
+        alarming=not good,
+        reserved=bare,
+        warning=WORDS["anyone"] if bare else "",
+    )
 
 
 def _budget(wanted: Settings, span: Span, budget: str, ends: str) -> Block:

@@ -107,7 +107,7 @@ def test_a_budget_that_protects_nobody_is_said_first(tmp_path, monkeypatch, caps
     assert call("audit", str(folder)) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "NO MEANINGFUL PROTECTION · PASS" in said
-    assert "protects one record, added or removed, against the server" in said
+    assert "ε is about one record, added or removed; it holds against the server" in said
 
 
 def test_without_the_engine_the_same_is_said(folders, tmp_path):
