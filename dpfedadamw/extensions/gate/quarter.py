@@ -192,7 +192,7 @@ def document(wanted: Settings, span: Span, findings: Findings, key: str, signer:
                 "keys",
                 "Whose word this is",
                 (
-                    paragraph(["The gate’s key signed the ledger: ", code(key)]),
+                    paragraph(["The gate’s key, which signs the ledger: ", code(key)]),
                     paragraph(
                         ["This page is signed by ", code(signer), ". Check it with dpfedadamw "
                          "verify; check the ledger with dpfedadamw gate verify."]
@@ -229,7 +229,7 @@ def _band(findings: Findings, spent: float) -> Band:
     said = (
         "The auditor read the whole ledger: chain, signatures, noise and budget hold."
         if good
-        else f"Not answered by yes: {' '.join(wrong)} Do not rely on the numbers below."
+        else f"Not confirmed: {' '.join(wrong)} Do not rely on the numbers below."
     )
     bare = protects_nothing(spent)
     return Band(
