@@ -109,12 +109,13 @@ def verify(settings: Settings, public: bytes) -> list[tuple[str, bool, str]]:
     Returns:
         Rows of what was checked, whether it holds, and what was found.
     """
+    rows, anchor = [], None
     try:
         anchor = DISK.read(settings.anchor)
     except OSError as error:
-        return [("anchor", False, f"{settings.anchor}: cannot be read ({error.strerror})")]
+        rows.append(("anchor", False, f"{settings.anchor}: cannot be read ({error.strerror})"))
     good = (Verdict.PASS, Verdict.NOT_APPLICABLE)
-    rows = [
+    rows += [
         (found.name, found.verdict in good, found.measurement)
         for found in judge_gate(settings.ledger, public, anchor).findings
     ]

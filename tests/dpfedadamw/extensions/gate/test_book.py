@@ -254,6 +254,9 @@ def test_a_lost_anchor_is_not_made_up_for(gate):
     gate.settings.anchor.unlink()
     with pytest.raises(GateError, match="the signed head cannot be read"):
         reopened(gate)
+    rows = {what: holds for what, holds, _ in verify(gate.settings, _public())}
+    assert not rows["anchor"]
+    assert rows["chain"]
 
 
 @pytest.mark.parametrize(
