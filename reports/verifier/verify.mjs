@@ -1,8 +1,9 @@
 // A second verifier of run directories: it knows docs/format.md and nothing of the package.
 //
 // `node verify.mjs RUN_DIR [--trainer-key PUB] [--auditor-key PUB] [--json]`, or the page verify.html,
-// which holds this text. The folder may be a gate's: `node verify.mjs GATE_DIR [--gate-key PUB]`. It imports only what a browser or Node has. Every file may be hostile:
-// nothing is executed, nothing is fetched, and whatever cannot be read is said.
+// which holds this text. Of a gate's ledger: `node verify.mjs GATE_DIR [--gate-key PUB] [--gate-anchor FILE]`.
+// It imports only what a browser or Node has. Every file may be hostile: nothing is executed, nothing is
+// fetched, and whatever cannot be read is said.
 //
 // Order of reading: bytes and digests, documents (JSON, YAML), signatures, the ledger, what it costs
 // (RDP, then privacy loss distributions), private evidence, the judgement, the command line.
@@ -1164,7 +1165,7 @@ function surprise(count, of) {
   return share <= 0.5 ? 0 : of * (share * Math.log(2 * share) + (share === 1 ? 0 : (1 - share) * Math.log(2 * (1 - share))));
 }
 
-async function verifyGate(folder, pem, result, say, fails, attempt) {
+async function verifyGate(folder, { gate: pem, anchor: second }, result, say, fails, attempt) {
   const contradict = (why) => {
     say("fails", why, "ledger.jsonl", why);
     result.claim = "CONTRADICTED";
@@ -1185,11 +1186,17 @@ async function verifyGate(folder, pem, result, say, fails, attempt) {
     else if (place < ends.length - 2) fails("head.json", said`more than one line of the ledger follows what was signed`);
     else if (charges.filter(({ line }) => ends[line] <= size).length !== counted) fails("head.json", said`counts other releases than the ledger`);
     else say("holds", said`ledger.jsonl: ${charges.length} releases in order, each line with the digest of the one before, signed by the gate’s key`, "head.json", key.fingerprint);
+    const anchor = second ? await attempt("anchor", async () => openEnvelope(second, HEAD, key)) : null, kept = anchor?.predicate.bytes;
+    if (anchor) {
+      const written = isWhole(kept) && kept <= bytes.length && sha256(bytes.subarray(0, kept)) === anchor.subjects.get("ledger.jsonl")?.[1];
+      if (written && ends.includes(kept) && Math.abs(ends.indexOf(kept) - place) < 2) say("holds", said`the anchor is a head of this ledger, and as new`, "anchor");
+      else fails("anchor", said`the ledger was rolled back or changed: its anchor is of another or a newer one`);
+    }
     if (whole < bytes.length) say("unseen", said`${bytes.length - whole} bytes at the ledger’s end that a crash tore: they paid for nothing.`);
   }
   const broken = () => result.lines.some(({ state }) => state === "fails");
   if (!broken() && ledger?.header) await checkGate(folder, ledger, result, say, fails, attempt, contradict);
-  say("unseen", said`Whether shards were clipped and kept apart, and whether the ledger was rolled back together with its head: dpfedadamw gate verify reads the anchor.`);
+  say("unseen", second ? said`Whether shards were clipped and kept apart: the ledger does not show it.` : said`Whether shards were clipped and kept apart, and whether the ledger was rolled back together with its head: dpfedadamw gate verify reads the anchor.`);
   const valid = head && result.lines.every(({ state, file }) => state !== "fails" || file === "ledger.jsonl") && !ledger?.faults.length;
   result.outcome = !valid ? "NOT VALID" : pem ? "ALL HOLD" : "INTACT, SIGNER UNKNOWN";
   result.code = !valid || result.claim === "CONTRADICTED" ? 1 : pem ? 0 : 3;
@@ -1269,7 +1276,7 @@ export async function verify(folder, pinned = {}) {
   const result = { outcome: "NOT VALID", claim: "NOT SEEN", code: 1, run: null, verdict: null, level: null, unprotected: null, signers: {}, views: [], lines };
   for (const { name, why } of folder.refused) fails(name, why);
   const gate = gateIn(folder);
-  if (gate) return verifyGate(gate, pinned.gate, result, say, fails, attempt);
+  if (gate) return verifyGate(gate, pinned, result, say, fails, attempt);
   if (!Object.keys(ENVELOPES).some(folder.has)) {
     fails("attestation.json", said`is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json`);
     return result;
@@ -1499,7 +1506,13 @@ async function main(given) {
   for (let i = 0; i < given.length; i++) {
     const role = /^--(trainer|auditor|gate)-key$/.exec(given[i])?.[1];
     if (given[i] === "--json") json = true;
-    else if (role) {
+    else if (given[i] === "--gate-anchor") {
+      try {
+        pinned.anchor = await (await import("node:fs/promises")).readFile(given[++i], "utf8");
+      } catch {
+        return wrong(`--gate-anchor ${given[i]}: cannot be read`);
+      }
+    } else if (role) {
       try {
         pinned[role] = await (await import("node:fs/promises")).readFile(given[++i], "utf8");
         await readKey(pinned[role]);

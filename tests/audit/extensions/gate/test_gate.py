@@ -97,6 +97,18 @@ def test_a_ledger_rolled_back_with_its_head_passes_only_where_no_anchor_was_give
         sign_again(tmp_path / "now")
     assert judge_gate(tmp_path / "now").verdict is Verdict.PASS
     assert _named(judge_gate(tmp_path / "now", anchor=anchor), Verdict.FAIL) == ("signature",)
+    (tmp_path / "anchor").write_bytes(anchor)
+    if shutil.which("node") is not None:
+        codes = [
+            subprocess.run(
+                ["node", ROOT / "reports" / "verifier" / "verify.mjs", folder, *given],
+                capture_output=True,
+                check=False,
+            ).returncode
+            for folder in (tmp_path / "now", folders[0]["correct"])
+            for given in ((), ("--gate-anchor", tmp_path / "anchor"))
+        ]
+        assert codes == [3, 1, 3, 3]
 
 
 def test_a_budget_that_protects_nobody_is_said_first(tmp_path, monkeypatch, capsys):
