@@ -1,4 +1,4 @@
-"""`python -m audit RUN_DIR [--json]`: audit a run where nothing else is installed.
+"""`python -m audit RUN_DIR [--json]`: audit a run or a gate where nothing else is installed.
 
 Prints a plain table, or with --json the content of audit.json. Writes nothing. Exit code 0 for
 PASS and NO CLAIM, 1 for FAIL and NOT VERIFIED, 2 for wrong use and where the machine cannot do it
@@ -72,13 +72,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subject = parser.add_mutually_exclusive_group(required=True)
     subject.add_argument("run_dir", nargs="?", type=Path, help="the run directory")
     subject.add_argument("--paper-claim", metavar="FILE", help="a claim (YAML), or a shipped one")
+    parser.add_argument("--key", metavar="PUB", type=Path, help="of a gate: its public key")
+    parser.add_argument("--anchor", metavar="FILE", type=Path, help="of a gate: its second head")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
     try:
         if options.paper_claim is not None:
             text, good = _judged_claim(options.paper_claim, options.json)
         else:
-            text, good = _judged_run(options.run_dir, options.json)
+            text, good = _judged_run(options)
         _print(text)
     except AuditError as error:
         return _stop(str(error))
@@ -92,14 +94,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if good else 1
 
 
-def _judged_run(run_dir: Path, as_json: bool) -> tuple[str, bool]:
-    """What is printed of a run, and whether its verdict is a good one."""
+def _judged_run(options: argparse.Namespace) -> tuple[str, bool]:
+    """What is printed of a run or a gate, and whether its verdict is a good one."""
     from audit.auditor import audit_run
     from audit.verdict import Verdict
 
-    findings = audit_run(run_dir)
+    findings = _judged_gate(options)
+    if findings is None:
+        if options.key is not None or options.anchor is not None:
+            raise AuditError(f"{options.run_dir}: --key and --anchor belong to a gate's folder")
+        findings = audit_run(options.run_dir)
     good = findings.verdict in (Verdict.PASS, Verdict.NO_CLAIM)
-    return _json(findings.to_json()) if as_json else render(findings), good
+    return _json(findings.to_json()) if options.json else render(findings), good
+
+
+def _judged_gate(options: argparse.Namespace) -> Findings | None:
+    """Findings on a gate's ledger; None of a run, or where audit/extensions/gate was removed."""
+    try:
+        from audit.extensions.gate import folder_of_gate, judge_files
+    except ModuleNotFoundError as error:
+        if error.name not in ("audit.extensions", "audit.extensions.gate"):
+            raise
+        return None
+    folder = folder_of_gate(options.run_dir)
+    return None if folder is None else judge_files(folder, options.key, options.anchor)
 
 
 def _judged_claim(source: str, as_json: bool) -> tuple[str, bool]:

@@ -2,8 +2,8 @@
 
 `read_ledger` makes typed lines of a file's bytes, and a list of faults, each with its line number.
 It never raises for a bad ledger: the checks judge the faults. Each line is checked for its form and
-its place in the chain (`_entry`), then read by its kind (`_READERS`): the header, the rounds and
-the claim here, charges and what many headers lack in `ledger_lines`.
+its place in the chain (`read_entry`), then read by its kind (`_READERS`): the header, the rounds
+and the claim here, charges and what many headers lack in `ledger_lines`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def read_ledger(raw: bytes) -> Ledger:
     kinds: list[tuple[int, str]] = []
     previous = GENESIS
     for position, line in enumerate(lines, start=1):
-        entry = _entry(line, position, previous, faults)
+        entry = read_entry(line, position, previous, faults)
         previous = hashlib.sha256(line).hexdigest()
         if entry is None:
             continue
@@ -163,9 +163,17 @@ def read_ledger(raw: bytes) -> Ledger:
     )
 
 
-def _entry(
+def read_entry(
     line: bytes, position: int, previous: str, faults: list[Fault]
 ) -> Mapping[str, Any] | None:
+    """One line's JSON object, whatever its kind; None if it is none.
+
+    Args:
+        line: Its bytes, without the line's end.
+        position: Its number, from 1.
+        previous: sha256 (hex) of the line before.
+        faults: Gets what is wrong with its form and its place in the chain.
+    """
     if len(line) > MAXIMUM_LINE_BYTES:
         faults.append(Fault(position, f"is longer than {MAXIMUM_LINE_BYTES} bytes"))
         return None

@@ -169,6 +169,16 @@ def audit(
         ),
     ] = "gradient",
     device: DeviceOption = "auto",
+    gate_key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="PUB", help="Of a gate's folder: the gate's public key."),
+    ] = None,
+    gate_anchor: Annotated[
+        Path | None,
+        typer.Option(
+            "--anchor", metavar="FILE", help="Of a gate's folder: its head at the second place."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge a run by its evidence: PASS, FAIL or NOT VERIFIED, check by check.
@@ -188,6 +198,9 @@ def audit(
     own process recorded, and the verdict says so. The findings of your own earlier --replay stay
     valid while no file has changed. With --draw the participations are those that an auditor's
     second nonce chose, recomputed with the keys that the trainer opened for them.
+
+    RUN_DIR may be the folder of a gate (`dpfedadamw gate`): its ledger is judged, with the keys
+    and heads that --key and --anchor name.
 
     --canaries trains the same spec again in DIR/canaries, with records planted by fair coin flips.
     It tests whether what the releases show of these records fits the noise in the ledger, and how
@@ -230,6 +243,14 @@ def audit(
         judging = extension("dpfedadamw.extensions.claims.commands", "--paper-claim")
         judging.judge(paper_claim, as_json)
         return
+    if run_dir is not None and is_gate(run_dir):
+        if write or again.given:
+            refuse(f"{run_dir}: is a gate's folder; leave out --write, --replay and --draw")
+        judging = extension("dpfedadamw.extensions.gate.commands", "the folder of a gate")
+        judging.judge(run_dir, gate_key, gate_anchor, as_json)
+        return
+    if gate_key is not None or gate_anchor is not None:
+        refuse("--key, --anchor: belong to the folder of a gate")
     if timestamp is not None and not write:
         refuse("--timestamp: nothing is signed without --write")
     again.check()
@@ -254,6 +275,12 @@ def audit(
             text = "note: these findings differ from the run's audit.json; --write files them"
             err.print(Text(text, style="yellow"))
         exit_by(findings.to_json()["verdict"])
+
+
+def is_gate(folder: Path) -> bool:
+    """Whether a folder has a gate's signed head, and no run."""
+    heads = (folder / "head.json", folder / "ledger" / "head.json")
+    return not (folder / "spec.yaml").exists() and any(head.is_file() for head in heads)
 
 
 def _judged(run: RunDirectory, as_json: bool) -> Findings:

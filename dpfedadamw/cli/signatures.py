@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpfedadamw.cli import completion, display
+from dpfedadamw.cli.audit import is_gate
 from dpfedadamw.cli.options import (
     RUNS,
     AuditorKeyOption,
@@ -215,6 +216,8 @@ def verify(
     if subject.is_file():
         what, result = _check_pdf(subject, trusted, of, signer_key or [], require_level)
     else:
+        if is_gate(subject):
+            refuse(f"{subject}: is a gate's folder; judge it with: dpfedadamw audit {subject}")
         if of is not None or signer_key:
             refuse("--of, --signer-key: belong to a signed-off annex, a PDF file")
         what, result = _check_folder(subject, trusted, not no_memory, require_level)

@@ -14,13 +14,14 @@ const CLAIMS = {
 };
 const TOWARDS = {
   server: said`the server, as it happened`, server_worst_case: said`the server, for a client in every round`,
-  third_party: said`someone who sees only models`,
+  third_party: said`someone who sees only models`, gate: said`everyone who sees what left the site`,
 };
 const NEXT = {
   "ALL HOLD": "",
   "INTACT, SIGNER UNKNOWN": said`Ask trainer and auditor for their public keys and give them above: anybody can have made the keys in this folder.`,
   "NOT VALID": said`Do not rely on it. Ask the person who gave it to you for the folder as it was signed.`,
 };
+const NEXT_OF_GATE = said`Ask the site’s operator for the gate’s public key and give it above: anybody can have made the key in this folder.`;
 const STATES = { fails: said`Does not hold`, holds: said`Holds`, unseen: said`Not looked at here` };
 
 // Decimal point and mark of thousands.
@@ -69,11 +70,12 @@ function table(head, rows) {
 
 function show(result) {
   const [tone, headline] = WORDS[result.outcome], [colour, claim] = CLAIMS[result.claim], broken = result.outcome === "NOT VALID";
-  const out = element("div"), verdict = element("section", "", "verdict"), next = NEXT[result.outcome];
+  const out = element("div"), verdict = element("section", "", "verdict"), next = result.unknown?.includes("gate") && !broken ? NEXT_OF_GATE : NEXT[result.outcome];
   if (result.unprotected) verdict.append(element("h2", UNPROTECTED.get(result.unprotected), "bad"), element("p", WHY));
   verdict.append(element("h2", headline, tone), element("p", broken ? next : `${spoken(claim)} ${spoken(next)}`, broken ? "" : colour));
   const run = result.run ?? said`unknown`, word = VERDICTS.get(result.verdict) ?? result.verdict ?? said`not known`, [name, meaning] = LEVELS[result.level] ?? [];
-  verdict.append(element("p", name ? said`Run ${run}. The auditor’s own verdict is ${word}, level ${result.level} of 4 (${name}). ${meaning}` : said`Run ${run}. The auditor’s own verdict is ${word}.`));
+  if (result.signers.gate) verdict.append(element("p", said`The ledger of a gate at a site’s door.`), element("code", result.signers.gate));
+  else verdict.append(element("p", name ? said`Run ${run}. The auditor’s own verdict is ${word}, level ${result.level} of 4 (${name}). ${meaning}` : said`Run ${run}. The auditor’s own verdict is ${word}.`));
   out.append(verdict);
   if (result.statement && !broken) {
     // What was signed is quoted, in the language that it was signed in.
@@ -152,7 +154,7 @@ function start() {
     dropped = folderOf(await entriesOf(entry));
     await judge();
   });
-  for (const role of ["trainer", "auditor"])
+  for (const role of ["trainer", "auditor", "gate"])
     at(role).addEventListener("change", async ({ target }) => {
       try {
         given[role] = await target.files[0].text();

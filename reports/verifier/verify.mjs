@@ -1,8 +1,9 @@
 // A second verifier of run directories: it knows docs/format.md and nothing of the package.
 //
 // `node verify.mjs RUN_DIR [--trainer-key PUB] [--auditor-key PUB] [--json]`, or the page verify.html,
-// which holds this text. It imports only what a browser or Node has. Every file may be hostile:
-// nothing is executed, nothing is fetched, and whatever cannot be read is said.
+// which holds this text. Of a gate's ledger: `node verify.mjs GATE_DIR [--gate-key PUB] [--gate-anchor FILE]`.
+// It imports only what a browser or Node has. Every file may be hostile: nothing is executed, nothing is
+// fetched, and whatever cannot be read is said.
 //
 // Order of reading: bytes and digests, documents (JSON, YAML), signatures, the ledger, what it costs
 // (RDP, then privacy loss distributions), private evidence, the judgement, the command line.
@@ -402,8 +403,8 @@ async function openEnvelope(text, { role, types }, key) {
   if (numbered && s > HALF_ORDER) refuse(said`the signature was rewritten; only its form with the lower s is accepted`);
   if (signed.keyid !== key.fingerprint) refuse(said`its keyid names another key than the one that signed`);
   const predicate = statement.predicate ?? {};
-  if (predicate.role !== role) refuse(role === "trainer" ? said`was not signed in the role of the trainer` : said`was not signed in the role of the auditor`);
-  if (numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse(said`has no sequence number`);
+  if (role && predicate.role !== role) refuse(role === "trainer" ? said`was not signed in the role of the trainer` : said`was not signed in the role of the auditor`);
+  if (role && numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse(said`has no sequence number`);
   const subjects = new Map();
   for (const entry of statement.subject ?? []) {
     const [kind, digest, ...more] = Object.entries(entry.digest ?? {}).flat();
@@ -449,13 +450,9 @@ const FIELDS = {
   claim: { delta: (v, header) => header?.unit === "none" || isPositive(v, 1) },
 };
 
-/** Read a ledger: chain, canonical form, order of lines, and what each line must have. */
-export function readLedger(text) {
-  const faults = [], entries = [];
-  if (!text.endsWith("\n")) faults.push(said`does not end with a complete line`);
-  let previous = "0".repeat(64), header = null;
-  const lines = text.split("\n");
-  if (lines.at(-1) === "") lines.pop();
+/** Read lines: each in canonical form, with the digest of the one before; `take` reads what it says. */
+function chained(lines, faults, take) {
+  let previous = "0".repeat(64);
   for (const [index, line] of lines.entries()) {
     const where = said`line ${index + 1}`;
     try {
@@ -465,17 +462,31 @@ export function readLedger(text) {
       if (entry.previous !== previous) faults.push(said`${where} does not name the digest of the line before: broken chain`);
       if (entry.digest !== sha256(bytesOf(canonical(entry, "digest")))) faults.push(said`${where} does not match its own digest: it was changed`);
       else if (canonical(entry) !== line) faults.push(said`${where} is not in canonical form`);
-      header ??= entry.kind === "header" ? entry : null;
-      if (!KINDS.includes(entry.kind)) refuse(said`is of an unknown kind`);
-      const needed = { ...FIELDS[entry.kind], ...(entry.kind === "spend" ? FIELDS[entry.unit === "client" ? "spend of a client" : "spend of a record"] : {}) };
-      for (const [name, fits] of Object.entries(needed)) if (!fits(entry[name], header)) refuse(said`${entry.kind}: ${name} is missing or out of range`);
-      entries.push({ ...entry, line: index + 1 });
+      take(entry, index + 1);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       faults.push(said`${where} ${error.said}`);
     }
     previous = sha256(bytesOf(line));
   }
+}
+
+const fits = (entry, needed, header) => {
+  for (const [name, fit] of Object.entries(needed)) if (!fit(entry[name], header)) refuse(said`${entry.kind}: ${name} is missing or out of range`);
+};
+
+/** Read a ledger: chain, canonical form, order of lines, and what each line must have. */
+export function readLedger(text) {
+  const faults = [], entries = [], lines = text.split("\n");
+  if (!text.endsWith("\n")) faults.push(said`does not end with a complete line`);
+  let header = null;
+  if (lines.at(-1) === "") lines.pop();
+  chained(lines, faults, (entry, line) => {
+    header ??= entry.kind === "header" ? entry : null;
+    if (!KINDS.includes(entry.kind)) refuse(said`is of an unknown kind`);
+    fits(entry, { ...FIELDS[entry.kind], ...(entry.kind === "spend" ? FIELDS[entry.unit === "client" ? "spend of a client" : "spend of a record"] : {}) }, header);
+    entries.push({ ...entry, line });
+  });
   const of = (kind) => entries.filter((entry) => entry.kind === kind);
   const ledger = { faults, entries, header, spends: of("spend"), rounds: of("round"), resumes: of("resume"), queries: of("query"), bounds: of("bounds"), claim: of("claim").at(-1) ?? null };
   if (!header) refuse(said`has no header that can be read`);
@@ -1079,6 +1090,147 @@ function kolmogorov(values) {
   return distance;
 }
 
+// ------------------------------------------------------------------------------------- a gate's ledger
+
+const HEAD = { role: null, types: typeNames("gate:v1") }, NAME = /^[A-Za-z0-9._:-]{1,128}$/, KEPT = 16, MEDIAN = 0.6744897501960817, GATE_ALARM = 1e-6;
+/** Whether a text is a time in UTC, in whole seconds, of a day that there is. */
+const isTime = (v) => /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(v) && !Number.isNaN(Date.parse(v)) && new Date(v).toISOString().slice(0, 19) === v.slice(0, 19);
+const GATE = {
+  gate: { format: (v) => v === 1, unit: (v) => ["record", "person", "site"].includes(v), epsilon: (v) => isPositive(v), delta: (v) => isPositive(v, 0.5), key: (v) => typeof v === "string" },
+  spend: {
+    job: (v) => NAME.test(v), framework: (v) => NAME.test(v), request: (v) => NAME.test(v), time: (v) => isTime(v), shards: (v) => isWhole(v, 1) && v <= 4096,
+    clip: (v) => isPositive(v), sensitivity: (v) => isPositive(v), noise_multiplier: (v) => isPositive(v), broadcast_sha256: (v) => HEX.test(v),
+  },
+  reply: { sha256: (v) => HEX.test(v) },
+};
+
+/** The folder of a gate's ledger: the one given, or `ledger` in it; null of a run. */
+function gateIn(folder) {
+  for (const prefix of ["", "ledger/"]) {
+    if (!folder.has(`${prefix}head.json`) || folder.has(`${prefix}spec.yaml`)) continue;
+    const inside = [...folder.files].filter(([name]) => name.startsWith(prefix));
+    return new Folder(new Map(inside.map(([name, file]) => [name.slice(prefix.length), file])));
+  }
+  return null;
+}
+
+/** Lines of a gate's ledger: charges in order, and the digest of each stored reply. */
+function readGate(text) {
+  const found = { header: null, charges: [], replies: new Map(), faults: [], ends: [0] }, lines = text.split("\n").slice(0, -1);
+  for (const line of lines) found.ends.push(found.ends.at(-1) + bytesOf(line).length + 1);
+  chained(lines, found.faults, (entry, line) => {
+    if ((entry.kind === "gate") !== (line === 1)) refuse(said`is not the one header on the first line`);
+    fits(entry, GATE[entry.kind] ?? refuse(said`is of an unknown kind`));
+    if (entry.kind === "gate") found.header = entry;
+    else if (entry.kind === "spend") found.charges.push(entry.release === found.charges.length + 1 ? { ...entry, line } : refuse(said`is not release ${found.charges.length + 1}, which is next`));
+    else if (!(isWhole(entry.release, 1) && entry.release <= found.charges.length) || found.replies.has(entry.release)) refuse(said`is no reply to a release`);
+    else found.replies.set(entry.release, entry.sha256);
+  });
+  return found;
+}
+
+/** Arrays of a .safetensors file of real numbers, by name. */
+function readTensors(bytes) {
+  const size = bytes.length < 8 ? Infinity : Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
+  if (size > bytes.length - 8) refuse(said`is no file of arrays`);
+  const found = new Map();
+  for (const [name, { dtype, data_offsets }] of Object.entries(parseJson(UTF8.decode(bytes.subarray(8, 8 + size)).trimEnd()))) {
+    const type = { F32: Float32Array, F64: Float64Array }[dtype] ?? refuse(said`is no file of arrays`), raw = bytes.slice(8 + size + data_offsets[0], 8 + size + data_offsets[1]);
+    if (raw.length !== data_offsets[1] - data_offsets[0] || raw.length % type.BYTES_PER_ELEMENT) refuse(said`is no file of arrays`);
+    found.set(name, { raw, values: new type(raw.buffer) });
+  }
+  return found;
+}
+
+/** How many numbers of a reply moved by less than the noise's median, of how many; narrowing may have moved each a little. */
+function smallMoves(bytes, { shards, sensitivity, noise_multiplier, broadcast_sha256 }) {
+  const arrays = readTensors(bytes), names = [...arrays.keys()].filter((name) => name.startsWith("broadcast.")).sort(byCodePoint), sent = new Sha256(), most = (MEDIAN * sensitivity * noise_multiplier) / shards;
+  let small = 0, of = 0;
+  for (const name of names) {
+    const before = arrays.get(name), after = arrays.get(name.replace("broadcast", "released"));
+    if (after?.raw.length !== before.raw.length || after.values.constructor !== before.values.constructor) refuse(said`${name} did not come back in its form`);
+    sent.update(before.raw);
+    const [least, bits] = after.values instanceof Float32Array ? [-126, 23] : [-1022, 52];
+    after.values.forEach((value, i) => (small += Math.abs(value - before.values[i]) + 2 ** (Math.max(least, Math.floor(Math.log2(Math.abs(value)))) - bits) < most));
+    of += after.values.length;
+  }
+  if (!of || arrays.size !== 2 * names.length) refuse(said`is no file of arrays`);
+  if (hex(sent.digest()) !== broadcast_sha256) refuse(said`holds another broadcast than was charged`);
+  return [small, of];
+}
+
+/** Chernoff's bound on the chance of so many among fair coins, as minus its logarithm. */
+function surprise(count, of) {
+  const share = count / of;
+  return share <= 0.5 ? 0 : of * (share * Math.log(2 * share) + (share === 1 ? 0 : (1 - share) * Math.log(2 * (1 - share))));
+}
+
+async function verifyGate(folder, { gate: pem, anchor: second }, result, say, fails, attempt) {
+  const contradict = (why) => {
+    say("fails", why, "ledger.jsonl", why);
+    result.claim = "CONTRADICTED";
+  };
+  result.unknown = pem ? [] : ["gate"];
+  const ledger = await attempt("ledger.jsonl", async () => readGate(await folder.text("ledger.jsonl", 1 << 30)));
+  const key = await attempt("gate.pub", async () => readKey(pem ?? (await folder.text("gate.pub", 16384))));
+  const head = key && (await attempt("head.json", async () => openEnvelope(await folder.text("head.json"), HEAD, key)));
+  const bytes = ledger && (await folder.read("ledger.jsonl", 1 << 30));
+  for (const fault of ledger?.faults ?? []) fails("ledger.jsonl", fault);
+  if (ledger && head) {
+    const { header, charges, ends } = ledger, { bytes: size, charges: counted } = head.predicate, whole = ends.at(-1), place = ends.indexOf(size);
+    result.run = `gate ${key.fingerprint}`;
+    result.signers.gate = key.fingerprint;
+    if (header?.key !== key.fingerprint) fails("head.json", said`is signed by another key than began the ledger`);
+    if (!isWhole(size) || size > bytes.length || sha256(bytes.subarray(0, size)) !== head.subjects.get("ledger.jsonl")?.[1]) fails("head.json", said`the ledger is not as it was signed: it was changed or cut`);
+    // A crash can come between a line and its head.
+    else if (place < ends.length - 2) fails("head.json", said`more than one line of the ledger follows what was signed`);
+    else if (charges.filter(({ line }) => ends[line] <= size).length !== counted) fails("head.json", said`counts other releases than the ledger`);
+    else say("holds", said`ledger.jsonl: ${charges.length} releases in order, each line with the digest of the one before, signed by the gate’s key`, "head.json", key.fingerprint);
+    const anchor = second ? await attempt("anchor", async () => openEnvelope(second, HEAD, key)) : null, kept = anchor?.predicate.bytes;
+    if (anchor) {
+      const written = isWhole(kept) && kept <= bytes.length && sha256(bytes.subarray(0, kept)) === anchor.subjects.get("ledger.jsonl")?.[1];
+      if (written && ends.includes(kept) && Math.abs(ends.indexOf(kept) - place) < 2) say("holds", said`the anchor is a head of this ledger, and as new`, "anchor");
+      else fails("anchor", said`the ledger was rolled back or changed: its anchor is of another or a newer one`);
+    }
+    if (whole < bytes.length) say("unseen", said`${bytes.length - whole} bytes at the ledger’s end that a crash tore: they paid for nothing.`);
+  }
+  const broken = () => result.lines.some(({ state }) => state === "fails");
+  if (!broken() && ledger?.header) await checkGate(folder, ledger, result, say, fails, attempt, contradict);
+  say("unseen", second ? said`Whether shards were clipped and kept apart: the ledger does not show it.` : said`Whether shards were clipped and kept apart, and whether the ledger was rolled back together with its head: dpfedadamw gate verify reads the anchor.`);
+  const valid = head && result.lines.every(({ state, file }) => state !== "fails" || file === "ledger.jsonl") && !ledger?.faults.length;
+  result.outcome = !valid ? "NOT VALID" : pem ? "ALL HOLD" : "INTACT, SIGNER UNKNOWN";
+  result.code = !valid || result.claim === "CONTRADICTED" ? 1 : pem ? 0 : 3;
+  return result;
+}
+
+async function checkGate(folder, { header, charges, replies }, result, say, fails, attempt, contradict) {
+  for (const { line, sensitivity, clip } of charges.filter((one) => one.sensitivity !== 2 * one.clip).slice(0, 1)) contradict(said`line ${line}: states a sensitivity of ${figure(String(sensitivity))}; one unit’s data move the sum by up to twice the clip, ${figure(String(2 * clip))}`);
+  if (header.unit === "site" && charges.some(({ shards }) => shards !== 1)) contradict(said`a site is in all shards of a charge that names several`);
+  // ε of all releases: Gaussians on all of the data.
+  const counted = new Map();
+  for (const { noise_multiplier } of charges) counted.set(noise_multiplier, (counted.get(noise_multiplier) ?? 0) + 1);
+  const history = [...counted].map(([sigma, steps]) => ({ rate: 1, sigma, steps })), costs = (finer) => epsilonByLosses(history, header.delta, finer), spent = costs(1);
+  result.views.push({ key: "gate", claimed: header.epsilon, costs: spent, delta: header.delta });
+  result.unprotected = spent > NO_PROTECTION_ABOVE ? "anyone" : null;
+  if (!Number.isFinite(spent) || below(header.epsilon, costs)) contradict(said`the releases cost ε = ${shown(spent)}, above the budget of ${shown(header.epsilon)}`);
+  else say("holds", said`the releases cost ε = ${shown(spent)}, of a budget of ${shown(header.epsilon)}`, "ledger.jsonl");
+  const counts = [];
+  let unread = false;
+  for (const [release, digest] of [...replies].filter(([release]) => release > charges.length - KEPT)) {
+    const name = `replies/${String(release).padStart(6, "0")}.safetensors`;
+    if (!folder.has(name)) {
+      unread = true;
+      say("unseen", said`${name} is not in this folder.`);
+    } else if ((await folder.sha256(name)) !== digest) fails(name, said`is not the reply that the ledger names`);
+    else counts.push((await attempt(name, async () => smallMoves(await folder.read(name, 2 ** 31), charges[release - 1]))) ?? [0, 1]);
+  }
+  if (charges.length && !counts.length) unread = true;
+  const total = [0, 1].map((place) => sumOf(counts.length, (i) => counts[i][place])), rare = Math.log((counts.length + 1) / GATE_ALARM);
+  if ([...counts, total].some(([small, of]) => surprise(small, of) > rare)) contradict(said`there is less noise than was charged: ${total[0]} of ${total[1]} released numbers moved by less than its median`);
+  else if (counts.length && !unread) say("holds", said`${total[0]} of ${total[1]} released numbers moved by less than the median of the charged noise; at most half should`, "replies");
+  if (result.claim === "NOT SEEN" && !unread) result.claim = "AGREES";
+}
+
 // ---------------------------------------------------------------------------------- the judgement
 
 const LEVELS = {
@@ -1123,6 +1275,8 @@ export async function verify(folder, pinned = {}) {
   };
   const result = { outcome: "NOT VALID", claim: "NOT SEEN", code: 1, run: null, verdict: null, level: null, unprotected: null, signers: {}, views: [], lines };
   for (const { name, why } of folder.refused) fails(name, why);
+  const gate = gateIn(folder);
+  if (gate) return verifyGate(gate, pinned, result, say, fails, attempt);
   if (!Object.keys(ENVELOPES).some(folder.has)) {
     fails("attestation.json", said`is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json`);
     return result;
@@ -1316,7 +1470,8 @@ export function asText(result) {
   const level = result.level && `, level ${result.level} of 4 (${LEVELS[result.level][0]})`;
   // Names of files are a stranger's, and no escape sequence may reach the terminal.
   const warning = result.unprotected ? [`${String(UNPROTECTED.get(result.unprotected)).toUpperCase()}. ${WHY}`] : [];
-  return [...warning, `run ${result.run ?? "unknown"}: the auditor’s verdict is ${result.verdict ?? "not known"}${level || ""}`, ...text, `the claim: ${result.claim}`, result.outcome].map((line) => line.replace(/[\u0000-\u001f\u007f-\u009f]/g, "?")).join("\n");
+  const whose = result.signers.gate ? result.run : `run ${result.run ?? "unknown"}: the auditor’s verdict is ${result.verdict ?? "not known"}${level || ""}`;
+  return [...warning, whose, ...text, `the claim: ${result.claim}`, result.outcome].map((line) => line.replace(/[\u0000-\u001f\u007f-\u009f]/g, "?")).join("\n");
 }
 
 /** The run directory at a path, for Node; links are not followed. */
@@ -1349,9 +1504,15 @@ async function main(given) {
   const wrong = (text) => (console.error(`error: ${text}`), 2), pinned = {}, rest = [];
   let json = false;
   for (let i = 0; i < given.length; i++) {
-    const role = /^--(trainer|auditor)-key$/.exec(given[i])?.[1];
+    const role = /^--(trainer|auditor|gate)-key$/.exec(given[i])?.[1];
     if (given[i] === "--json") json = true;
-    else if (role) {
+    else if (given[i] === "--gate-anchor") {
+      try {
+        pinned.anchor = await (await import("node:fs/promises")).readFile(given[++i], "utf8");
+      } catch {
+        return wrong(`--gate-anchor ${given[i]}: cannot be read`);
+      }
+    } else if (role) {
       try {
         pinned[role] = await (await import("node:fs/promises")).readFile(given[++i], "utf8");
         await readKey(pinned[role]);

@@ -5,14 +5,17 @@
 Two sites train a softmax regression for three rounds through the gate's own mechanism
 (`dpfedadamw.extensions.gate.mechanism`), at δ = 1e-5, over five seeds. Each shard takes 20 steps of
 gradient descent from the broadcast model; the server takes the mean of both sites. The data are the
-digits (8×8 pixels, 718 records a site, the others for the test) and, with a folder, MNIST with
-pixels averaged to 14×14. Rates and steps were not tuned. The table is written between two comments
-of the page.
+digits (8×8 pixels, 718 records a site, the others for the test), the made-up visits (16 numbers,
+two classes; patients are protected, and all visits of one are in one shard of one site) and, with a
+folder, MNIST with pixels averaged to 14×14. Rates and steps were not tuned. Rows of DP-SGD are runs
+of this package's own engine with the same sites, rounds, steps, rate and clip. The table is written
+between two comments of the page.
 """
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +29,8 @@ from tests.bench.bench_correlated_noise import read
 ROUNDS, SITES, DELTA, CLIP, STEPS, RATE = 3, 2, 1e-5, 1.0, 20, 2.0
 EPSILONS = (1.0, 2.0, 8.0)
 SEEDS = range(5)
-CLASSES = 10
+# What an epoch of DP-SGD draws its batches of, by data: expected records, or people.
+BATCHES = {"digits": 72, "visits": 200}
 BEGIN, END = "<!-- utility of the gate -->", "<!-- end of the utility of the gate -->"
 Images = tuple[NDArray[np.float32], NDArray[np.int64]]
 
@@ -39,8 +43,9 @@ class Case:
         name: The data.
         train: Images and labels that sites draw their records from.
         test: Those that the model is judged by.
-        records: Of each site.
+        records: Of each site; people where people are protected.
         shards: K.
+        people: Whose each training record is; None where each is somebody's only one.
     """
 
     name: str
@@ -48,6 +53,12 @@ class Case:
     test: Images
     records: int
     shards: int
+    people: NDArray[np.int64] | None = None
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return int(self.train[1].max()) + 1
 
 
 def digits() -> tuple[Images, Images]:
@@ -58,6 +69,18 @@ def digits() -> tuple[Images, Images]:
     order = np.random.default_rng(0).permutation(len(found.target))
     pixels, labels = found.data[order].astype(np.float32) / 16, found.target[order]
     return (pixels[360:], labels[360:]), (pixels[:360], labels[:360])
+
+
+def visits() -> tuple[Images, Images, NDArray[np.int64]]:
+    """The visits of four patients in five to train, the others', and whose the former are."""
+    from dpfedadamw.data.formats.visits import _visits
+
+    found = _visits()
+    tested = np.random.default_rng(0).permutation(found.patients.max() + 1) % 5 == 0
+    test = tested[found.patients]
+    train = found.values[~test], found.labels[~test]
+    _, people = np.unique(found.patients[~test], return_inverse=True)
+    return train, (found.values[test], found.labels[test]), people
 
 
 def pooled(folder: Path) -> tuple[Images, Images]:
@@ -82,7 +105,7 @@ class Sharded:
 
     Attributes:
         inputs: [K, most, p].
-        targets: One-hot, [K, most, 10].
+        targets: One-hot, [K, most, classes].
         weights: One over a shard's records, 0 where it was filled up, [K, most, 1].
     """
 
@@ -91,11 +114,15 @@ class Sharded:
     weights: NDArray[np.float32]
 
 
-def divide(
-    inputs: NDArray[np.float32], labels: NDArray[np.int64], shards: int, seed: int
-) -> Sharded:
-    """Each record in a shard of its own chance, as a keyed hash does it."""
-    place = np.random.default_rng([seed, 2]).integers(shards, size=len(labels))
+def divide(case: Case, chosen: NDArray[np.int64], seed: int) -> Sharded:
+    """Records by shard: each person, or record, in one by chance, as a keyed hash does it."""
+    inputs, labels = with_constant(case.train[0][chosen]), case.train[1][chosen]
+    shards = case.shards
+    rng = np.random.default_rng([seed, 2])
+    if case.people is None:
+        place = rng.integers(shards, size=len(labels))
+    else:
+        place = rng.integers(shards, size=case.people.max() + 1)[case.people[chosen]]
     order = np.argsort(place, kind="stable")
     sizes = np.bincount(place, minlength=shards)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -103,7 +130,7 @@ def divide(
     shape = shards, max(1, sizes.max())
     found = Sharded(
         np.zeros((*shape, inputs.shape[1]), np.float32),
-        np.zeros((*shape, CLASSES), np.float32),
+        np.zeros((*shape, case.classes), np.float32),
         np.zeros((*shape, 1), np.float32),
     )
     row = place[order]
@@ -113,8 +140,20 @@ def divide(
     return found
 
 
+def sites_of(case: Case, seed: int) -> list[Sharded]:
+    """The sites' records, drawn from all; a person is at one site."""
+    rng = np.random.default_rng([seed, 1])
+    if case.people is None:
+        chosen = rng.permutation(len(case.train[1]))[: SITES * case.records]
+        parts = np.array_split(chosen, SITES)
+    else:
+        of_person = rng.permutation(case.people.max() + 1) % SITES
+        parts = [np.flatnonzero(of_person[case.people] == site) for site in range(SITES)]
+    return [divide(case, part, seed) for part in parts]
+
+
 def trained(site: Sharded, broadcast: NDArray[np.float64]) -> NDArray[np.float32]:
-    """What each shard makes of the broadcast model, [K, p, 10]."""
+    """What each shard makes of the broadcast model, [K, p, classes]."""
     model = np.repeat(broadcast.astype(np.float32)[np.newaxis], len(site.inputs), axis=0)
     turned = site.inputs.transpose(0, 2, 1)
     for _ in range(STEPS):
@@ -128,13 +167,8 @@ def trained(site: Sharded, broadcast: NDArray[np.float64]) -> NDArray[np.float32
 
 def one_run(case: Case, seed: int, sigma: float | None) -> tuple[float, float]:
     """Accuracy after the last round, and the first round's mean clipped update over C."""
-    rng = np.random.default_rng([seed, 1])
-    chosen = rng.permutation(len(case.train[1]))[: SITES * case.records]
-    sites = [
-        divide(with_constant(case.train[0][part]), case.train[1][part], case.shards, seed)
-        for part in np.array_split(chosen, SITES)
-    ]
-    model = np.zeros((case.train[0].shape[1] + 1, CLASSES))
+    sites = sites_of(case, seed)
+    model = np.zeros((case.train[0].shape[1] + 1, case.classes))
     shares: list[float] = []
     for _ in range(ROUNDS):
         flat = model.reshape(-1)
@@ -158,7 +192,7 @@ def one_run(case: Case, seed: int, sigma: float | None) -> tuple[float, float]:
 
 def noise_share(case: Case, sigma: float, agreement: float) -> float:
     """ρ = 2σ√d / (a·K·√M), the length of a round's noise over that of its mean update."""
-    size = (case.train[0].shape[1] + 1) * CLASSES
+    size = (case.train[0].shape[1] + 1) * case.classes
     return 2 * sigma * size**0.5 / (agreement * case.shards * SITES**0.5)
 
 
@@ -167,6 +201,9 @@ def cases(folder: Path | None) -> Iterator[Case]:
     train, test = digits()
     for shards in (1, 70, 140, 350):
         yield Case("digits", train, test, 718, shards)
+    train, test, people = visits()
+    for shards in (1, 100, 300, 700):
+        yield Case("visits", train, test, (people.max() + 1) // SITES, shards, people)
     if folder is not None:
         train, test = pooled(folder)
         for records, counts in ((6_000, (300, 1000)), (30_000, (1, 300, 1000))):
@@ -187,6 +224,39 @@ def row(case: Case) -> str:
     return f"| {' | '.join([*cells, f'{agreement:.2f}'])} |"
 
 
+def own_engine(case: Case) -> str:
+    """A row of DP-SGD by this package's engine: same sites, rounds, steps, rate and clip."""
+    import tempfile
+
+    from dpfedadamw.api.running import run
+
+    person = "" if case.people is None else ", person: patient_id"
+    unit = "unit: record" if case.people is None else "unit: person, records_per_person: 4"
+    cells = [f"{case.name}, DP-SGD", f"{case.records:,}", "–", "–"]
+    for epsilon in EPSILONS:
+        found = []
+        for seed in SEEDS:
+            spec = f"""
+                version: 1
+                name: dp-sgd
+                data:
+                  {{dataset: {case.name}{person}, clients: {SITES}, partition: {{kind: iid}}}}
+                model: {{name: mlp, hidden: []}}
+                algorithm: {{name: dp-fedavg, learning_rate: {RATE}}}
+                federation: {{rounds: {ROUNDS}, clients_per_round: {SITES}, local_steps: {STEPS}}}
+                privacy:
+                  {{{unit}, clipping_norm: {CLIP}, target_epsilon: {epsilon}, delta: {DELTA:.6f},
+                    sampling: {{kind: poisson, expected_batch_size: {BATCHES[case.name]}}}}}
+                randomness: {{mode: reproducible, seed: {seed}}}
+                """
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "spec.yaml"
+                path.write_text(textwrap.dedent(spec), encoding="utf-8")
+                found.append(run(path, out=folder, replay=0).accuracy or 0.0)
+        cells.append(shown(found))
+    return f"| {' | '.join([*cells, '–'])} |"
+
+
 def shown(values: list[float]) -> str:
     """Mean and standard deviation in per cent."""
     return f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
@@ -199,6 +269,9 @@ def table(folder: Path | None) -> str:
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for case in cases(folder):
         lines.append(row(case))
+        print(lines[-1], flush=True)
+    for case in {case.name: case for case in cases(None)}.values():
+        lines.append(own_engine(case))
         print(lines[-1], flush=True)
     return "\n".join(lines)
 

@@ -3,14 +3,17 @@
     LEDGER/ledger.jsonl        the header, one line a charge ("spend"), one a stored reply
     LEDGER/head.json           how far the ledger was written, signed
     LEDGER/replies/            the newest replies, to be sent again byte for byte
+    LEDGER/gate.pub            the public key, for auditors
+    LEDGER/refusals.json       how often was refused, by day and kind; counted, not signed
     ANCHOR                     the same signed head at a second place
 
 A ledger that is shorter than its head or its anchor says, or that differs from it, was rolled back;
 the gate does not start on it. One may be longer, because a crash can come between a line and its
 head: the line counts, and is signed when the ledger is next opened.
 
-Every operation locks the folder and reads the ledger from the disk. So the gates of several
-frameworks, each a process of its own, spend one budget.
+Every operation locks the folder and reads both heads, and of the ledger what was written since the
+heads that this process last saw. So the gates of several frameworks, each a process of its own,
+spend one budget, and an operation takes the same time whatever the ledger's length.
 """
 
 from __future__ import annotations
@@ -18,23 +21,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.extensions.gate.errors import GateError
 from dpfedadamw.extensions.gate.settings import Settings
-from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.privacy.ledger import Ledger, Spend, extended
 from dpfedadamw.storage.disk import (
     DISK,
     PRIVATE_MODE,
     PUBLIC_MODE,
     make_folders,
     write_atomically,
+    write_json,
 )
+from dpfedadamw.storage.foreign import parse
 from dpfedadamw.storage.lock import HeldError, LockedError, RunLock
 
 if TYPE_CHECKING:
@@ -47,7 +53,9 @@ _KEY = "gate"
 # Replies that are kept: a request is asked again within a round or two.
 _KEPT = 16
 _PATIENCE_SECONDS = 60.0
-_SUBJECT = "ledger.jsonl"
+# A job waits while its refusal is counted.
+_BRIEFLY = 1.0
+_SUBJECT, _REFUSALS = "ledger.jsonl", "refusals.json"
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ def read_head(path: Path, public: ec.EllipticCurvePublicKey) -> Head:
     return Head(size, statement.subjects[_SUBJECT][1])
 
 
-def refuse_rollback(content: bytes, head: Head, ledger: Path, where: Path) -> None:
+def refuse_rollback(content: bytes, head: Head, ledger: Path, where: Path | str) -> None:
     """Refuse a ledger that does not begin with what a head says.
 
     Raises:
@@ -143,22 +151,57 @@ def refuse_rollback(content: bytes, head: Head, ledger: Path, where: Path) -> No
         )
 
 
+class _Lines(Ledger):
+    """The ledger, and what another process has added to it."""
+
+    def follow(self, added: bytes) -> None:
+        """Take in whole lines that follow those that are known.
+
+        Raises:
+            PrivacyError: If one does not continue the chain.
+        """
+        for line in added.split(b"\n")[:-1]:
+            entry = self._entry(line)
+            if entry is None:
+                raise PrivacyError(
+                    f"{self._path}: the hash chain is broken behind byte {self.size}; "
+                    "the file was changed"
+                )
+            self.entries.append(Spend(entry) if entry["kind"] == CHARGE else entry)
+            self._previous = hashlib.sha256(line).hexdigest()
+            self.history = extended(self.history, entry)
+            self.size += len(line) + 1
+
+
 class Book:
-    """An open ledger; only `opened` and `begin` make one, and hold its lock.
+    """A ledger as one process knows it; only `opened` and `begin` make one, under its lock."""
 
-    Attributes:
-        charges: The charges so far, in order.
-    """
-
-    def __init__(self, settings: Settings, key: Key, ledger: Ledger) -> None:
+    def __init__(self, settings: Settings, key: Key, synced: int | None = None) -> None:
         self._settings = settings
         self._key = key
-        self._ledger = ledger
+        self._path = settings.ledger / _SUBJECT
+        self._ledger = _Lines(self._path, synced=synced)
+        self._digest = hashlib.sha256(DISK.read(self._path))
+        self._releases = 0
+        self._spent: Counter[float] = Counter()
+        self._asked: dict[tuple[str, str, str], list[int]] = {}
+        self._replies: dict[int, str] = {}
+        self._take_in(0)
 
     @property
-    def charges(self) -> list[Mapping[str, Any]]:
-        """The charges so far, in order."""
-        return self._ledger.of_kind(CHARGE)
+    def first(self) -> Mapping[str, Any]:
+        """The ledger's first line."""
+        return self._ledger.entries[0] if self._ledger.entries else {}
+
+    @property
+    def head(self) -> Head:
+        """How far the ledger goes, as this process knows it."""
+        return Head(self._ledger.size, self._digest.hexdigest())
+
+    @property
+    def spent(self) -> Mapping[float, int]:
+        """How many releases were charged with each σ."""
+        return self._spent
 
     @property
     def history(self) -> bytes:
@@ -167,7 +210,7 @@ class Book:
 
     def charge(self, fields: Mapping[str, Any]) -> int:
         """Write a charge, and return its number; it is on the disk, signed, when this returns."""
-        release = len(self.charges) + 1
+        release = self._releases + 1
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         self._append(CHARGE, {"release": release, "time": now, **fields})
         return release
@@ -181,21 +224,16 @@ class Book:
         with contextlib.suppress(FileNotFoundError):
             DISK.remove(_reply(folder, release - _KEPT))
 
-    def kept(self, job: str, request: str) -> bytes | None:
+    def kept(self, framework: str, job: str, request: str) -> bytes | None:
         """The stored reply to a request; None if there is none, or it is not as it was stored."""
-        found = [
-            charge["release"]
-            for charge in self.charges
-            if (charge["job"], charge["request"]) == (job, request)
-        ]
-        for line in reversed(self._ledger.of_kind(REPLY)):
-            if line["release"] not in found:
+        for release in reversed(self._asked.get((framework, job, request), [])):
+            if release not in self._replies:
                 continue
             try:
-                reply = DISK.read(_reply(self._settings.ledger / "replies", line["release"]))
+                reply = DISK.read(_reply(self._settings.ledger / "replies", release))
             except OSError:
                 continue
-            if hashlib.sha256(reply).hexdigest() == line["sha256"]:
+            if hashlib.sha256(reply).hexdigest() == self._replies[release]:
                 return reply
         return None
 
@@ -203,24 +241,66 @@ class Book:
         """Sign how far the ledger goes, at both places."""
         from reports.signatures import dsse
 
-        content = DISK.read(self._settings.ledger / _SUBJECT)
         statement = dsse.Statement(
-            {_SUBJECT: (dsse.SHA256, hashlib.sha256(content).hexdigest())},
+            {_SUBJECT: (dsse.SHA256, self.head.digest)},
             _TYPE,
-            {"bytes": len(content), "charges": len(self.charges)},
+            {"bytes": self.head.size, "charges": self._releases},
         )
         sealed = dsse.seal(dsse.write_statement(statement), self._key.private)
         for path in (self._settings.ledger / "head.json", self._settings.anchor):
             write_atomically(path, sealed, PUBLIC_MODE)
 
+    def follow(self, head: Head) -> bool:
+        """Take in what was written up to a signed head; False if it does not continue this book."""
+        before = self.head.size
+        if head.size < before or DISK.size(self._path) != head.size:
+            return False
+        added = _bytes_from(self._path, before)
+        digest = self._digest.copy()
+        digest.update(added)
+        if digest.hexdigest() != head.digest:
+            return False
+        if added:
+            known = len(self._ledger.entries)
+            self._ledger.follow(added)
+            self._digest = digest
+            self._take_in(known)
+        return True
+
     def _append(self, kind: str, fields: Mapping[str, Any]) -> None:
+        before, known = self._ledger.size, len(self._ledger.entries)
         self._ledger.append(kind, fields)
+        self._digest.update(_bytes_from(self._path, before))
+        self._take_in(known)
         self.sign()
+
+    def _take_in(self, known: int) -> None:
+        """Count the entries behind those that are known."""
+        for entry in self._ledger.entries[known:]:
+            if entry["kind"] == CHARGE:
+                self._releases += 1
+                self._spent[entry["noise_multiplier"]] += 1
+                asked = entry["framework"], entry["job"], entry["request"]
+                self._asked.setdefault(asked, []).append(entry["release"])
+            elif entry["kind"] == REPLY:
+                self._replies[entry["release"]] = entry["sha256"]
+
+
+def _bytes_from(path: Path, start: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read()
 
 
 @contextlib.contextmanager
-def opened(settings: Settings, key: Key) -> Iterator[Book]:
+def opened(settings: Settings, key: Key, known: Book | None = None) -> Iterator[Book]:
     """Lock the ledger and read it.
+
+    Args:
+        settings: Where it is, and what it must say.
+        key: The key that signs its heads.
+        known: The book of this process's last operation; only what was added since is read. What
+            was changed in place before that is found by `gate verify`, and when a gate is opened.
 
     Raises:
         GateError: If it is not there, damaged, rolled back, held by another process for a minute,
@@ -231,14 +311,22 @@ def opened(settings: Settings, key: Key) -> Iterator[Book]:
         heads = settings.ledger / "head.json", settings.anchor
         public = key.private.public_key()
         found = [(where, read_head(where, public)) for where in heads]
+        if (
+            len({head for _, head in found}) == 1
+            and known is not None
+            and known.follow(found[0][1])
+        ):
+            yield known
+            return
         content = DISK.read(path)
         for where, head in found:
             refuse_rollback(content, head, path, where)
+        if known is not None:
+            refuse_rollback(content, known.head, path, "this process")
         synced = max(head.size for _, head in found)
-        ledger = Ledger(path, synced=synced)
-        _refuse_others(settings, key, ledger)
-        book = Book(settings, key, ledger)
-        if len({head for _, head in found}) > 1 or ledger.size > synced:
+        book = Book(settings, key, synced)
+        _refuse_others(settings, key, book.first)
+        if len({head for _, head in found}) > 1 or book.head.size > synced:
             book.sign()
         yield book
 
@@ -255,12 +343,44 @@ def begin(settings: Settings, key: Key) -> None:
                 f"{path}: exists, so this gate was begun before; its budget is spent once, and a "
                 "gate with a new ledger would spend it again"
             )
+    from reports.signatures import keys
+
     with _told(settings):
         make_folders(settings.ledger)
         make_folders(settings.anchor.parent)
         with _locked(settings.ledger):
-            book = Book(settings, key, Ledger(settings.ledger / _SUBJECT))
-            book._append(HEADER, header(settings, key.fingerprint))
+            public = keys.public_pem(key.private.public_key())
+            write_atomically(settings.ledger / "gate.pub", public, PUBLIC_MODE)
+            Book(settings, key)._append(HEADER, header(settings, key.fingerprint))
+
+
+def count_refusal(settings: Settings, kind: str) -> None:
+    """Count one refusal of today; it stays uncounted if the disk fails or the ledger is held."""
+    path, today = settings.ledger / _REFUSALS, f"{datetime.now(UTC):%Y-%m-%d}"
+    with contextlib.suppress(GateError, OSError), _locked(settings.ledger, _BRIEFLY):
+        found = refusals(settings)
+        of_day = found.setdefault(today, {})
+        of_day[kind] = of_day.get(kind, 0) + 1
+        write_json(path, found)
+
+
+def refusals(settings: Settings) -> dict[str, dict[str, int]]:
+    """How often was refused, by day (ISO 8601) and kind; empty where nothing was counted.
+
+    Raises:
+        GateError: If the file is no such count.
+    """
+    path = settings.ledger / _REFUSALS
+    if not DISK.is_file(path):
+        return {}
+    try:
+        found = parse(DISK.read(path), str(path))
+        return {
+            f"{date.fromisoformat(day)}": {str(kind): int(count) for kind, count in kinds.items()}
+            for day, kinds in found.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise GateError(f"{path}: is no count of refusals; remove it to count from zero") from error
 
 
 def header(settings: Settings, fingerprint: str) -> dict[str, Any]:
@@ -274,8 +394,7 @@ def header(settings: Settings, fingerprint: str) -> dict[str, Any]:
     }
 
 
-def _refuse_others(settings: Settings, key: Key, ledger: Ledger) -> None:
-    first = ledger.entries[0] if ledger.entries else {}
+def _refuse_others(settings: Settings, key: Key, first: Mapping[str, Any]) -> None:
     for name, value in header(settings, key.fingerprint).items():
         if first.get("kind") != HEADER or first.get(name) != value:
             where = f"budget.{name}" if name in ("epsilon", "delta") else name
@@ -286,8 +405,8 @@ def _refuse_others(settings: Settings, key: Key, ledger: Ledger) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    end = time.monotonic() + _PATIENCE_SECONDS
+def _locked(folder: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None]:
+    end = time.monotonic() + patience
     while True:
         try:
             lock = RunLock(folder)
@@ -296,7 +415,7 @@ def _locked(folder: Path) -> Iterator[None]:
             if time.monotonic() > end:
                 raise GateError(
                     f"{folder}: another process has held the gate's ledger for "
-                    f"{_PATIENCE_SECONDS:.0f} seconds; end it, or wait"
+                    f"{patience:.0f} seconds; end it, or wait"
                 ) from error
             time.sleep(0.01)
         except LockedError as error:

@@ -6,10 +6,12 @@ replies to `Gate.release`. Only what `release` returns may be sent.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +25,7 @@ from dpfedadamw.extensions.gate.settings import Form, Settings, read
 __all__ = ["Form", "Gate", "Refused"]
 
 Arrays = Mapping[str, NDArray[Any]]
+_BROADCAST, _RELEASED = "broadcast.", "released."
 _IDENTIFIER = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -35,25 +38,31 @@ class Gate:
         model: Names, shapes and types of the arrays that may leave, in the order of gate.yaml.
     """
 
-    def __init__(self, settings: Settings, key: book.Key) -> None:
+    def __init__(self, settings: Settings, key: book.Key, framework: str) -> None:
         """Take settings and key as they are; `open` also looks at the ledger."""
         self.settings = settings
         self.shards = settings.shards
         self.model: Mapping[str, Form] = settings.model
         self._key = key
+        self._framework = framework
+        self._known: Book | None = None
         # Each thread that waited for the lock on the disk would read the ledger in vain.
         self._turn = threading.Lock()
 
     @classmethod
-    def open(cls, settings: Path) -> Self:
+    def open(cls, settings: Path, framework: str = "other") -> Self:
         """Open the gate that a gate.yaml describes.
+
+        Args:
+            settings: The gate.yaml.
+            framework: Whose jobs come to this door, for the ledger, such as "flower".
 
         Raises:
             SpecError: If the settings are wrong.
             GateError: If the ledger is missing, damaged, rolled back or of other settings.
         """
-        gate = cls(read(settings), book.load_key())
-        with book.opened(gate.settings, gate._key):
+        gate = cls(read(settings), book.load_key(), framework)
+        with book.opened(gate.settings, gate._key) as gate._known:
             return gate
 
     def check(self) -> None:
@@ -62,12 +71,8 @@ class Gate:
         Raises:
             Refused: If the budget allows no further release, or the ledger cannot be used.
         """
-        with self._turn:
-            try:
-                with book.opened(self.settings, self._key) as found:
-                    self._refuse_beyond(found)
-            except GateError as error:
-                raise _refused(error) from error
+        with self._counted(), self._operation() as found:
+            self._refuse_beyond(found)
 
     def released(self, *, job: str, request: str) -> dict[str, NDArray[Any]] | None:
         """What was released for a request before, to be sent again; None if nothing was.
@@ -75,12 +80,8 @@ class Gate:
         Raises:
             Refused: If the ledger cannot be used.
         """
-        with self._turn:
-            try:
-                with book.opened(self.settings, self._key) as found:
-                    return self._again(found, job, request)
-            except GateError as error:
-                raise _refused(error) from error
+        with self._counted(), self._operation() as found:
+            return self._again(found, job, request)
 
     def release(
         self, *, job: str, request: str, broadcast: Arrays, shards: Sequence[Arrays | None]
@@ -102,24 +103,8 @@ class Gate:
             Refused: If the budget does not allow it, the broadcast or an identifier is not in its
                 form, or the ledger cannot be used. The text is fixed.
         """
-        for name, text in (("job", job), ("request", request)):
-            if not isinstance(text, str) or _IDENTIFIER.fullmatch(text) is None:
-                raise Refused(f"the {name}'s identifier is not 1 to 128 letters, digits and ._:-")
-        if len(shards) != self.shards:
-            raise Refused(f"{len(shards)} replies of {self.shards} shards")
-        sent = mechanism.flat(broadcast, self.model)
-        if sent is None:
-            raise Refused("the broadcast's arrays are not those that gate.yaml lists")
-        total = mechanism.clipped_sum(sent, shards, self.model, self.settings.clip)
-        with self._turn:
-            try:
-                with book.opened(self.settings, self._key) as found:
-                    if (earlier := self._again(found, job, request)) is not None:
-                        return earlier
-                    self._refuse_beyond(found)
-                    return self._released_now(found, job, request, sent, total)
-            except GateError as error:
-                raise _refused(error) from error
+        with self._counted():
+            return self._released(job, request, broadcast, shards)
 
     def close(self) -> None:
         """Do what a with statement asks for; nothing is held between operations."""
@@ -132,11 +117,57 @@ class Gate:
         """Close it."""
         self.close()
 
+    def _released(
+        self, job: str, request: str, broadcast: Arrays, shards: Sequence[Arrays | None]
+    ) -> dict[str, NDArray[Any]]:
+        for name, text in (("job", job), ("request", request)):
+            if not isinstance(text, str) or _IDENTIFIER.fullmatch(text) is None:
+                said = f"the {name}'s identifier is not 1 to 128 letters, digits and ._:-"
+                raise Refused(said, "form")
+        if len(shards) != self.shards:
+            raise Refused(f"{len(shards)} replies of {self.shards} shards", "form")
+        sent = mechanism.flat(broadcast, self.model)
+        if sent is None:
+            raise Refused("the broadcast's arrays are not those that gate.yaml lists", "form")
+        total = mechanism.clipped_sum(sent, shards, self.model, self.settings.clip)
+        with self._operation() as found:
+            if (earlier := self._again(found, job, request)) is not None:
+                return earlier
+            self._refuse_beyond(found)
+            return self._released_now(found, job, request, broadcast, sent, total)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a refusal; outside of the lock, which counting takes itself."""
+        try:
+            yield
+        except Refused as error:
+            book.count_refusal(self.settings, error.kind)
+            raise
+
+    @contextlib.contextmanager
+    def _operation(self) -> Iterator[Book]:
+        """The ledger, locked; all that goes wrong has the one text of a refusal."""
+        with self._turn:
+            known, self._known = self._known, None
+            try:
+                with book.opened(self.settings, self._key, known) as found:
+                    try:
+                        yield found
+                    except Refused:
+                        self._known = found
+                        raise
+                    # After any other error the disk may hold what this book does not.
+                    self._known = found
+            except GateError as error:
+                raise _refused(error) from error
+
     def _released_now(
         self,
         found: Book,
         job: str,
         request: str,
+        broadcast: Arrays,
         sent: mechanism.Vector,
         total: mechanism.Vector,
     ) -> dict[str, NDArray[Any]]:
@@ -146,37 +177,45 @@ class Gate:
         # Before any noise exists: whatever fails from here on costs, and gives nothing away.
         release = found.charge(
             {
+                "framework": self._framework,
                 "job": job,
                 "request": request,
                 "shards": wanted.shards,
                 "clip": wanted.clip,
                 "sensitivity": mechanism.SENSITIVITY * wanted.clip,
                 "noise_multiplier": wanted.noise_multiplier,
-                "broadcast_sha256": hashlib.sha256(sent.tobytes()).hexdigest(),
+                "broadcast_sha256": hashlib.sha256(
+                    b"".join(broadcast[name].tobytes() for name in sorted(self.model))
+                ).hexdigest(),
             }
         )
         deviation = mechanism.SENSITIVITY * wanted.clip * wanted.noise_multiplier
         mean = mechanism.noised_mean(sent, total, wanted.shards, deviation, found.history)
         arrays = mechanism.shaped(mean, self.model)
-        found.keep(release, save(arrays))
+        # What came in lies next to what went out: together they show an auditor the noise.
+        both = {_RELEASED + name: one for name, one in arrays.items()}
+        both |= {_BROADCAST + name: broadcast[name] for name in self.model}
+        found.keep(release, save(both))
         return arrays
 
     def _again(self, found: Book, job: str, request: str) -> dict[str, NDArray[Any]] | None:
         from safetensors.numpy import load
 
-        reply = found.kept(job, request)
+        reply = found.kept(self._framework, job, request)
         if reply is None:
             return None
         arrays = load(reply)
-        return {name: arrays[name] for name in self.model if name in arrays}
+        return {name: arrays[_RELEASED + name] for name in self.model if _RELEASED + name in arrays}
 
     def _refuse_beyond(self, found: Book) -> None:
         wanted = self.settings
-        spent = [charge["noise_multiplier"] for charge in found.charges]
-        if spending.epsilon_of([*spent, wanted.noise_multiplier], wanted.delta) > wanted.epsilon:
-            raise Refused(f"the budget of ε = {wanted.epsilon:g} allows no further release")
+        with_this = Counter(found.spent)
+        with_this[wanted.noise_multiplier] += 1
+        if spending.epsilon_of(with_this, wanted.delta) > wanted.epsilon:
+            said = f"the budget of ε = {wanted.epsilon:g} allows no further release"
+            raise Refused(said, "budget")
 
 
 def _refused(error: GateError) -> Refused:
     """The one text for everything that goes wrong; the operator finds the rest in `reason`."""
-    return error if isinstance(error, Refused) else Refused(str(error))
+    return error if isinstance(error, Refused) else Refused(str(error), "ledger")

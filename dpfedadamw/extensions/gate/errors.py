@@ -19,8 +19,10 @@ class Refused(GateError):  # noqa: N818  # it is an answer, and names what happe
 
     Attributes:
         reason: Why, for the operator's own log.
+        kind: What it is counted as: "budget", "form" (what was asked for), or "ledger".
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, kind: str = "form") -> None:
         super().__init__(REFUSAL)
         self.reason = reason
+        self.kind = kind

@@ -20,6 +20,7 @@ EXTENSIONS = sorted(
 )
 # What a user asks of each, and what is said where its folder was deleted.
 ASKED = {
+    "audit/extensions/gate": (("gate", "show", "gate.yaml"), "audit/extensions/gate"),
     "audit/extensions/claims": (("claim", "review-fedsam-twice"), "audit/extensions/claims"),
     "dpfedadamw/extensions/claims": (("claim", "review-fedsam-twice"), "No such command 'claim'"),
     "dpfedadamw/extensions/comparison": (("compare", "runs"), "No such command 'compare'"),

@@ -19,7 +19,7 @@ BARE = re.compile(
     r"""|\bfails\((?:[^,()`]|`[^`]*`)+, ["'`]|\bsay\("\w+", ["'`]"""
 )
 # What markup shows and is a name in every language.
-NAMES = {"trainer.pub", "auditor.pub", "English", "Deutsch", "Français"}
+NAMES = {"trainer.pub", "auditor.pub", "gate.pub", "English", "Deutsch", "Français"}
 
 
 def test_the_table_has_every_sentence_of_the_page_and_no_other() -> None:

@@ -68,7 +68,7 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
         private = [settings, told.ledger, told.anchor, key_path(), options.data]
         private += [options.address.key] if options.address.key else []
         check(private, work)
-        gate = stack.enter_context(Gate.open(settings))
+        gate = stack.enter_context(Gate.open(settings, "flower"))
         if options.logs is not None:
             options.logs.mkdir(parents=True, exist_ok=True)
         cells = [

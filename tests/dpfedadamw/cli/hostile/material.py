@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from dpfedadamw import spec as specs
-from dpfedadamw.extensions.gate.door import Gate
+from dpfedadamw.extensions.gate.door import Gate, Refused
 from dpfedadamw.filing import after_training
 from dpfedadamw.run.training import train
 from reports import run_rows
@@ -150,6 +150,10 @@ def _gate(folder: Path) -> None:
     assert call("gate", "init", "gate", "--unit", "record", "--shards", "3", "--clip", "1",
                 "--epsilon", "2", "--delta", "1e-5", "--releases", "5", "--model",
                 "gate.safetensors", "--anchor", "gate-anchor.json") == 0  # fmt: skip
+    update = np.linspace(-1, 1, 60, dtype="f4")
+    noise = np.random.default_rng(0).normal(size=60).astype("f4")
+    save_file({"w": update}, folder / "before.safetensors")
+    save_file({"w": update + noise}, folder / "after.safetensors")
     settings = folder / "gate" / "gate.yaml"
     # A copy of the folder has an anchor of its own.
     settings.write_text(
@@ -158,6 +162,8 @@ def _gate(folder: Path) -> None:
     assert call("gate", "shards", str(settings), "table.csv", "shards") == 0
     gate = Gate.open(settings)
     gate.release(job="job", request="one", broadcast=arrays, shards=[arrays, arrays, None])
+    with contextlib.suppress(Refused):
+        gate.release(job="a job", request="two", broadcast=arrays, shards=[None, None, None])
 
 
 def sign_again(run: Path, keys: Path) -> None:

@@ -78,6 +78,10 @@ _GATE = (
     "gate/ledger",
     "gate/ledger/ledger.jsonl",
     "gate/ledger/head.json",
+    "gate/ledger/gate.pub",
+    "gate/ledger/refusals.json",
+    "gate/ledger/replies",
+    "gate/ledger/replies/000001.safetensors",
     "gate-anchor.json",
 )
 
@@ -101,6 +105,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
         _r(f"audit {RUN} --replay 1 --escrow key.escrow", *_RUN, "key.escrow", codes=_VERDICT),
         _r(f"audit {RUN} --draw draw.json --openings openings.json", *_RUN, "draw.json", "openings.json", codes=_VERDICT, keys="auditor-keys"),
         _r("audit --paper-claim claim.yaml", "claim.yaml", codes=_VERDICT, good=-1),
+        _r("audit gate", *_GATE, codes=_VERDICT),
+        _r("audit gate --key keys/gate.pub --anchor gate-anchor.json", *_GATE, "keys/gate.pub", codes=_VERDICT),
         _r("audit recorded", *_of("recorded")[1:8], codes=_VERDICT, good=-1),
     ),
     "claim": (_r("claim claim.yaml", "claim.yaml", codes=_VERDICT, good=-1),),
@@ -230,6 +236,10 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
         _r("gate verify gate/gate.yaml", *_GATE, "keys/gate.pub", codes=_VERDICT),
         _r("gate verify gate/gate.yaml --key keys/gate.pub", *_GATE, "keys/gate.pub", codes=_VERDICT),
     ),
+    "gate measure": (
+        _r("gate measure before.safetensors after.safetensors --delta 1e-5", "before.safetensors", "after.safetensors", codes=_VERDICT),
+    ),
+    "gate report": (_r("gate report gate/gate.yaml --from 2026-01-01 --to 2099-12-31 --out page.pdf", *_GATE, "keys/gate.pub", codes=_VERDICT, writes=("page.pdf", "keys")),),
     # Without Flower the command ends before it reads a file; its own tests have the rest.
     "gate supernode": (_r("gate supernode gate/gate.yaml --superlink 127.0.0.1:1 --data shards", *_GATE, good=2, carried=("shards",)),),
     "challenge intent": (_r("challenge intent small.yaml --escrow new.escrow --output out.json", "small.yaml", writes=("new.escrow", "out.json", "keys")),),

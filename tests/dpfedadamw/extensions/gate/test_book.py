@@ -14,7 +14,9 @@ from dpfedadamw.extensions.gate import book, mechanism, settings
 from dpfedadamw.extensions.gate.book import Book
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import GateError
-from dpfedadamw.extensions.gate.verification import charges_of, read_entries, verify
+from dpfedadamw.extensions.gate.verification import charges_of, verify
+from dpfedadamw.storage.disk import DISK
+from reports.signatures.keys import public_pem
 from tests.dpfedadamw.extensions.gate.conftest import GATE
 from tests.dpfedadamw.extensions.gate.replies import as_bytes, ask
 
@@ -26,8 +28,7 @@ def reopened(gate):
 
 
 def charged(gate):
-    path = gate.settings.ledger / "ledger.jsonl"
-    return charges_of(read_entries(path), path)
+    return charges_of(gate.settings)
 
 
 def killed(work):
@@ -108,7 +109,7 @@ def test_twenty_kills_between_charge_and_send_are_charged_and_send_no_second_noi
         assert as_bytes(ask(reopened(gate), request)) == sent
         seen[request] = sent
     assert len(set(seen.values())) == 20
-    assert all(holds for _, holds, _ in verify(gate.settings, book.load_key().private.public_key()))
+    assert all(holds for _, holds, _ in verify(gate.settings, _public()))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -135,7 +136,7 @@ def test_kills_at_any_time_lose_no_charge_of_what_was_sent(begin):
         with os.fdopen(reader) as told:
             sent |= dict(line.split() for line in told if line.endswith("\n"))
         reopened(gate).check()
-    asked = [charge["request"] for charge in charged(gate)]
+    asked = [charge.request for charge in charged(gate)]
     assert set(sent) <= set(asked)
     assert len(set(sent.values())) == len(sent)
 
@@ -151,8 +152,8 @@ def test_a_ledger_that_was_rolled_back_refuses_to_start(gate, tmp_path, heads):
     with pytest.raises(GateError, match="was rolled back or changed"):
         reopened(gate)
     rows = {what: holds for what, holds, _ in verify(gate.settings, _public())}
-    assert not rows["anchor"]
-    assert rows["head"] == (heads != "ledger alone")
+    assert rows["chain"]
+    assert not rows["signature"]
 
 
 def test_a_rollback_is_seen_by_a_gate_that_is_open(gate, tmp_path):
@@ -173,7 +174,60 @@ def test_a_changed_line_refuses_to_start(gate):
     )
     with pytest.raises(GateError, match="was rolled back or changed"):
         reopened(gate)
-    assert [holds for _, holds, _ in verify(gate.settings, _public())] == [False]
+    rows = {what: holds for what, holds, _ in verify(gate.settings, _public())}
+    assert not rows["chain"]
+    assert not rows["signature"]
+
+
+def test_an_operation_reads_what_was_added_and_nothing_before_it(begin, monkeypatch):
+    gate, read = begin(**MANY), []
+    for number in range(10):
+        ask(gate, str(number))
+    ledger, whole, added = gate.settings.ledger / "ledger.jsonl", DISK.read, book._bytes_from
+
+    def all_of(path, *rest):
+        assert path != ledger
+        return whole(path, *rest)
+
+    def new(path, start):
+        found = added(path, start)
+        read.append(found.count(b"\n"))
+        return found
+
+    monkeypatch.setattr(DISK, "read", all_of)
+    monkeypatch.setattr(book, "_bytes_from", new)
+    ask(gate, "11")
+    # Nothing was added since; then the charge, then the note of the reply.
+    assert read == [0, 1, 1]
+
+
+def test_gates_that_take_turns_know_each_others_charges(begin):
+    gate = begin(**MANY)
+    other = reopened(gate)
+    for number in range(3):
+        ask(gate, f"a{number}")
+        ask(other, f"b{number}")
+    assert as_bytes(ask(gate, "b1")) == as_bytes(ask(other, "b1"))
+    assert len(charged(gate)) == 6
+    at_once = reopened(gate)._known
+    for known in (gate, other):
+        known.check()
+        assert known._known.history == at_once.history
+        assert known._known.head == at_once.head
+    assert all(holds for _, holds, _ in verify(gate.settings, _public()))
+
+
+def test_an_open_gate_sees_that_ledger_head_and_anchor_were_rolled_back_together(gate, tmp_path):
+    places = gate.settings.ledger, gate.settings.anchor.parent
+    for number, folder in enumerate(places):
+        shutil.copytree(folder, tmp_path / f"before-{number}")
+    ask(gate, "1")
+    for number, folder in enumerate(places):
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / f"before-{number}", folder)
+    with pytest.raises(GateError) as error:
+        gate.check()
+    assert "was rolled back" in error.value.reason
 
 
 def test_a_head_by_another_key_is_refused(gate, tmp_path, monkeypatch):
@@ -200,6 +254,9 @@ def test_a_lost_anchor_is_not_made_up_for(gate):
     gate.settings.anchor.unlink()
     with pytest.raises(GateError, match="the signed head cannot be read"):
         reopened(gate)
+    rows = {what: holds for what, holds, _ in verify(gate.settings, _public())}
+    assert not rows["anchor"]
+    assert rows["chain"]
 
 
 @pytest.mark.parametrize(
@@ -224,6 +281,18 @@ def test_a_gate_is_begun_once(gate):
         book.begin(gate.settings, book.load_key())
 
 
+def test_refusals_are_counted_by_kind_and_never_make_a_ledger(gate):
+    for job in ("a b", "c d"):
+        with pytest.raises(GateError):
+            ask(gate, job=job)
+    (counted,) = book.refusals(gate.settings).values()
+    assert counted == {"form": 2}
+    shutil.rmtree(gate.settings.ledger)
+    with pytest.raises(GateError):
+        gate.check()
+    assert not gate.settings.ledger.exists()
+
+
 def test_only_the_newest_replies_are_kept(begin):
     gate = begin(**MANY)
     for number in range(20):
@@ -233,4 +302,4 @@ def test_only_the_newest_replies_are_kept(begin):
 
 
 def _public():
-    return book.load_key().private.public_key()
+    return public_pem(book.load_key().private.public_key())

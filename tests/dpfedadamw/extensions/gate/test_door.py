@@ -10,6 +10,7 @@ import pytest
 from dpfedadamw.extensions.gate import book, mechanism, spending
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import REFUSAL, Refused
+from dpfedadamw.extensions.gate.verification import charges_of
 from tests.dpfedadamw.extensions.gate.replies import as_bytes, ask, filled, has_scale
 
 
@@ -18,8 +19,7 @@ def lines(gate):
 
 
 def charges(gate):
-    with book.opened(gate.settings, book.load_key()) as found:
-        return found.charges
+    return charges_of(gate.settings)
 
 
 def test_a_release_has_the_models_form(gate):
@@ -43,7 +43,7 @@ def test_what_is_released_carries_the_noise_that_its_charge_states(begin):
     gate = begin(model={"w": "float64[20000]"})
     noise = ask(gate)["w"] * gate.shards
     (charge,) = charges(gate)
-    deviation = charge["sensitivity"] * charge["noise_multiplier"]
+    deviation = charge.sensitivity * charge.noise_multiplier
     assert deviation == 2 * 0.5 * 4.0
     assert has_scale(noise, deviation)
     assert not has_scale(noise, deviation * 2 / 3)
@@ -149,7 +149,7 @@ def test_what_is_not_in_its_form_is_refused_by_the_fixed_text_and_costs_nothing(
         gate.release(**asked)
     assert str(error.value) == REFUSAL
     assert reason in error.value.reason
-    assert charges(gate) == []
+    assert charges(gate) == ()
 
 
 @pytest.mark.parametrize("hostile", ["nan", "names", "shape", "none", "text"])
