@@ -59,15 +59,16 @@ def folder_of(
     parent: Path,
     template: str | None = TEMPLATE,
     configuration: Mapping[str, Any] | None = None,
+    letters: str = LETTERS,
 ) -> Path:
-    """A folder with the configuration of a small model and a tokeniser."""
+    """A folder with the configuration of a small model and a tokeniser of some letters."""
     from tokenizers import Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
     folder = parent / kind.replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(configuration or CONFIGURATIONS[kind]))
-    numbers = {token: number for number, token in enumerate([*SPECIAL, *LETTERS])}
+    numbers = {token: number for number, token in enumerate([*SPECIAL, *letters])}
     tokeniser = Tokenizer(models.BPE(vocab=numbers, merges=[], unk_token="<s>"))
     tokeniser.decoder = decoders.Fuse()
     whole = PreTrainedTokenizerFast(
