@@ -23,6 +23,7 @@ training records would be a function of private data that no noise covers.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,7 +152,7 @@ def _known(records: NDArray[np.int32], module: nn.Module, task: Task) -> tuple[i
     nats, first = _scored(torch.from_numpy(records), targets, code, module, task.ignored)
     # Ties, and what is not finite, count against the secret's being known.
     lower = len(nats) - 1 - int((nats[1:] > nats[0]).sum())
-    return 1 + lower, float(nats[0]), first
+    return 1 + lower, float(nats[0]), first and math.isfinite(nats[0])
 
 
 def _scored(
