@@ -57,7 +57,7 @@ def details(known: KnownSecrets, included: NDArray[np.bool_]) -> dict[str, Any]:
 
 
 def words(found: dict[str, Any]) -> str:
-    """The same in one or two sentences."""
+    """The same in sentences."""
     bits = np.log2(found["candidates"])
     told = []
     for name, where in (("there", "were there"), ("not_there", "were not")):
@@ -66,14 +66,13 @@ def words(found: dict[str, Any]) -> str:
             continue
         low, high = one["interval"]
         told.append(
-            f"of {one['secrets']} that {where}, exposure {one['exposure']:.2f} of {bits:.2f} bits, "
-            f"{one['repeated']} repeated by greedy decoding ({low:.0%} to {high:.0%}), and a "
-            f"chance of {one['chance']:.2g} that a sample repeats one"
+            f"For secrets that {where} ({one['secrets']}), the final model gives an exposure of "
+            f"{one['exposure']:.2f} of {bits:.2f} bits. Greedy decoding repeats {one['repeated']} "
+            f"({low:.0%} to {high:.0%}), and one sample repeats one with a chance of "
+            f"{one['chance']:.2g}."
         )
-    return (
-        f"Secrets in the final model: {'; '.join(told)}. A secret that no model saw has an "
-        f"exposure of {found['unseen_exposure']:.2f} on average."
-    )
+    unseen = f"An unseen secret has an exposure of {found['unseen_exposure']:.2f} on average."
+    return " ".join([*told, unseen])
 
 
 def unseen_exposure(candidates: int) -> float:

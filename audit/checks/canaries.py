@@ -109,27 +109,27 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
     known = ""
     if evidence.known is not None:
         details["secrets"] = secrets.details(evidence.known, evidence.coins)
-        known = f" {secrets.words(details['secrets'])}"
+        known = f"{secrets.words(details['secrets'])} "
     what = _WHAT.get((canaries.kind, header.unit.name), "canaries")
     planted = f"Planted: {canaries.count} {what}, each there by a fair coin."
     refuted = _refutations(seen, details)
     if refuted:
-        text = f"{'; '.join(refuted)}. {planted}{known}"
+        text = f"{'; '.join(refuted)}. {planted} {known}".rstrip()
         return Judgement(Verdict.FAIL, text, details, qualifications=said)
     if not seen.tells_something:
         return Judgement(
             Verdict.NOT_VERIFIED,
             f"{canaries.count} canaries are too few: even if every guess were right they could not "
-            "contradict this claim, and their scores could not reveal noise of half its "
-            f"size.{known} Plant at least {seen.needed}",
+            "contradict this claim, and their scores could not reveal noise of half its size. "
+            f"{known}Plant at least {seen.needed}",
             details,
             qualifications=said,
         )
     text = (
         f"not contradicted. {planted} Scores: {_fits(seen, details)} Guesses give lower bounds on "
         "epsilon, for any mechanism and for these steps with only the noise in doubt. Next to each "
-        f"stands the most that {canaries.count} canaries could show: {'; '.join(_bounds(seen))}."
-        f"{known} Not shown: that nothing else leaks, or anything about the released model, which "
+        f"stands the most that {canaries.count} canaries could show: {'; '.join(_bounds(seen))}. "
+        f"{known}Not shown: that nothing else leaks, or anything about the released model, which "
         "was trained without canaries."
     )
     return Judgement(Verdict.PASS, text, details, qualifications=said)

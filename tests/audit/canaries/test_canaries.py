@@ -507,8 +507,9 @@ def test_exposure_and_extraction_are_told_for_secrets_that_were_there_and_for_ot
     assert there["interval"] == pytest.approx((1 - 0.975**0.5, 0.975**0.5))
     assert other["interval"] == pytest.approx((0.0, 0.975))
     said = secrets.words(found)
-    assert "of 2 that were there, exposure 7.50 of 8.00 bits, 1 repeated by greedy" in said
-    assert "of 1 that were not, exposure 0.36 of 8.00 bits, 0 repeated" in said
+    assert "secrets that were there (2), the final model gives an exposure of 7.50 of 8.00" in said
+    assert "Greedy decoding repeats 1 (1% to 99%), and one sample repeats one with a" in said
+    assert "secrets that were not (1), the final model gives an exposure of 0.36 of 8.00" in said
     none = secrets.details(read_canaries(known(), 3).known, np.ones(3, bool))
     assert none["not_there"] is None
     assert "were not" not in secrets.words(none)
