@@ -25,6 +25,11 @@ from tests.dpfedadamw.models.small_language_models import SPECIAL, folder_of
 from tests.runs import small_spec
 
 STEPS = "federation.local_steps=30"
+PEOPLE = (
+    "data.person=author",
+    "privacy={unit: person, records_per_person: 2, clipping_norm: 1.0, noise_multiplier: 2.0, "
+    "delta: 1.0e-5, sampling: {kind: poisson, expected_batch_size: 4}}",
+)
 
 
 def drawn(spec, count=6, kind="secret"):
@@ -132,11 +137,7 @@ def test_a_list_of_messages_holds_the_code_in_its_answer():
 
 
 def test_all_texts_of_a_person_hold_one_secret():
-    privacy = (
-        "privacy={unit: person, records_per_person: 2, clipping_norm: 1.0, noise_multiplier: 2.0, "
-        "delta: 1.0e-5, sampling: {kind: poisson, expected_batch_size: 4}}"
-    )
-    people = ("data.person=author", privacy, "federation.clients_per_person=2")
+    people = (*PEOPLE, "federation.clients_per_person=2")
     setup, experiment = drawn(secret_spec(people), 4)
     records, _ = setup.secrets.planted(setup.canaries)
     assert len(setup.secrets.prompts) == 4
@@ -185,3 +186,22 @@ def test_secrets_of_more_clients_than_one_are_drawn_as_other_canaries_are():
     expected = draw_canaries(order, sizes, parameters, False, coins)
     np.testing.assert_array_equal(setup.canaries.included, expected.included)
     np.testing.assert_array_equal(setup.canaries.row, expected.row)
+
+
+def test_a_model_that_is_asked_in_pieces_knows_what_it_knows_as_a_whole():
+    pairs = "model.fine_tuning={kind: lora, rank: 2, alpha: 4, dropout: 0.0}"
+    setup, experiment = drawn(secret_spec((pairs,)), 2)
+    model = experiment.model.eval()
+    assert model.in_pieces
+    found = setup.secrets.known(setup.canaries, model)
+    model.answer_with_scores()
+    whole = setup.secrets.known(setup.canaries, model)
+    assert found["rank"].tolist() == whole["rank"].tolist()
+    np.testing.assert_allclose(found["nats"], whole["nats"], rtol=1e-5)
+
+
+def test_secrets_of_people_are_judged_by_the_persons_claim():
+    found = judged(secret_spec((*PEOPLE, "federation.local_steps=3")), 8)
+    assert found.details["unit"] == "person"
+    assert sum(found.details["secrets"][name]["secrets"] for name in ("there", "not_there")) == 8
+    assert "scores" in found.details
