@@ -4,7 +4,7 @@
 
 Trains a Llama of one layer with letters for tokens on questions and answers of two clients, and
 asks it for the codes that were planted. The engine's noise is that of each claim, or none of it.
-Seeds are fixed, so that the same machine writes the same; it takes about three minutes of one core.
+Seeds are fixed, so that the same machine writes the same; it takes about a minute of one core.
 """
 
 from __future__ import annotations
@@ -86,19 +86,18 @@ def table() -> str:
     lines = [
         "| claimed ε | noise | secrets there, not there | exposure (bits): there, not there | "
         "repeated greedily: there, not there | chance of one sample: there, not there | "
-        "ε ≥, by scores | ε ≥, by guesses: all, model | verdict |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "ε ≥ | verdict |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for epsilon, noise in CASES:
-        spec = secret_spec(("federation.rounds=4", "federation.local_steps=50"), epsilon, 200, 20)
-        lines.append(_row(epsilon, noise, judged(spec, 40, noise)))
+        spec = secret_spec(("federation.local_steps=100",), epsilon, 60)
+        lines.append(_row(epsilon, noise, judged(spec, 16, noise)))
     return "\n".join(lines)
 
 
 def _row(epsilon: float, noise: float, found: Judgement) -> str:
     details = found.details
     groups = [details["secrets"][name] for name in ("there", "not_there")]
-    views = {view["view"]: view["epsilon_any_mechanism"] for view in details["views"]}
     verdicts = {"PASS": "not contradicted", "FAIL": "contradicted"}
     cells = [
         f"{epsilon:g}",
@@ -107,8 +106,7 @@ def _row(epsilon: float, noise: float, found: Judgement) -> str:
         ", ".join(f"{one['exposure']:.2f}" for one in groups),
         ", ".join(f"{one['repeated']}" for one in groups),
         ", ".join(f"{one['chance']:.1g}" for one in groups),
-        f"{details['scores']['epsilon_these_steps']:.2f}" if "scores" in details else "",
-        f"{views['uploads']:.2f}, {views['final-model']:.2f}",
+        f"{details['scores']['epsilon_these_steps']:.2f}",
         verdicts.get(found.verdict.value, found.verdict.value),
     ]
     return f"| {' | '.join(cells)} |"
