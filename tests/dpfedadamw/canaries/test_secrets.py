@@ -17,6 +17,7 @@ from dpfedadamw.canaries import secrets
 from dpfedadamw.canaries.engine import CanaryOrder, draw_canaries
 from dpfedadamw.canaries.record import RecordCanaries
 from dpfedadamw.canaries.secrets import CANDIDATES
+from dpfedadamw.cli.canaries import _secret_rows
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.preprocessing import next_tokens
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
@@ -63,6 +64,17 @@ def test_without_noise_secrets_are_known_and_contradict_the_claim():
     assert told["not_there"]["exposure"] < told["unseen_exposure"] + 3 * 0.7
     assert told["there"]["chance"] > 1e4 * told["not_there"]["chance"]
     assert scores["epsilon_these_steps"] > 10 * scores["claimed_epsilon"]
+
+
+def test_the_command_line_tells_both_kinds_of_secrets_apart():
+    there = {"secrets": 6, "exposure": 7.5, "repeated": 2, "interval": [0.04, 0.78], "chance": 0.1}
+    told = {"candidates": 256, "unseen_exposure": 1.42, "there": there, "not_there": None}
+    rows = dict(_secret_rows(told))
+    assert list(rows) == ["secrets there"]
+    said = "exposure 7.50 bits (1.42 of an unseen one); 2 of 6 repeated by greedy decoding; "
+    assert rows["secrets there"].startswith(said)
+    other = dict(_secret_rows({**told, "not_there": {**there, "repeated": 0}}))
+    assert "0 of 6 repeated" in other["secrets not there"]
 
 
 class _Sure(torch.nn.Module):
