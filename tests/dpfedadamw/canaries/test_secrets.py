@@ -25,7 +25,7 @@ from tests.bench.bench_secrets import WRITTEN, judged, secret_spec
 from tests.dpfedadamw.models.small_language_models import SPECIAL, folder_of
 from tests.runs import small_spec
 
-STEPS = "federation.local_steps=30"
+STEPS = "federation.local_steps=20"
 PEOPLE = (
     "data.person=author",
     "privacy={unit: person, records_per_person: 2, clipping_norm: 1.0, noise_multiplier: 2.0, "
