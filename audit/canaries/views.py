@@ -242,7 +242,7 @@ def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Sc
         )
     charged = _charges(ledger, header, evidence)
     at = {(spend.round, client): spend for client, events in charged.items() for spend, _ in events}
-    if header.canaries.kind == "input":
+    if header.canaries.kind in ("input", "secret"):
         return _of_inputs(evidence, at)
     answers: dict[tuple[int, int, int], list[Floats]] = {}
     places: dict[tuple[int, int, int], slice] = {}

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.canaries import secrets
 from audit.canaries.bounds import (
     CONFIDENCE,
     Bound,
@@ -47,6 +48,8 @@ _WHAT = {
     ("gradient", "person"): "people whose records' gradients are far above the clipping norm",
     ("input", "record"): "crafted records in the places of others",
     ("input", "person"): "people with crafted records in the places of others",
+    ("secret", "record"): "texts with a secret code in the places of others",
+    ("secret", "person"): "people whose texts hold a secret code in the places of others",
     ("label", "record"): "records with wrong labels, a retired kind",
 }
 # Of the level.
@@ -103,18 +106,22 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
     views_seen = see(evidence, ledger, header, header.delta)
     seen = _look(views_seen, observe(evidence, ledger, header), evidence.coins, header)
     details = _all_details(seen, header)
+    known = ""
+    if evidence.known is not None:
+        details["secrets"] = secrets.details(evidence.known, evidence.coins)
+        known = f"{secrets.words(details['secrets'])} "
     what = _WHAT.get((canaries.kind, header.unit.name), "canaries")
     planted = f"Planted: {canaries.count} {what}, each there by a fair coin."
     refuted = _refutations(seen, details)
     if refuted:
-        text = f"{'; '.join(refuted)}. {planted}"
+        text = f"{'; '.join(refuted)}. {planted} {known}".rstrip()
         return Judgement(Verdict.FAIL, text, details, qualifications=said)
     if not seen.tells_something:
         return Judgement(
             Verdict.NOT_VERIFIED,
             f"{canaries.count} canaries are too few: even if every guess were right they could not "
             "contradict this claim, and their scores could not reveal noise of half its size. "
-            f"Plant at least {seen.needed}",
+            f"{known}Plant at least {seen.needed}",
             details,
             qualifications=said,
         )
@@ -122,8 +129,8 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
         f"not contradicted. {planted} Scores: {_fits(seen, details)} Guesses give lower bounds on "
         "epsilon, for any mechanism and for these steps with only the noise in doubt. Next to each "
         f"stands the most that {canaries.count} canaries could show: {'; '.join(_bounds(seen))}. "
-        "Not shown: that nothing else leaks, or anything about the released model, which was "
-        "trained without canaries."
+        f"{known}Not shown: that nothing else leaks, or anything about the released model, which "
+        "was trained without canaries."
     )
     return Judgement(Verdict.PASS, text, details, qualifications=said)
 

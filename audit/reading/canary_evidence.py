@@ -28,6 +28,23 @@ FURTHER = (
 
 
 @dataclass(frozen=True)
+class KnownSecrets:
+    """How well the final model knows secret texts, of which there are so many as canaries.
+
+    Attributes:
+        candidates: codes among which each secret is ranked.
+        rank: [planted] from 1, of the code that the model holds most likely.
+        nats: [planted] minus the logarithm of the chance that a sample repeats it.
+        repeated: [planted] whether greedy decoding repeats it.
+    """
+
+    candidates: int
+    rank: Integers
+    nats: Floats
+    repeated: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
 class CanaryEvidence:
     """N canaries, those of one client side by side, and L rows, one a noised answer or release.
 
@@ -53,6 +70,7 @@ class CanaryEvidence:
         loss_before: [N] loss under the initial model.
         loss_after: [N] loss under the final model.
         person: [N] of whom each is a part; every one of its own where records are planted.
+        known: of secret texts, how well the final model knows them; None of other kinds.
     """
 
     client: Integers
@@ -67,6 +85,7 @@ class CanaryEvidence:
     loss_before: Floats
     loss_after: Floats
     person: Integers
+    known: KnownSecrets | None = None
 
     @property
     def planted(self) -> int:
@@ -176,4 +195,24 @@ def read_canaries(arrays: Arrays, clients: int, unit: Unit = RECORD) -> CanaryEv
         floats(arrays, "loss_before", (planted,), finite=False),
         floats(arrays, "loss_after", (planted,), finite=False),
         person,
+        _known(arrays, person) if "rank" in arrays else None,
     )
+
+
+def _known(arrays: Arrays, person: Integers) -> KnownSecrets:
+    """What the archive says of secret texts; all parts of a person have one."""
+    shape = person.shape
+    rank, candidates = integers(arrays, "rank", shape), int(integers(arrays, "candidates", ()))
+    repeated, nats = (
+        integers(arrays, "repeated", shape),
+        floats(arrays, "nats", shape, finite=False),
+    )
+    if rank.min() < 1 or rank.max() > candidates:
+        raise FieldError("rank is not between 1 and candidates")
+    if repeated.max() > 1 or np.any(nats < 0.0):
+        raise FieldError("a secret is repeated neither 0 nor 1 times, or with a chance above 1")
+    first = np.unique(person, return_index=True)[1]
+    if any(np.any(one != one[first][person]) for one in (rank, repeated)):
+        raise FieldError("parts of one canary have different secrets")
+    unlikely = np.where(np.isnan(nats), np.inf, nats)
+    return KnownSecrets(candidates, rank[first], unlikely[first], repeated[first] == 1)

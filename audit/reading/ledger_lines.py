@@ -497,7 +497,7 @@ class Canaries:
 
     Attributes:
         count: N.
-        kind: "gradient" or "label".
+        kind: "gradient", "input", "secret", or "label", which is retired.
         audited: identifier of the run whose spec was trained again, None for a spec alone.
     """
 
@@ -510,7 +510,7 @@ def read_canaries(entry: Mapping[str, Any]) -> Canaries:
     """The header's section as it stands in `Header`."""
     return Canaries(
         fields.integer(entry, "count", least=1, most=MOST_CANARIES),
-        fields.choice(entry, "kind", ("gradient", "input", "label")),
+        fields.choice(entry, "kind", ("gradient", "input", "secret", "label")),
         None if entry.get("audited") is None else fields.text(entry, "audited", pattern=RUN_NAME),
     )
 

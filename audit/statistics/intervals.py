@@ -81,6 +81,14 @@ def correlation_threshold(length: int, tests: int, alpha: float) -> float:
     return float(np.sqrt(stats.beta.isf(tail, 0.5, (length - 1) / 2.0)))
 
 
+def binomial_interval(successes: int, trials: int, alpha: float) -> tuple[float, float]:
+    """Exact two-sided interval of a rate (Clopper & Pearson 1934), which it leaves with alpha."""
+    low = stats.beta.ppf(alpha / 2.0, successes, trials - successes + 1) if successes else 0.0
+    failures = trials - successes
+    high = stats.beta.isf(alpha / 2.0, successes + 1, failures) if failures else 1.0
+    return float(low), float(high)
+
+
 def binomial_p_value(successes: int, trials: int, rate: float) -> float:
     """Exact two-sided p-value: twice the smaller tail."""
     lower = float(stats.binom.cdf(successes, trials, rate))

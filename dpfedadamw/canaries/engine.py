@@ -11,7 +11,7 @@ of one of those who are at most clients and have most records. The canary has a 
 these clients, and one coin for all parts. Of a drawn part as many records are in the batch as of
 any other person, and their mean is clipped.
 
-Two kinds:
+Three kinds:
 
 * ``gradient``: the gradient is given, ten times the clipping norm along one coordinate of the
   canary's own (a "Dirac canary", Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini & Terzis
@@ -20,8 +20,9 @@ Two kinds:
   follows; the model's backward pass is the one part that it skips.
 * ``input``: the record is given, and goes through the whole engine like any other, in one batch
   with the client's own (`crafted`).
+* ``secret``: of a language model, the same with a text that holds a made-up code (`secrets`).
 
-A third, ``label`` (real records with wrong labels), is retired: canaries of one client looked so
+A fourth, ``label`` (real records with wrong labels), is retired: canaries of one client looked so
 alike that 300 of them did not see a run without noise. Runs that were made with it can be read.
 """
 
@@ -41,7 +42,9 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, Clipping, summed
 from dpfedadamw.privacy.noise.streams import Stream
 
-KINDS = ("gradient", "input")
+KINDS = ("gradient", "input", "secret")
+# Of these the record is given, and its gradient is computed.
+RECORDS = ("input", "secret")
 RETIRED = {"label": "300 of them did not detect a run without noise; use input"}
 # Of the gradients of one client's canaries, which are held at once.
 _MOST_BYTES = 1 << 30
@@ -85,8 +88,8 @@ class Canaries:
         included: The coins, bool [N].
         opposed: Whether a canary that is not included has the opposite gradient instead of none.
         coordinate: Where its gradient points, int64 [N]; of the kind "gradient".
-        label: The class of the crafted record, int64 [N], or what targets the task has, [N, …]; of
-            the kind "input".
+        label: The class of the planted record, int64 [N], or what targets the task has, [N, …]; of
+            the kinds "input" and "secret".
         part: Whose each row is, ascending, int64 [R]; None where each canary has one.
         person: Of whom each is a part, int64 [N]; None where each stands for itself.
     """
@@ -282,9 +285,9 @@ def _check_share(kind: str, most: int, parameters: int) -> None:
             f"{most} canaries of one client need as many coordinates, and the model has "
             f"{parameters}; plant fewer"
         )
-    if kind == "input" and most * parameters * 4 > _MOST_BYTES:
+    if kind in RECORDS and most * parameters * 4 > _MOST_BYTES:
         raise PrivacyError(
-            f"{most} crafted inputs of one client, with a gradient of {parameters} numbers "
+            f"{most} planted records of one client, with a gradient of {parameters} numbers "
             f"each, take more than {_MOST_BYTES >> 20} MiB; plant fewer, or use the kind gradient"
         )
 
@@ -416,7 +419,7 @@ class CanaryEngine:
         if not len(marks):
             return self._noted(summed(self._inner, inputs, targets, sizes))
         rest = self._noted(self._of_some(inputs, targets, units, real))
-        if self._canaries.kind == "input":
+        if self._canaries.kind in RECORDS:
             return self._crafted(inputs, targets, units, (planted, marks), rest)
         added = self._planted(marks, rest.total, units.of_some(planted))
         raw = rest.raw_norms.new_zeros(len(units))

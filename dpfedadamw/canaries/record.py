@@ -10,7 +10,7 @@ whether the canary was drawn, so there the released sum is used unchanged.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +27,14 @@ from dpfedadamw.canaries.crafted import (
     with_records,
 )
 from dpfedadamw.canaries.engine import (
+    RECORDS,
     Canaries,
     CanaryEngine,
     CanaryOrder,
     draw_canaries,
     draw_canary_people,
 )
+from dpfedadamw.canaries.secrets import Secrets, made_up
 from dpfedadamw.canaries.setup import CanaryEvidence, CanarySetup, trainable
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData
@@ -45,25 +47,33 @@ from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters
 
 
+@dataclass(frozen=True)
 class RecordCanaries(CanarySetup):
-    """Canaries in the places of training records, or of people with all of theirs."""
+    """Canaries in the places of training records, or of people with all of theirs.
+
+    Attributes:
+        secrets: The texts of the kind "secret".
+    """
+
+    secrets: Secrets | None = None
 
     @classmethod
     def draw(cls, experiment: Experiment, order: CanaryOrder, coins: Stream) -> RecordCanaries:
         """Draw the canaries of an audit run; writes nothing."""
         plan, people = experiment.plan, experiment.people
-        if order.kind == "input" and drops(experiment.model):
+        if order.kind in RECORDS and drops(experiment.model):
             raise RunError(
-                "--canary-kind input: this model has dropout, so a record's gradient cannot be "
-                "known in advance; use --canary-kind gradient, or a dropout of 0"
+                f"--canary-kind {order.kind}: this model has dropout, so a record's gradient "
+                "cannot be known in advance; use --canary-kind gradient, or a dropout of 0"
             )
         opposed, parameters = plan.adjacency == "replace-one", trainable(experiment)
         if people is not None:
             owner = experiment.owner
             drawn = draw_canary_people(order, people.persons, owner, parameters, opposed, coins)
-            return cls(order, drawn)
-        sizes = np.bincount(experiment.owner, minlength=len(plan.records)).tolist()
-        return cls(order, draw_canaries(order, sizes, parameters, opposed, coins))
+        else:
+            sizes = np.bincount(experiment.owner, minlength=len(plan.records)).tolist()
+            drawn = draw_canaries(order, sizes, parameters, opposed, coins)
+        return cls(order, drawn, made_up(experiment, drawn) if order.kind == "secret" else None)
 
     def plant(
         self, parts: RunParts, experiment: Experiment, directory: Path, flat: FlatParameters
@@ -71,10 +81,12 @@ class RecordCanaries(CanarySetup):
         """Put the canaries among the records, and an engine and an observer that know them."""
         assert isinstance(parts.unit, RecordLevel)
         canaries, clients = self.canaries, list(parts.clients)
-        if self.order.kind == "input":
-            records, labels = craft(
-                flat, canaries, experiment.dataset, experiment.plan.clipping_norm
-            )
+        if self.order.kind in RECORDS:
+            if self.secrets is not None:
+                records, labels = self.secrets.planted(canaries)
+            else:
+                norm = experiment.plan.clipping_norm
+                records, labels = craft(flat, canaries, experiment.dataset, norm)
             canaries = replace(canaries, label=labels)
             clients = with_records(clients, canaries, records)
         engine = CanaryEngine(parts.engine, canaries, experiment.plan.clipping_norm)
@@ -85,6 +97,7 @@ class RecordCanaries(CanarySetup):
             clients=clients,
             plan=experiment.plan,
             evidence=self.evidence(directory),
+            secrets=self.secrets,
         )
         unit = replace(parts.unit, observer=observer)
         return RunParts(unit=unit, engine=engine, clients=observer.planted(), finish=observer.close)
@@ -100,6 +113,7 @@ class GradientCanaryObserver:
         clients: Every client's records, crafted ones among them; no label is marked yet.
         plan: The privacy plan.
         evidence: Where it is noted.
+        secrets: What the finished model is asked for, of the kind "secret".
     """
 
     def __init__(
@@ -111,8 +125,10 @@ class GradientCanaryObserver:
         clients: Sequence[ClientData],
         plan: RunPlan,
         evidence: CanaryEvidence,
+        secrets: Secrets | None = None,
     ) -> None:
         self.engine = engine
+        self._secrets = secrets
         self._canaries = canaries
         self._flat = flat
         self._clients = clients
@@ -141,7 +157,7 @@ class GradientCanaryObserver:
         others = self.engine.others
         rest = torch.zeros_like(released) if others is None else others.double()
         unit = self._plan.clipping_norm
-        if self._canaries.kind == "input":
+        if self._canaries.kind in RECORDS:
             gradients, coins = self._own_gradients(own), self._canaries.included[own]
             found = directions(gradients, (released - rest) / unit, coins)
             if not self._knows_others:
@@ -181,7 +197,13 @@ class GradientCanaryObserver:
 
     def close(self) -> None:
         """Write the evidence; the model holds the final parameters."""
-        self._evidence.write(self._before, self.losses())
+        known = {}
+        if self._secrets is not None:
+            module = self._flat.module
+            module.eval()
+            known = self._secrets.known(self._canaries, module)
+            module.train()
+        self._evidence.write(self._before, self.losses(), **known)
 
     def _own_gradients(self, own: slice) -> Tensor:
         """Clipped gradients over C of a client's canaries, at the model's parameters, [m, d]."""

@@ -134,12 +134,18 @@ class CanaryEvidence:
         for name, values in further.items():
             self._further.setdefault(name, []).append(values.astype(np.float32))
 
-    def write(self, before: NDArray[np.float64], after: NDArray[np.float64]) -> None:
+    def write(
+        self,
+        before: NDArray[np.float64],
+        after: NDArray[np.float64],
+        **known: NDArray[np.generic],
+    ) -> None:
         """Write the archive.
 
         Args:
             before: Each canary's loss under the initial model, [N].
             after: Under the final model, [N].
+            known: How well the final model knows secret texts (`secrets`).
         """
         rows = np.asarray(self._rows, dtype=np.int64).reshape(-1, 4)
         write_arrays(
@@ -157,5 +163,6 @@ class CanaryEvidence:
                 **{name: np.concatenate(parts) for name, parts in self._further.items()},
                 "loss_before": before,
                 "loss_after": after,
+                **known,
             },
         )

@@ -165,7 +165,8 @@ def audit(
     canary_kind: Annotated[
         str,
         typer.Option(
-            help="gradient (the strongest), or input: crafted records, through the whole engine."
+            help="gradient (the strongest); input: crafted records, through the whole engine; "
+            "secret: texts with a code, in a language model."
         ),
     ] = "gradient",
     device: DeviceOption = "auto",

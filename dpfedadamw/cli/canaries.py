@@ -61,7 +61,8 @@ def canaries(
     kind: Annotated[
         str,
         typer.Option(
-            help="gradient (the strongest), or input: crafted records, through the whole engine."
+            help="gradient (the strongest); input: crafted records, through the whole engine; "
+            "secret: texts with a code, in a language model."
         ),
     ] = "gradient",
     out_dir: OutOption = RUNS,
@@ -94,7 +95,7 @@ class CanaryAudit:
         subject: A run's folder, a spec file or a shipped spec's name; None for the newest run.
         out_dir: Folder that holds runs.
         count: N.
-        kind: "gradient" or "input".
+        kind: "gradient", "input" or "secret".
         device: As for ``run``.
         auditor_key: Signs what was found.
         as_json: Whether to print JSON.
@@ -120,7 +121,7 @@ def audit_with_canaries(asked: CanaryAudit) -> None:
     if asked.kind in RETIRED:
         refuse(f"--canary-kind {asked.kind}: retired, because {RETIRED[asked.kind]}")
     if asked.kind not in KINDS:
-        refuse(f"--canary-kind {asked.kind}: unknown; use {' or '.join(KINDS)}")
+        refuse(f"--canary-kind {asked.kind}: unknown; use {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     if asked.count < 1:
         refuse(f"--canaries {asked.count}: must be at least 1")
     spec, audited, data = _subject(asked.subject, asked.out_dir)
@@ -221,6 +222,21 @@ def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     return [("scores", f"{scores['scores']:,}, {verdict}"), ("ε by them", bound)]
 
 
+def _secret_rows(secrets: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    """How well the final model knows secrets that were there, and those that were not."""
+    rows: list[tuple[str, RenderableType]] = []
+    for name, words in (("there", "secrets there"), ("not_there", "secrets not there")):
+        one = secrets[name]
+        if one is not None:
+            text = (
+                f"exposure {one['exposure']:.2f} bits ({secrets['unseen_exposure']:.2f} of an "
+                f"unseen one); {one['repeated']} of {one['secrets']} repeated by greedy decoding; "
+                f"one sample repeats one with probability {one['chance']:.2g}"
+            )
+            rows.append((words, text))
+    return rows
+
+
 _VERDICTS = {"PASS": "NOT CONTRADICTED", "FAIL": "CONTRADICTED", "NOT VERIFIED": "NOT VERIFIED"}
 _RELEASES = {
     "record": "every noised gradient",
@@ -258,6 +274,8 @@ def summary(
         rows.insert(0, display.unprotected_row("anyone" if all(high) else "the server"))
     if scores := check["details"].get("scores"):
         rows += _score_rows(scores)
+    if secrets := check["details"].get("secrets"):
+        rows += _secret_rows(secrets)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("who sees", no_wrap=True)
     for heading in ("claimed ε", "any mechanism", "these steps"):

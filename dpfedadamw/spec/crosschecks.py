@@ -224,6 +224,9 @@ def _task(get: Values) -> Contradictions:
         return
     dataset, model = get("data", "dataset"), get("model", "name")
     known = isinstance(dataset, str) and dataset in datasets()
+    if kind != LANGUAGE and get("model", "gradient_checkpointing"):
+        message = "found true, but only language models (task.kind: causal_lm) have it; leave it"
+        yield ("model", "gradient_checkpointing"), f"{message} out"
     if kind != CLASSIFICATION:
         if kind == LANGUAGE:
             yield from _language(get, known and not datasets()[dataset].has_texts)
@@ -269,6 +272,12 @@ def _language(get: Values, textless: bool) -> Contradictions:
     if get("model", "pooling") == "mean":
         message = "found mean, but task.kind is causal_lm, which answers each token; leave it out"
         yield ("model", "pooling"), message
+    if get("model", "gradient_checkpointing") and get("model", "fine_tuning", "dropout"):
+        message = (
+            "found true, but a layer that is computed a second time would need its dropout masks "
+            "again; set model.fine_tuning.dropout: 0.0, or leave it out"
+        )
+        yield ("model", "gradient_checkpointing"), message
     if get("evaluation", "metrics"):
         message = (
             "your own metrics are given every answer, which a language model's are too many for"

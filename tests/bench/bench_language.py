@@ -5,7 +5,8 @@
 
 The model has the shape of SmolLM2-135M and random weights. `plain` is the gradient that a loop with
 peft and the causal model's own loss takes, without clipping; `hooks` and `ghost` are Opacus' two
-ways; `whole` is this package's with the scores of all tokens at once. Contenders take turns in one
+ways; `whole` is this package's with the scores of all tokens at once, and `again` with layers that
+are computed a second time (`model.gradient_checkpointing`). Contenders take turns in one
 process, and a ratio is the median over turns of two neighbouring times, the processor's with
 --processor. With --one a contender
 takes two turns by itself and tells the largest resident memory. Not collected by pytest.
@@ -31,14 +32,14 @@ from torch import Tensor, nn
 from dpfedadamw.clipping.engines import choose
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.models.transformers import language
-from dpfedadamw.models.transformers.keys import LoraSpec, TransformerSpec
+from dpfedadamw.models.transformers.keys import AnyTransformerSpec, LoraSpec
 from dpfedadamw.spec.task_section import LanguageTask
 from dpfedadamw.tasks import Task
 
-NAMES = ("plain", "hooks", "ghost", "whole", "ours")
+NAMES = ("plain", "hooks", "ghost", "whole", "ours", "again")
 
 
-def model_of(options: argparse.Namespace) -> language.LanguageModel:
+def model_of(options: argparse.Namespace, again: bool) -> language.LanguageModel:
     configuration = {
         "model_type": "llama", "vocab_size": options.vocabulary, "hidden_size": 576,
         "intermediate_size": 1536, "num_hidden_layers": options.layers, "num_attention_heads": 9,
@@ -48,9 +49,9 @@ def model_of(options: argparse.Namespace) -> language.LanguageModel:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(configuration))
-        spec = TransformerSpec(
+        spec = AnyTransformerSpec(
             name="transformers", weights="random", source=folder, length=options.places,
-            fine_tuning=LoraSpec(rank=8, alpha=16.0, dropout=0.0),
+            fine_tuning=LoraSpec(rank=8, alpha=16.0, dropout=0.0), gradient_checkpointing=again,
         )  # fmt: skip
         model = language.build(spec, (2, options.places))
     model.record_task = Task(LanguageTask(sequences=1))  # type: ignore[assignment]
@@ -70,7 +71,7 @@ def batch_of(options: argparse.Namespace) -> tuple[Tensor, Tensor]:
 
 
 def contender(name: str, options: argparse.Namespace) -> Callable[[], object]:
-    model = model_of(options)
+    model = model_of(options, name == "again")
     records, targets = batch_of(options)
     trained = [one for one in model.parameters() if one.requires_grad]
     if name == "plain":
@@ -83,7 +84,7 @@ def contender(name: str, options: argparse.Namespace) -> Callable[[], object]:
         return step
     if name == "ghost":
         return ghost(model, records, targets)
-    model.in_pieces = name == "ours"
+    model.in_pieces = name in ("ours", "again")
     engine = choose(model, loss_of(model), 1.0, engine="opacus" if name == "hooks" else "auto")
     return lambda: engine(records, targets)
 

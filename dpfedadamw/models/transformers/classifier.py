@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -110,7 +111,7 @@ class TransformerClassifier(nn.Module):
         if self.cuts_padding and can_be_cut(inputs):
             places = places_in_use(inputs[:, 0], self.padding).tolist()
             cut = inputs[:, :, : max(places)]
-        with dropping(self, inputs, self.get_parameter(self._watched), places):
+        with dropping(self, inputs, attrgetter(self._watched)(self), places):
             if self.pooling == pooling.MEAN:
                 return pooling.scores_of_mean(self.network, self._arguments(cut))
             scores: Tensor = self.network(**self._arguments(cut)).logits

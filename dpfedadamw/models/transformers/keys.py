@@ -146,3 +146,9 @@ class AnyTransformerSpec(TransformerSpec, title="Any published transformer"):
         "encoders were trained. Not used for images.",
         examples=("published", "mean"),
     )
+    gradient_checkpointing: bool = key(
+        False,
+        "Of a language model: compute each layer a second time on the way back, and keep only its "
+        "inputs. It takes less memory and more time, and gives the same gradients.",
+        examples=(False, True),
+    )

@@ -9,10 +9,12 @@ computed one by one. It is clipped once, and neither padding nor another record 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dpfedadamw.errors import ModelError
 from dpfedadamw.models.networks.dropout import dropping
@@ -25,7 +27,7 @@ from dpfedadamw.models.transformers.classifier import (
     origin_of,
     quiet,
 )
-from dpfedadamw.models.transformers.keys import LoraSpec, TransformerSpec
+from dpfedadamw.models.transformers.keys import AnyTransformerSpec, LoraSpec, TransformerSpec
 from dpfedadamw.models.transformers.lora import add_pairs
 from dpfedadamw.models.transformers.padding import can_be_cut, groups_of_like_length
 from dpfedadamw.models.transformers.published import TEXT
@@ -79,7 +81,7 @@ class LanguageModel(TransformerClassifier):
         tokens, sequences = cut[:, 0].long(), sequences_of(cut[:, 1])
         seen = visible(sequences)
         apart = self.in_pieces
-        with dropping(self, inputs, self.get_parameter(self._watched), places):
+        with dropping(self, inputs, attrgetter(self._watched)(self), places):
             answered = (self._body() if apart else self.network)(
                 input_ids=tokens,
                 attention_mask=self._mask(seen),
@@ -112,6 +114,9 @@ class LanguageModel(TransformerClassifier):
         """The loss of each record, [b], of what the output layer reads."""
         network: Any = self.network
         head, task = network.get_output_embeddings(), cast(Task, self.record_task)
+        if not can_be_cut(answers):
+            # Under vmap, which places count is hidden, so that all of them are scored.
+            return task.loss(head(answers), targets)
         shares = answers.new_ones(len(answers))
         if task.spec.reduction != "sum":
             shares /= (targets != task.ignored).sum(1).clamp(min=1)
@@ -213,11 +218,42 @@ def build(spec: TransformerSpec, input_shape: Sequence[int], **overrides: Any) -
         if isinstance(tuning, LoraSpec):
             revision = source.revision if source is not None else ""
             network = add_pairs(network, tuning, (), task="CAUSAL_LM", revision=revision)
+    if isinstance(spec, AnyTransformerSpec) and spec.gradient_checkpointing:
+        _check_point(network, configuration.model_type)
     model = LanguageModel(network, origin_of(spec, source), scores, length)
     # A head that got a pair is no plain layer any more.
     frozen = not any(one.requires_grad for one in head.parameters())
     model.in_pieces = plain and frozen and network.get_output_embeddings() is head
     return model
+
+
+def _check_point(network: nn.Module, kind: str) -> None:
+    """Have each layer keep its inputs alone while it trains, and be computed again on the way back.
+
+    Raises:
+        ModelError: If the architecture has no layers that can.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers: list[Any] = [
+        one for one in network.modules() if isinstance(one, GradientCheckpointingLayer)
+    ]
+    if not layers:
+        raise ModelError(
+            f"model.gradient_checkpointing: transformers cannot compute the layers of this {kind} "
+            "a second time; leave it out"
+        )
+    for layer in layers:
+        layer.gradient_checkpointing = True
+        layer._gradient_checkpointing_func = _computed_again
+
+
+def _computed_again(layer: Callable[..., Any], hidden: Tensor, *more: Any) -> Any:
+    """A layer's answer, of whose computation nothing is kept."""
+    if not can_be_cut(hidden):
+        # Under vmap nothing can be computed a second time.
+        return layer(hidden, *more)
+    return checkpoint(layer, hidden, *more, use_reentrant=False, preserve_rng_state=False)
 
 
 def _scores_are_products(network: Any) -> bool:

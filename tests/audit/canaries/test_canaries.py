@@ -15,6 +15,7 @@ import pytest
 from scipy import optimize, stats
 
 from audit.accounting.budget import Steps, privacy_profile
+from audit.canaries import secrets
 from audit.canaries.bounds import any_mechanism, canaries_needed, judge, lower_bound, scaled
 from audit.canaries.guessing import (
     PLANS,
@@ -31,7 +32,8 @@ from audit.canaries.guessing import (
 )
 from audit.canaries.views import _worst, log_likelihood_ratio, loss_reduction, noise_shown
 from audit.reading.canary_evidence import read_canaries
-from audit.statistics.intervals import FALSE_ALARM
+from audit.reading.units import PERSON
+from audit.statistics.intervals import FALSE_ALARM, binomial_interval
 from audit.untrusted.fields import FieldError
 
 LEVEL = 0.05
@@ -444,3 +446,86 @@ def test_evidence_without_an_array_is_refused():
         rest = {key: value for key, value in evidence().items() if key != name}
         with pytest.raises(FieldError, match=name):
             read_canaries(rest, 3)
+
+
+def known():
+    """What an archive of three secret texts says besides."""
+    return {
+        **evidence(),
+        "candidates": np.array(256),
+        "rank": np.array([1, 200, 2]),
+        "nats": np.array([0.5, np.nan, 40.0]),
+        "repeated": np.array([1, 0, 0], dtype=np.uint8),
+    }
+
+
+def test_of_secret_texts_a_chance_that_is_no_number_counts_as_none():
+    found = read_canaries(known(), 3).known
+    assert found.candidates == 256
+    assert found.rank.tolist() == [1, 200, 2]
+    assert found.nats.tolist() == [0.5, np.inf, 40.0]
+    assert found.repeated.tolist() == [True, False, False]
+    assert read_canaries(evidence(), 3).known is None
+
+
+def test_parts_of_a_person_have_one_secret():
+    arrays = {**known(), "client": np.array([0, 1, 2]), "included": np.array([1, 1, 0])}
+    arrays |= {"row_first": np.array([0, 2]), "row_count": np.array([1, 1])}
+    arrays |= {"projections": np.zeros(2, np.float32), "person": np.array([0, 0, 1])}
+    arrays |= {"rank": np.array([3, 3, 7]), "repeated": np.zeros(3, np.uint8)}
+    assert read_canaries(arrays, 3, PERSON).known.rank.tolist() == [3, 7]
+    with pytest.raises(FieldError, match="different secrets"):
+        read_canaries({**arrays, "rank": np.array([3, 4, 7])}, 3, PERSON)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rank", np.array([0, 1, 1])),
+        ("rank", np.array([1, 257, 1])),
+        ("rank", np.array([1, 1])),
+        ("repeated", np.array([2, 0, 0])),
+        ("nats", np.array([-0.1, 0.0, 0.0])),
+        ("nats", np.array([1, 1, 1])),
+        ("candidates", np.array([256])),
+    ],
+)
+def test_what_secret_texts_cannot_say_is_refused(name, value):
+    with pytest.raises(FieldError):
+        read_canaries({**known(), name: value}, 3)
+
+
+def test_exposure_and_extraction_are_told_for_secrets_that_were_there_and_for_others():
+    found = secrets.details(read_canaries(known(), 3).known, np.array([True, False, True]))
+    there, other = found["there"], found["not_there"]
+    # log2(256) and log2(128): of ranks 1 and 2.
+    assert there["exposure"] == pytest.approx(7.5)
+    assert (there["secrets"], there["repeated"], other["repeated"]) == (2, 1, 0)
+    assert there["chance"] == pytest.approx(np.exp(-0.5) / 2)
+    assert other["chance"] == 0.0
+    # Exactly: the intervals of Clopper and Pearson of 1 in 2 and of 0 in 1.
+    assert there["interval"] == pytest.approx((1 - 0.975**0.5, 0.975**0.5))
+    assert other["interval"] == pytest.approx((0.0, 0.975))
+    said = secrets.words(found)
+    assert "secrets that were there (2), the final model gives an exposure of 7.50 of 8.00" in said
+    assert "Greedy decoding repeats 1 (1% to 99%), and one sample repeats one with a" in said
+    assert "secrets that were not (1), the final model gives an exposure of 0.36 of 8.00" in said
+    none = secrets.details(read_canaries(known(), 3).known, np.ones(3, bool))
+    assert none["not_there"] is None
+    assert "were not" not in secrets.words(none)
+
+
+def test_a_secret_that_no_model_saw_has_an_exposure_of_a_bit_and_a_half():
+    # The limit of many candidates is log2 e.
+    assert secrets.unseen_exposure(2) == pytest.approx(0.5)
+    assert secrets.unseen_exposure(100_000) == pytest.approx(np.log2(np.e), abs=1e-3)
+
+
+@pytest.mark.parametrize(("right", "trials"), [(0, 5), (3, 7), (5, 5)])
+def test_an_interval_of_a_rate_leaves_out_what_the_data_make_unlikely(right, trials):
+    low, high = binomial_interval(right, trials, 0.05)
+    if right:
+        assert stats.binom.sf(right - 1, trials, low) == pytest.approx(0.025)
+    if right < trials:
+        assert stats.binom.cdf(right, trials, high) == pytest.approx(0.025)
+    assert 0.0 <= low <= right / trials <= high <= 1.0

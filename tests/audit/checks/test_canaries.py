@@ -255,7 +255,8 @@ def test_bounds_are_told_beside_what_could_be_shown_at_most() -> None:
 
 def test_every_kind_of_canary_has_its_words() -> None:
     given = {("gradient", unit) for unit in ("record", "person", "client")}
-    crafted = {("input", "record"), ("input", "person"), ("label", "record")}
+    crafted = {(kind, unit) for kind in ("input", "secret") for unit in ("record", "person")}
+    crafted.add(("label", "record"))
     assert set(canaries._WHAT) == given | crafted
     assert "updates" in canaries._WHAT["gradient", "client"]
 
@@ -343,6 +344,7 @@ def test_as_many_canaries_are_asked_for_as_the_view_that_needs_fewest(
     [
         ("gradient", "gradients far above the clipping norm in the places of records"),
         ("input", "crafted records in the places of others"),
+        ("secret", "texts with a secret code in the places of others"),
         ("label", "records with wrong labels, a retired kind"),
         ("another", "canaries"),
     ],

@@ -438,7 +438,10 @@ def test_the_command_audits_a_spec_and_a_run_and_leaves_the_run_as_it_is(tmp_pat
     ("arguments", "message"),
     [
         (("quickstart", "--canaries", "0"), "must be at least 1"),
-        (("quickstart", "--canaries", "5", "--canary-kind", "image"), "use gradient or input"),
+        (
+            ("quickstart", "--canaries", "5", "--canary-kind", "image"),
+            "use gradient, input or secret",
+        ),
         (
             ("quickstart", "--canaries", "5", "--canary-kind", "label"),
             "retired, because 300 of them",

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from dpfedadamw.models.transformers import language
 from dpfedadamw.models.transformers.keys import (
+    AnyTransformerSpec,
     FineTuningSpec,
     LoraSpec,
     PlainTuningSpec,
-    TransformerSpec,
 )
 from dpfedadamw.models.transformers.language import LanguageModel
 from dpfedadamw.preprocessing import in_sequences, next_tokens
@@ -59,15 +59,16 @@ def folder_of(
     parent: Path,
     template: str | None = TEMPLATE,
     configuration: Mapping[str, Any] | None = None,
+    letters: str = LETTERS,
 ) -> Path:
-    """A folder with the configuration of a small model and a tokeniser."""
+    """A folder with the configuration of a small model and a tokeniser of some letters."""
     from tokenizers import Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
     folder = parent / kind.replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(configuration or CONFIGURATIONS[kind]))
-    numbers = {token: number for number, token in enumerate([*SPECIAL, *LETTERS])}
+    numbers = {token: number for number, token in enumerate([*SPECIAL, *letters])}
     tokeniser = Tokenizer(models.BPE(vocab=numbers, merges=[], unk_token="<s>"))
     tokeniser.decoder = decoders.Fuse()
     whole = PreTrainedTokenizerFast(
@@ -78,17 +79,24 @@ def folder_of(
     return folder
 
 
-def spec_of(folder: Path, tuning: FineTuningSpec = ALL) -> TransformerSpec:
-    return TransformerSpec(
+def spec_of(folder: Path, tuning: FineTuningSpec = ALL, again: bool = False) -> AnyTransformerSpec:
+    return AnyTransformerSpec(
         name="transformers", weights="random", source=str(folder), revision=None,
-        fine_tuning=tuning, length=LENGTH,
+        fine_tuning=tuning, length=LENGTH, gradient_checkpointing=again,
     )  # fmt: skip
 
 
-def small(kind: str, tuning: FineTuningSpec, parent: Path) -> LanguageModel:
-    """A small model in float64, every trained parameter off zero."""
+def small(kind: str, tuning: FineTuningSpec, parent: Path, again: bool = False) -> LanguageModel:
+    """A small model in float64, every trained parameter off zero.
+
+    Args:
+        kind: Of `CONFIGURATIONS`.
+        tuning: What is trained.
+        parent: Where its folder is made.
+        again: Whether its layers are computed a second time on the way back.
+    """
     torch.manual_seed(0)
-    spec = spec_of(folder_of(kind, parent), tuning)
+    spec = spec_of(folder_of(kind, parent), tuning, again)
     model = language.build(spec, (2, LENGTH * SEQUENCES)).double().train()
     model.record_task = TASK
     for parameter in model.parameters():

@@ -11,12 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from dpfedadamw.clipping.bookkeeping import BookKeepingEngine
 from dpfedadamw.clipping.engines import choose
 from dpfedadamw.errors import DataError, ModelError
 from dpfedadamw.models.registry import loss_of, synthetic_records
 from dpfedadamw.models.transformers import language, pieces
 from dpfedadamw.models.transformers.texts import preprocessing_of
 from dpfedadamw.preprocessing import in_sequences, next_tokens
+from dpfedadamw.privacy.clipped_sum import Clipping
 from dpfedadamw.spec.task_section import LanguageTask
 from dpfedadamw.tasks import IGNORED, Task
 from tests.dpfedadamw.models.small_language_models import (
@@ -172,13 +174,44 @@ def test_trained_adapted_and_scaled_output_layers_are_scored_whole(models, tmp_p
     assert not language.build(spec_of(folder, PAIRS), (2, LENGTH * SEQUENCES)).in_pieces
 
 
-@pytest.mark.parametrize("engine", ["opacus", "loop"])
+@pytest.mark.parametrize("engine", ["opacus", "vmap", "loop"])
 def test_other_engines_have_the_clipped_sum_of_book_keeping(models, engine):
     model = models["llama", "pairs"]
     batch = records_of([7, 23], [7, 5])
     found, right = (choose(model, loss_of(model), 0.5, engine=one)(*batch)
                     for one in (engine, "book-keeping"))  # fmt: skip
     torch.testing.assert_close(found.total, right.total, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_layers_that_are_computed_again_give_the_same_sum_and_keep_less(models, case, tmp_path):
+    kind, name = case
+    again = small(kind, ALL if name == "all" else PAIRS, tmp_path, again=True)
+    inputs, targets = records_of([5, 12, LONGEST, 9])
+    kept = {}
+
+    def summed(model):
+        def keep(tensor):
+            kept[model] = kept.get(model, 0) + tensor.numel()
+            return tensor
+
+        engine = BookKeepingEngine(model, loss_of(model), Clipping(1.0))
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            return engine(inputs, targets)
+
+    expected, found = summed(models[case]), summed(again)
+    torch.testing.assert_close(found.total, expected.total, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(found.raw_norms, expected.raw_norms, rtol=1e-12, atol=1e-14)
+    # Two layers' inputs, and what lies outside of the layers.
+    assert kept[again] < 0.5 * kept[models[case]]
+    for engine in ("vmap", "loop"):
+        other = choose(again, loss_of(again), 1.0, engine=engine)(inputs, targets)
+        torch.testing.assert_close(other.total, expected.total, rtol=1e-9, atol=1e-11)
+
+
+def test_an_architecture_whose_layers_cannot_be_computed_again_is_refused():
+    with pytest.raises(ModelError, match=r"of this mamba a second time; leave it out"):
+        language._check_point(torch.nn.Linear(1, 1), "mamba")
 
 
 def test_a_token_sees_its_own_sequence_alone(models):

@@ -118,6 +118,27 @@ def test_what_does_not_go_with_a_language_model_is_refused_in_one_line(change, m
     assert len(lines) == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ((PAIRS,), "would need its dropout masks again; set model.fine_tuning.dropout: 0.0"),
+        (
+            (
+                "data={dataset: digits, clients: 2, partition: {kind: iid}}",
+                "task=classification",
+            ),
+            "only language models (task.kind: causal_lm) have it",
+        ),
+    ],
+)
+def test_layers_are_computed_again_of_language_models_without_dropout(changes, message):
+    with pytest.raises(SpecError) as error:
+        language_spec(("model.gradient_checkpointing=true", *changes))
+    lines = [line for line in str(error.value).splitlines() if message in line]
+    assert len(lines) == 1
+    assert "model.gradient_checkpointing" in lines[0]
+
+
 def test_a_text_of_many_sequences_is_one_record():
     spec = language_spec()
     with open(spec.data.path, newline="") as file:
