@@ -51,7 +51,7 @@ class Layout:
     """The order of all trainable parameters in the flat vector.
 
     Attributes:
-        slices: One entry a trainable parameter, in ``named_parameters()`` order.
+        slices: One entry a trainable parameter, in ``named_parameters()`` order; at least one.
     """
 
     slices: tuple[ParameterSlice, ...]
@@ -59,7 +59,7 @@ class Layout:
     @property
     def size(self) -> int:
         """Number of trainable coordinates, d."""
-        return self.slices[-1].stop if self.slices else 0
+        return self.slices[-1].stop
 
 
 def layout_of(module: nn.Module) -> Layout:

@@ -144,6 +144,89 @@ def test_a_norm_that_is_off_by_twice_what_rounding_explains_is_refused(precision
         check(engine, inputs[:2], targets[:2], norms[:2] * (1 + off))
 
 
+@pytest.mark.parametrize(("precision", "off"), [("float32", 0.002001), ("bfloat16", 0.0645)])
+def test_a_norm_that_is_off_by_what_rounding_explains_of_the_larger_one_is_passed(precision, off):
+    of, (inputs, targets) = model(), batch()
+    engine = LoopEngine(of, cross_entropy, CLIPPING, precision)
+    norms = engine(inputs, targets).raw_norms
+    check = SpotCheck(of, cross_entropy, CLIPPING, precision)
+    for factor in (1 + off, 1 / (1 + off)):
+        check(engine, inputs[:2], targets[:2], norms[:2] * factor)
+
+
+def test_a_sum_of_two_records_may_be_off_by_the_rounding_of_two_and_no_more():
+    """An engine that is off by less adds at most this share of C to what a record can move."""
+    of, (inputs, targets) = model(), batch()
+    right = LoopEngine(of, cross_entropy, CLIPPING)
+    norms = right(inputs, targets).raw_norms
+    check = SpotCheck(of, cross_entropy, CLIPPING)
+
+    def off_by(share: float) -> Wrong:
+        def shifted(engine, inputs, targets):
+            found = engine(inputs, targets)
+            found.total[0] += share * CLIPPING.norm
+            return found
+
+        return Wrong(right, shifted)
+
+    check(off_by(1.95 * 2e-3), inputs[:2], targets[:2], norms[:2])
+    check(off_by(0.95 * 2e-3), inputs[:1], targets[:1], norms[:1])
+    for records in (1, 2):
+        with pytest.raises(SpotCheckError):
+            check(
+                off_by(1.05 * records * 2e-3), inputs[:records], targets[:records], norms[:records]
+            )
+
+
+def test_far_below_the_clipping_norm_an_error_may_be_small_against_it_alone():
+    of, (inputs, targets) = model(), batch()
+    engine = LoopEngine(of, cross_entropy, Clipping(1e4))
+    norms = engine(inputs, targets).raw_norms
+    check = SpotCheck(of, cross_entropy, Clipping(1e4))
+    check(engine, inputs[:2], targets[:2], norms[:2] + 0.1)
+    with pytest.raises(SpotCheckError):
+        check(engine, inputs[:2], targets[:2], norms[:2] + 0.1 + 2.1e-3 * float(norms[0]))
+
+
+@pytest.mark.parametrize(
+    ("found", "right", "passes"),
+    [
+        # From a thousandth of the largest number on, neither form need have a finite gradient.
+        (3.4028e35, 3.4028e35, True),
+        (3.4029e35, 9e36, True),
+        (math.nan, math.inf, True),
+        (3.4029e35, 3.4028e35, False),
+        (3.4028e35, 3.4029e35, False),
+        (1.0, math.nan, False),
+        (math.nan, 1.0, False),
+    ],
+)
+def test_close_to_overflow_both_forms_must_be_close_to_it(found, right, passes):
+    check = SpotCheck(model(), cross_entropy, CLIPPING)
+    norms = (torch.tensor([one], dtype=torch.float64) for one in (found, right))
+    if passes:
+        check._compare_norms(check._plain, *norms)
+    else:
+        with pytest.raises(SpotCheckError):
+            check._compare_norms(check._plain, *norms)
+
+
+def test_the_random_state_of_an_accelerator_is_kept_and_put_back_too(monkeypatch):
+    device, states = torch.device("cuda", 1), {}
+    there = torch.arange(16, dtype=torch.uint8)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda where: there)
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state", lambda state, where: states.update({where: state})
+    )
+    here = torch.get_rng_state()
+    before = spot_check._random_state(device)
+    torch.rand(3)
+    spot_check._restore(before, device)
+    assert torch.equal(torch.get_rng_state(), here)
+    assert list(states) == [device]
+    assert torch.equal(states[device], there)
+
+
 def test_a_gradient_that_is_finite_in_one_form_alone_is_refused_and_in_neither_is_passed():
     of = model()
     inputs, targets = batch()

@@ -373,6 +373,22 @@ def test_a_run_whose_own_folder_is_a_link_is_not_read_through_it(part, tmp_path)
     assert DISK.read(tmp_path / "latest" / part / "layout.json") == b"{}"
 
 
+def test_a_file_that_is_missing_is_told_from_one_that_may_not_be_read(tmp_path):
+    """A run without a checkpoint begins at its start; one with a link in its place is refused."""
+    with pytest.raises(FileNotFoundError) as missing:
+        DISK.read(tmp_path / "none")
+    assert missing.value.filename == str(tmp_path / "none")
+    (tmp_path / "link").symlink_to("none")
+    with pytest.raises(OSError, match="symbolic link") as refused:
+        DISK.read(tmp_path / "link")
+    assert not isinstance(refused.value, FileNotFoundError)
+    assert refused.value.filename == str(tmp_path / "link")
+    (tmp_path / "long").write_bytes(b"12345")
+    assert DISK.read(tmp_path / "long", 5) == b"12345"
+    with pytest.raises(OSError, match="larger than"):
+        DISK.read(tmp_path / "long", 4)
+
+
 def test_kinds_of_files_are_told_apart_and_links_are_not_followed(tmp_path):
     (tmp_path / "file").write_bytes(b"123")
     (tmp_path / "folder").mkdir()

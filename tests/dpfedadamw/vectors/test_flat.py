@@ -75,6 +75,15 @@ def test_a_module_lets_go_of_what_it_holds_and_keeps_what_is_its_own(monkeypatch
     assert all(torch.equal(flat.vector, vector) for vector in (next_one, own + 1.0))
 
 
+def test_what_was_written_after_another_was_held_is_the_modules_own(monkeypatch):
+    monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
+    flat = FlatParameters(MODELS["mlp"]())
+    flat.hold(torch.zeros_like(flat.vector))
+    flat.assign(torch.ones_like(flat.vector))
+    flat.let_go(torch.zeros_like(flat.vector))
+    assert (flat.vector == 1.0).all()
+
+
 def test_a_vector_of_another_type_is_copied_into_the_modules_own(monkeypatch):
     # Long enough to be held, were it of the module's own type.
     monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
@@ -240,6 +249,7 @@ def test_pieces_cover_every_coordinate_once_in_rows_short_enough_to_be_summed(
     reached = 0
     for first, last, rows in blocks.pieces():
         assert first == reached
+        assert first < last
         assert last - first <= parameters._PIECE
         assert (last - first) % len(rows) == 0
         assert (last - first) // len(rows) <= parameters._SUMMED
@@ -254,6 +264,15 @@ def test_pieces_cover_every_coordinate_once_in_rows_short_enough_to_be_summed(
     assert torch.equal(blocks.spread(torch.arange(len(sizes))), blocks.index)
 
 
+def test_a_long_row_is_cut_into_equal_parts_where_a_divisor_allows_it():
+    most = parameters._SUMMED
+    assert parameters._even_part(most) == most
+    assert parameters._even_part(3 * most) == most
+    # 98,310 = 5 · 19,662; of 99,999 no fourth to seventh part is whole.
+    assert parameters._even_part(98_310) == 19_662
+    assert parameters._even_part(99_999) == most
+
+
 def test_rows_of_the_greatest_length_are_summed_to_float32s_precision():
     """The root mean square of 64 rows' relative errors; single rows are up to 1.5e-6 off."""
     rows, width = 64, parameters._SUMMED
@@ -264,6 +283,21 @@ def test_rows_of_the_greatest_length_are_summed_to_float32s_precision():
     exact = values.double().square().view(rows, width).sum(1)
     errors = blocks.sum_of_squares(values) / exact - 1.0
     assert 0.0 < float(errors.square().mean().sqrt()) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_accelerator_computes_the_same_sums_over_blocks(kind, monkeypatch):
+    torch.manual_seed(0)
+    blocks = blocks_of(MODELS["vit"](), kind)
+    values = torch.randn(blocks.parameters)
+    expected = blocks.sum_of_squares(values), blocks.sum(values), blocks.spread(blocks.sizes)
+    for most in (0, 1024):
+        monkeypatch.setattr(parameters, "_MOST_AT_ONCE", most)
+        other = blocks.to(torch.device("cpu"))
+        monkeypatch.setattr(Blocks, "_in_cache", False)
+        found = other.sum_of_squares(values), other.sum(values), other.spread(blocks.sizes)
+        for one, two in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-12)
 
 
 def test_a_short_vector_takes_no_other_thread(monkeypatch):

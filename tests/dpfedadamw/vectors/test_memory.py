@@ -64,7 +64,11 @@ def test_another_size_gets_other_memory() -> None:
 def test_what_lies_idle_stays_below_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_IDLE_BYTES", 10 * SIZE)
     held = [memory.recycled(SIZE, np.float32) for _ in range(4)]
-    held.clear()
+    places = [address(array) for array in held]
+    while held:
+        held.pop(0)
+    # The oldest goes first.
+    assert [address(array) for array in memory._idle._arrays] == places[2:]
     assert [array.nbytes for array in memory._idle._arrays] == [4 * SIZE] * 2
     # One too long to be kept is not, and those that are stay.
     memory.recycled(3 * SIZE, np.float32)

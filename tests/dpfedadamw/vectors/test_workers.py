@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from dpfedadamw.vectors import workers as workers_of_vectors
 from dpfedadamw.vectors.flat import in_pieces
 from dpfedadamw.vectors.workers import share_out
 
@@ -76,6 +77,8 @@ def test_tasks_run_on_several_threads_that_start_none_of_their_own(wanted, tasks
         together.wait()
         seen[threading.get_ident()] = torch.get_num_threads()
 
+    # Threads that no other test has started.
+    workers_of_vectors._started.cache_clear()
     before = torch.get_num_threads()
     torch.set_num_threads(wanted)
     try:
