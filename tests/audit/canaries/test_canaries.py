@@ -15,6 +15,7 @@ import pytest
 from scipy import optimize, stats
 
 from audit.accounting.budget import Steps, privacy_profile
+from audit.canaries import bounds
 from audit.canaries.bounds import any_mechanism, canaries_needed, judge, lower_bound, scaled
 from audit.canaries.guessing import (
     PLANS,
@@ -389,6 +390,50 @@ def test_any_mechanism_takes_the_better_of_both_theorems():
     level = 0.01
     single = of_one_run(300, 120, 118, level)
     assert any_mechanism(one, DELTA, level) >= single
+
+
+@pytest.mark.parametrize(
+    ("least", "share"),
+    [(1.0, 1.0), (0.3, 0.3), (1 / 32, 1 / 32), (0.0, 1 / 32), (20.0, 20.0), (32.0, 32.0)],
+)
+def test_the_noise_that_is_excluded_is_found_within_a_hundredth(least, share, monkeypatch):
+    """From 1/32 of the ledger's noise to 32 times it; the share is rounded up."""
+    monkeypatch.setattr(bounds, "_excluded", lambda one, level, factor: factor >= least)
+    found = bounds._noise_share(perfect(9), lambda factor: factor, 0.05)
+    assert share <= found <= 1.01 * share
+
+
+def test_no_share_of_the_noise_is_named_where_no_factor_is_excluded(monkeypatch):
+    monkeypatch.setattr(bounds, "_excluded", lambda one, level, factor: factor > 32.0)
+    assert bounds._noise_share(perfect(9), lambda factor: factor, 0.05) is None
+    monkeypatch.undo()
+
+    def mechanism(factor):
+        return [(1.0, privacy_profile(scaled([Steps(1.0, 1.0, 1)], factor), DELTA))]
+
+    found = lower_bound([Guesses(9, 6, 3)], mechanism, DELTA)
+    assert (found.these_steps, found.noise_share) == (0.0, np.inf)
+
+
+def test_a_number_of_guesses_is_refused_that_cannot_be():
+    for numbers in ((9, 10, 5), (9, 5, 6), (9, 5, -1)):
+        with pytest.raises(ValueError, match=f"{numbers[2]} correct of {numbers[1]} guesses on 9"):
+            one_run_p_value(*numbers, 1.0, 0.0)
+        with pytest.raises(ValueError, match=f"{numbers[2]} correct of {numbers[1]} guesses on 9"):
+            is_excluded(*numbers, 0.05, approximate_dp(1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"), [(0.3, 0.3), (1.0, 1.0), (37.2, 37.2), (1e9, 128.0), (-1.0, 0.0)]
+)
+def test_the_largest_excluded_value_is_found_to_a_ten_thousandth(limit, found):
+    assert largest_excluded(lambda one: one <= limit) == pytest.approx(found, abs=1e-4)
+
+
+def test_one_canary_is_guessed_at_least_once():
+    assert plans(1) == ((1, 0),)
+    assert plans(10) == ((4, 4), (1, 1), (1, 0), (4, 0))
+    assert [one.made for one in perfect(10)] == [8, 2, 1, 4]
 
 
 def evidence():
