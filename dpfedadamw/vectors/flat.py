@@ -491,7 +491,7 @@ def _even_part(width: int) -> int:
 
 def _cut(start: int, stop: int, part: int, block: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     """Cut a row of one block [1] into pieces of whole parts, and one of what is left."""
-    step = part * max(1, _PIECE // part)
+    step = part * (_PIECE // part)
     for first in range(start, stop, step):
         last = min(first + step, stop)
         parts = (last - first) // part

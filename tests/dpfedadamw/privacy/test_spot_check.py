@@ -22,6 +22,8 @@ from tests.runs import begin, small_spec
 
 CLIPPING = Clipping(0.5)
 BATCH = 6
+# From here on a gradient may be finite in one form alone.
+LARGEST = torch.finfo(torch.float32).max / 1000
 
 
 def model() -> nn.Module:
@@ -195,6 +197,9 @@ def test_far_below_the_clipping_norm_an_error_may_be_small_against_it_alone():
         (3.4028e35, 3.4028e35, True),
         (3.4029e35, 9e36, True),
         (math.nan, math.inf, True),
+        (LARGEST, LARGEST, True),
+        (3.4028e35, LARGEST, False),
+        (LARGEST, 3.4028e35, False),
         (3.4029e35, 3.4028e35, False),
         (3.4028e35, 3.4029e35, False),
         (1.0, math.nan, False),

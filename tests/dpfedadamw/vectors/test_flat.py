@@ -300,6 +300,33 @@ def test_an_accelerator_computes_the_same_sums_over_blocks(kind, monkeypatch):
             torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-12)
 
 
+def test_a_processor_adds_up_piece_by_piece_and_an_accelerator_in_few_operations(monkeypatch):
+    """Either order rounds the last bits in its own way, and a run is computed again by the same."""
+    blocks = blocks_of(MODELS["mlp"](), "tensor")
+    values = torch.randn(blocks.parameters)
+    shared, at_once = [], []
+    monkeypatch.setattr(parameters, "_shared_out", lambda *_: shared.append(1) or 1 / 0)
+    for sums in (blocks.sum, blocks.sum_of_squares):
+        with pytest.raises(ZeroDivisionError):
+            sums(values)
+    other = blocks.to(torch.device("meta"))
+    assert len(shared) == 2
+    monkeypatch.setattr(Blocks, "_squares_at_once", lambda *_: at_once.append(1) or [None])
+    other.sum(values.to("meta"))
+    other.sum_of_squares(values.to("meta"))
+    assert (len(shared), len(at_once)) == (2, 1)
+
+
+def test_a_piece_is_worked_on_in_memory_of_its_own_length():
+    for size in (1, 5, parameters._PIECE, 3 * parameters._PIECE):
+        vector = torch.empty(size)
+        assert len(parameters.scratch(vector)) == min(size, parameters._PIECE)
+        assert len(parameters.scratch(vector.to("meta"))) == size
+    assert parameters.pieces(torch.empty(0)) == parameters.pieces(torch.empty(0, device="meta"))
+    long = torch.empty(3 * parameters._PIECE, device="meta")
+    assert parameters.pieces(long) == [slice(0, len(long))]
+
+
 def test_a_short_vector_takes_no_other_thread(monkeypatch):
     blocks = blocks_of(nn.Sequential(nn.Linear(20, 30), nn.Linear(30, 5)), "tensor")
     values = torch.randn(blocks.parameters)

@@ -62,7 +62,7 @@ def test_another_size_gets_other_memory() -> None:
 
 
 def test_what_lies_idle_stays_below_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_IDLE_BYTES", 10 * SIZE)
+    monkeypatch.setattr(memory, "_IDLE_BYTES", 8 * SIZE)
     held = [memory.recycled(SIZE, np.float32) for _ in range(4)]
     places = [address(array) for array in held]
     while held:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -32,6 +34,20 @@ def test_a_weight_that_changes_is_multiplied_as_it_is_now() -> None:
         layer(torch.ones(1, 3))
         layer.weight.data.fill_(1.0)
         assert layer(torch.ones(1, 3)).tolist() == [[3.0, 3.0]]
+
+
+def test_an_accelerator_multiplies_in_bfloat16_too_whatever_it_would_choose(monkeypatch) -> None:
+    """Its own choice is float16, in which gradients overflow."""
+    asked = []
+
+    def noted(device, **options):
+        asked.append((device, options))
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(torch, "autocast", noted)
+    with computing_in("bfloat16", torch.device("cuda", 1)):
+        pass
+    assert asked == [("cuda", {"dtype": torch.bfloat16, "cache_enabled": False})]
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
