@@ -84,6 +84,38 @@ def test_what_was_written_after_another_was_held_is_the_modules_own(monkeypatch)
     assert (flat.vector == 1.0).all()
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_a_module_computes_in_float64_for_a_while_and_is_bit_for_bit_what_it_was(held, monkeypatch):
+    monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval()
+    module[0].bias.requires_grad_(False)
+    flat = FlatParameters(module)
+    if held:
+        flat.hold(torch.randn_like(flat.vector))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    own = flat.vector
+
+    def fails() -> None:
+        with flat.in_float64():
+            assert all(one.dtype == torch.float64 for one in module.parameters())
+            assert torch.equal(flat.vector, own.double())
+            # What is written to the vector is what the module computes with, here too.
+            flat.assign(torch.full_like(flat.vector, 1 / 3))
+            assert (module[0].weight == 1 / 3).all()
+            module[1].running_mean.add_(module(torch.randn(4, 3, dtype=torch.float64))[0])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    after = module.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert all(after[name].dtype == value.dtype for name, value in before.items())
+    assert flat.vector is own
+    flat.assign(torch.full_like(own, 0.25))
+    assert (module[0].weight == 0.25).all()
+    assert (flat.vector is own) is not held
+
+
 def test_a_vector_of_another_type_is_copied_into_the_modules_own(monkeypatch):
     # Long enough to be held, were it of the module's own type.
     monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
@@ -323,6 +355,9 @@ def test_a_piece_is_worked_on_in_memory_of_its_own_length():
         assert len(parameters.scratch(vector)) == min(size, parameters._PIECE)
         assert len(parameters.scratch(vector.to("meta"))) == size
     assert parameters.pieces(torch.empty(0)) == parameters.pieces(torch.empty(0, device="meta"))
+    whole = torch.empty(2 * parameters._PIECE + 5)
+    ends = [parameters._PIECE, 2 * parameters._PIECE, len(whole)]
+    assert [part.stop for part in parameters.pieces(whole)] == ends
     long = torch.empty(3 * parameters._PIECE, device="meta")
     assert parameters.pieces(long) == [slice(0, len(long))]
 

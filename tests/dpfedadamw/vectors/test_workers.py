@@ -58,14 +58,14 @@ def test_every_task_is_done_once(tasks: int, threads: int | None) -> None:
 
 
 def test_no_more_threads_work_than_were_asked_for() -> None:
-    seen: set[int] = set()
+    seen: list[range] = []
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        share_out(9, lambda _: seen.add(threading.get_ident()), threads=1)
+        share_out(9, seen.append, threads=1)
     finally:
         torch.set_num_threads(before)
-    assert len(seen) == 1
+    assert seen == [range(9)]
 
 
 @pytest.mark.parametrize(("wanted", "tasks", "workers"), [(3, 9, 3), (2, 9, 2), (3, 2, 2)])
@@ -84,6 +84,11 @@ def test_tasks_run_on_several_threads_that_start_none_of_their_own(wanted, tasks
     try:
         share_out(tasks, work)
         assert torch.get_num_threads() == wanted
+        later: list[int] = []
+        other = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        assert later == [wanted]
     finally:
         torch.set_num_threads(before)
     assert len(seen) == workers
