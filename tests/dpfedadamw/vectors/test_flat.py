@@ -293,6 +293,17 @@ def test_pieces_cover_every_coordinate_once_in_rows_short_enough_to_be_summed(
     expected = torch.zeros(len(sizes), dtype=torch.float64)
     expected.index_add_(0, blocks.index, values.double().square())
     torch.testing.assert_close(blocks.sum_of_squares(values), expected, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(
+        blocks.sum_of_squares(2 * values, values), expected, rtol=1e-6, atol=0.0
+    )
+
+    def look(part: slice, memory: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        assert len(memory) == part.stop - part.start
+        return memory.copy_(values[part]), values[part] * 3
+
+    single, triple = blocks.sums_of_squares(values, look)
+    torch.testing.assert_close(single, expected, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(triple, 9 * expected, rtol=1e-6, atol=0.0)
     assert torch.equal(blocks.spread(torch.arange(len(sizes))), blocks.index)
 
 
