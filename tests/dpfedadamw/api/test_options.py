@@ -99,9 +99,9 @@ def test_a_cost_is_the_claim_of_the_view_that_the_spec_headlines() -> None:
     assert cost.epsilon == pytest.approx(cost.claim["server_worst_case"]["epsilon"]["pld"])
     assert cost.delta == cost.claim["delta"] > 0.0
     assert epsilon("quickstart", ["federation.rounds=1"]).epsilon < cost.epsilon
-    shown = Cost(1.23456, 1e-5, 2.5, {})._repr_html_()
+    shown = Cost(1.23412, 1e-5, 2.5, {})._repr_html_()
     # ε is rounded up, so that no more is promised than was spent.
-    assert "<tr><th>ε</th><td>1.24</td></tr>" in shown
+    assert "<tr><th>ε</th><td>1.235</td></tr>" in shown
     assert "<tr><th>δ</th><td>1e-05</td></tr><tr><th>σ</th><td>2.5</td></tr>" in shown
 
 
