@@ -291,6 +291,19 @@ def test_checks_take_a_fiftieth_of_the_time_and_the_first_batch_is_checked(monke
     assert 3.0 * (check.made - 1) <= 0.02 * spent
 
 
+def test_of_batches_that_could_be_checked_one_in_four_is_whatever_their_place(monkeypatch):
+    """A batch that recurs at every second step would else always be passed over."""
+    check, asked, drawn_number = SpotCheck(model(), cross_entropy, CLIPPING), [], [0]
+    check.made = 1
+    monkeypatch.setattr(
+        spot_check.secrets, "randbelow", lambda most: asked.append(most) or drawn_number[0]
+    )
+    assert check.due(1.0)
+    drawn_number[0] = 1
+    assert not check.due(1.0)
+    assert asked == [4, 4]
+
+
 def test_a_run_whose_engine_goes_wrong_after_its_rehearsal_ends_charged_and_releases_nothing(
     tmp_path, monkeypatch
 ):

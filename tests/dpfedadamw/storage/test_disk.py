@@ -457,6 +457,12 @@ def test_nothing_is_written_through_a_link(tmp_path):
     assert (tmp_path / "other").read_bytes() == b"another run's"
 
 
+def test_only_a_folders_names_are_synced(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        DISK.sync_folder(tmp_path / "file")
+
+
 def test_what_is_opened_to_write_must_be_there(tmp_path):
     for step in (DISK.open, lambda path: DISK.cut(path, 0), settle):
         with pytest.raises(FileNotFoundError):

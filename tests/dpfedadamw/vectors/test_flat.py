@@ -228,6 +228,11 @@ def test_a_model_without_trainable_parameters_is_refused():
         layout_of(nn.Flatten())
 
 
+def test_a_partition_that_there_is_not_is_named_with_those_that_there_are():
+    with pytest.raises(ParameterError, match=r"'rows' is unknown; use one of .*'heads', 'hessian'"):
+        blocks_of(MODELS["mlp"](), "rows")
+
+
 @pytest.mark.parametrize("kind", ["tensor", "heads", "hessian"])
 def test_sums_of_squares_are_those_of_the_blocks_values(kind):
     model = VisionTransformer((3, 8, 8), 4, 16, 2, 2, 2, 5)

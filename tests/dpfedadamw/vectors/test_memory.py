@@ -93,6 +93,21 @@ def test_threads_never_share_a_vector() -> None:
     assert not wrong
 
 
+def test_memory_is_the_processs_own_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, object]] = []
+
+    def mapped(*places: int, **options: int) -> bytearray:
+        asked.append((places, options))
+        return bytearray(places[1])
+
+    monkeypatch.setattr(memory.mmap, "mmap", mapped)
+    for platform in ("win32", "darwin"):
+        monkeypatch.setattr(memory.sys, "platform", platform)
+        assert memory._mapped(64).tolist() == [0] * 64
+    private = {"flags": memory.mmap.MAP_PRIVATE | memory.mmap.MAP_ANONYMOUS}
+    assert asked == [((-1, 64), {}), ((-1, 64), private)]
+
+
 def test_memory_that_the_system_refuses_is_a_lack_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

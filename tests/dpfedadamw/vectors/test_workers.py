@@ -68,6 +68,18 @@ def test_no_more_threads_work_than_were_asked_for() -> None:
     assert seen == [range(9)]
 
 
+@pytest.mark.parametrize(("wanted", "tasks"), [(1, 1), (1, 9), (3, 1)])
+def test_work_for_one_thread_is_done_by_the_one_that_asks(wanted: int, tasks: int) -> None:
+    seen: list[tuple[range, int]] = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted)
+    try:
+        share_out(tasks, lambda own: seen.append((own, threading.get_ident())))
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [(range(tasks), threading.get_ident())]
+
+
 @pytest.mark.parametrize(("wanted", "tasks", "workers"), [(3, 9, 3), (2, 9, 2), (3, 2, 2)])
 def test_tasks_run_on_several_threads_that_start_none_of_their_own(wanted, tasks, workers) -> None:
     seen: dict[int, int] = {}

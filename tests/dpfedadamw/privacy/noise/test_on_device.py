@@ -59,6 +59,12 @@ def test_torch_and_openssl_make_the_same_words_for_every_key_nonce_and_counter(k
     assert torch.equal(by_torch, on_device.key_stream(key, nonce, start, blocks, CPU))
 
 
+def test_words_are_made_where_they_are_wanted():
+    meta = torch.device("meta")
+    words = on_device.key_stream(bytes(32), bytes(12), 0, 5, meta)
+    assert (words.device, words.shape, words.dtype) == (meta, (5, 16), torch.int32)
+
+
 def test_a_draw_that_would_use_a_counter_twice_is_refused():
     with pytest.raises(PrivacyError, match="4,294,967,296 blocks of 64 bytes at most"):
         on_device.key_stream(KEY, NONCE, 2**32 - 1, 2, CPU)
