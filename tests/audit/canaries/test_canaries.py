@@ -9,6 +9,7 @@ is far less.
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -413,6 +414,25 @@ def test_no_share_of_the_noise_is_named_where_no_factor_is_excluded(monkeypatch)
 
     found = lower_bound([Guesses(9, 6, 3)], mechanism, DELTA)
     assert (found.these_steps, found.noise_share) == (0.0, np.inf)
+
+
+def test_no_number_of_canaries_contradicts_a_claim_that_allows_everything(monkeypatch):
+    asked = []
+    monkeypatch.setattr(bounds, "_excluded", lambda one, level, claimed: asked.append(one) or False)
+    monkeypatch.setattr(bounds, "of_losses", lambda losses: None)
+    assert canaries_needed(lambda factor: []) is None
+    numbers = list(dict.fromkeys(one.canaries for one in asked))
+    assert (numbers[0], numbers[1]) == (8, 9)
+    assert 95_000 < numbers[-1] < 100_000
+    # Each number is a twentieth more than the one before, so that the answer is within that.
+    assert all(later <= 1.05 * earlier + 1 for earlier, later in pairwise(numbers))
+
+
+def test_all_right_guesses_are_excluded_where_no_false_positive_makes_them_likely_enough():
+    """An envelope through (0, δ) alone: P ≤ δ whatever Q is."""
+    allowed = TradeOff(np.array([1e-9]), np.array([1e-3]))
+    assert is_excluded(10, 10, 10, 0.5, allowed)
+    assert not is_excluded(10, 10, 10, 1e-4, allowed)
 
 
 def test_a_number_of_guesses_is_refused_that_cannot_be():

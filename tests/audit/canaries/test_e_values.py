@@ -367,6 +367,13 @@ def test_what_is_found_of_a_sample_is_told_in_its_own_terms():
     sure = int(dependent.noise_alone.sum())
     assert 0 < sure < 100
     assert one.seen == noise_seen(sure, LEVEL)
+    sums = summed(rng, contribution=3.0)
+    with_sums = Scores(**{**dependent.__dict__, "sums": (sums,)})
+    known = ConfidenceSet(dependent.where(dependent.noise_alone))
+    ratio = _largest_ratio_by_sums(known, sums, one.contribution, 0.05)
+    assert judge_scores(with_sums, LEVEL, 0.05).largest_ratio == ratio
+    assert one.noise_interval == known.noise_interval(0.05)
+    assert Sums(3.0, 0, np.zeros(0), np.zeros(0)).log_e_value(1.0, 1.0) == 0.0
     loud = noise_alone(np.full(30, 2.0))
     e_value = log_e_value(loud)
     assert judge_scores(loud, np.exp(-e_value) * 1.0001, 0.05).contradicted

@@ -247,7 +247,10 @@ def test_a_gradient_that_is_finite_in_one_form_alone_is_refused_and_in_neither_i
 
 
 def test_dropout_is_compared_without_its_draw_and_the_draws_of_training_stay():
-    of = nn.Sequential(model(), nn.Dropout(0.5), nn.Linear(3, 3))
+    of = nn.Sequential(model(), nn.Dropout(0.5), nn.Linear(3, 3), nn.Dropout(0.9))
+    # What is frozen stays so.
+    of[3].eval()
+    modes = [module.training for module in of.modules()]
     engine = BookKeepingEngine(of, cross_entropy, CLIPPING)
     inputs, targets = batch()
     torch.manual_seed(9)
@@ -256,7 +259,7 @@ def test_dropout_is_compared_without_its_draw_and_the_draws_of_training_stay():
     check = SpotCheck(of, cross_entropy, CLIPPING)
     check(engine, inputs[:2], targets[:2], torch.full((2,), 77.0, dtype=torch.float64))
     assert torch.equal(torch.rand(3), expected)
-    assert all(module.training for module in of.modules())
+    assert [module.training for module in of.modules()] == modes
     wrong = Wrong(engine, one_record_twice)
     with pytest.raises(SpotCheckError):
         check(wrong, inputs[:2], targets[:2], torch.ones(2, dtype=torch.float64))

@@ -204,6 +204,7 @@ def test_memory_for_a_vector_is_of_the_kind_asked_for_and_nobody_elses(kind):
     zeros, copy = zeros_like(vector), copy_of(vector)
     assert zeros.dtype == copy.dtype == empty(5, kind, vector.device).dtype == kind
     assert zeros.tolist() == [0.0] * 5
+    assert empty(5, kind, torch.device("meta")).device.type == "meta"
     vector.fill_(9.0)
     assert copy.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
