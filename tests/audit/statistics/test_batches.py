@@ -274,7 +274,7 @@ def test_each_participation_is_judged_by_itself(sampling, sizes, uses, each, sai
 def test_epochs_that_pose_as_independent_draws_are_told_by_how_seldom_records_repeat(
     sampling: str,
 ) -> None:
-    """Fifty steps of a client of 1,000 records at 100 a batch: in epochs each is used five times."""
+    """Fifty steps of a client of 1,000 records at 100 a batch: five times each in epochs."""
     alike: Any = SimpleNamespace(
         queries_per_step=1, records=1000, stated_rate=None, expected_batch_size=100.0, client=1
     )
