@@ -136,7 +136,7 @@ def test_after_an_error_no_worker_is_left_at_work() -> None:
 
 
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("size", [1, 32_768, 32_769, 100_003])
+@pytest.mark.parametrize("size", [1, 32_768, 32_769, 100_003, 600_000])
 def test_pieces_cover_every_coordinate_once(size: int) -> None:
     counts = torch.zeros(size)
 
