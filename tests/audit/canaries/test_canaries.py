@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -137,6 +138,37 @@ def test_clients_that_spend_less_lower_the_envelope_in_proportion():
     point = stats.norm.ppf(0.01)
     equal = 0.25 * stats.norm.cdf(point + 1.0) + 0.75 * stats.norm.cdf(point + 0.25)
     assert equal <= both.most(0.01) < 0.7 * alone.most(0.01)
+
+
+def losses_up_to(furthest, infinite=0.0):
+    """Losses whose profile ends at an ε, but for some mass that no ε comes below."""
+    sides = {name: SimpleNamespace(infinite=infinite) for name in ("remove", "add")}
+    return SimpleNamespace(
+        epsilon=lambda delta: furthest if delta > infinite else np.inf,
+        delta=lambda epsilon: max(0.1 * (1.0 - epsilon / furthest), infinite),
+        **sides,
+    )
+
+
+@pytest.mark.parametrize("infinite", [0.0, 1e-7])
+def test_points_of_an_envelope_reach_as_far_as_any_share_leaks(infinite):
+    shares = [(0.25, losses_up_to(3.0, infinite)), (0.75, losses_up_to(1.0))]
+    for given in (shares, shares[::-1]):
+        found = of_losses(given)
+        assert np.log(found.slopes.max()) == pytest.approx(3.0)
+        assert len(found.slopes) == 2 * 160
+        # At ε = 0 both leak a tenth.
+        assert found.most(0.0) == pytest.approx(0.25 * infinite)
+        assert found.intercepts[0] == pytest.approx(0.1)
+    far = of_losses([(1.0, losses_up_to(5000.0))])
+    assert np.log(far.slopes.max()) == pytest.approx(600.0)
+    none = of_losses([(1.0, losses_up_to(0.0 + 1e-9))])
+    assert np.log(none.slopes.max()) == pytest.approx(1e-6)
+
+
+def test_an_event_is_no_likelier_than_certain():
+    assert TradeOff(np.array([2.0, 3.0]), np.array([0.5, 0.0])).most(0.9) == 1.0
+    assert TradeOff(np.array([2.0, 3.0]), np.array([0.5, 0.0])).most(0.1) == pytest.approx(0.3)
 
 
 def test_a_group_of_clients_counts_as_its_worst():
@@ -320,6 +352,7 @@ def test_too_few_canaries_are_known_beforehand():
     assert any(
         is_excluded(one.canaries, one.made, one.correct, level, claimed) for one in perfect(needed)
     )
+    assert judge(perfect(needed), mechanism, DELTA).can_contradict
     few = judge(perfect(max(1, needed // 2)), mechanism, DELTA)
     assert not few.can_contradict
     assert not few.contradicted
@@ -368,8 +401,9 @@ def test_noise_is_taken_for_what_is_shown_where_less_is_shown():
 
 
 def test_losses_that_are_not_finite_tell_nothing():
-    found = loss_reduction(np.array([1.0, np.inf, np.nan]), np.array([0.25, np.inf, 0.0]))
-    np.testing.assert_array_equal(found, [0.75, 0.0, 0.0])
+    before = np.array([1.0, np.inf, np.nan, np.inf, 2.0])
+    found = loss_reduction(before, np.array([0.25, np.inf, 0.0, 1.0, np.inf]))
+    np.testing.assert_array_equal(found, [0.75, 0.0, 0.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -224,6 +224,17 @@ def test_the_sum_of_scores_tells_what_canaries_add():
         assert one.log_e_value(1.0, contribution) < np.log(20.0)
 
 
+def test_a_sums_e_value_is_that_of_its_own_law_averaged_over_slopes():
+    """E exp(λT) = Π (1 − q + q exp(λ s c)) · exp(λ² f² n/2), λ from 1 to 1/1024 on both sides."""
+    sums = Sums(4.5, 6, np.array([0.5, 0.8, 0.2]), np.array([0.3, 0.1, 1.0]))
+    for noise, added in ((1.0, 1.0), (0.7, 2.0)):
+        each = []
+        for slope in (sign * 2.0**-power for power in range(11) for sign in (1.0, -1.0)):
+            moment = np.prod(1.0 - sums.rates + sums.rates * np.exp(slope * added * sums.totals))
+            each.append(np.exp(slope * 4.5 - (slope * noise) ** 2 * 3.0) / moment)
+        assert sums.log_e_value(noise, added) == pytest.approx(np.log(np.mean(each)))
+
+
 def test_correct_sums_are_contradicted_no_oftener_than_the_level():
     """500 sums; each reaches 20 with 5 % at most. The test fails by chance once in 10⁶ runs."""
     rng = np.random.default_rng(8)
@@ -355,6 +366,8 @@ def test_where_directions_depend_on_the_past_only_the_second_half_is_judged():
     one = of_unknown_draws(np.linspace(-1.0, 1.0, 9).tolist(), -0.5, 0.5)
     assert len(ConfidenceSet(one)._halves) == 1
     assert ConfidenceSet(one)._halves[0][0].count == 5
+    some = collected([one, noise_alone(np.array([0.5, -0.5]))])
+    assert len(ConfidenceSet(some)._halves) == 1
 
 
 def test_what_is_found_of_a_sample_is_told_in_its_own_terms():

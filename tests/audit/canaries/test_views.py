@@ -197,24 +197,42 @@ def test_the_claim_is_that_of_each_clients_history_weighted_by_its_canaries():
     assert max(losses.epsilon(DELTA) for _, losses in whole.mechanism(0.5)) == halved
 
 
+def test_a_charge_counts_at_the_noise_and_the_steps_that_a_claim_must_count_it_at():
+    counted = SimpleNamespace(accounted=lambda spends: [(one, 1.0, 3) for one in spends])
+    bound = header(spending_bound=counted)
+    found = module._mechanism(
+        module._charges(ledger(*CHARGED), bound, evidence()), {(0,): 2, (2,): 1}, DELTA
+    )
+    ((_, losses),) = found(1.0)
+    expected = privacy_profile([Steps(RATE, 1.0 / np.sqrt(2), 3)], DELTA).epsilon(DELTA)
+    assert losses.epsilon(DELTA) == expected
+
+
 def test_canaries_that_are_in_no_round_count_in_no_share():
     whole, *_ = views(evidence(), ledger(spend(0, 0)), header(), DELTA)
     assert [share for share, _ in whole.mechanism(1.0)] == [pytest.approx(2 / 3)]
 
 
-def test_clients_of_equal_histories_are_one_share_and_many_are_grouped_by_their_worst():
+@pytest.mark.parametrize(
+    ("clients", "together", "groups"),
+    # Each history is of two clients: twelve stand alone, and more are taken together.
+    [(24, 1, [2] * 12), (48, 2, [4] * 12), (50, 3, [6] * 8 + [2])],
+)
+def test_clients_of_equal_histories_are_one_share_and_many_are_grouped_by_their_worst(
+    clients, together, groups
+):
     charges = {
-        client: [(spend(0, client), Steps(RATE, NOISE, 1 + client // 2))] for client in range(50)
+        client: [(spend(0, client), Steps(RATE, NOISE, 1 + client // 2))]
+        for client in range(clients)
     }
-    planted = {(client,): 1 for client in range(50)}
+    planted = {(client,): 1 for client in range(clients)}
     shares = module._mechanism(charges, planted, DELTA)(1.0)
-    # 25 histories, each of two clients; three at a time make nine groups.
-    assert [round(share * 50) for share, _ in shares] == [6] * 8 + [2]
+    assert [round(share * clients) for share, _ in shares] == groups
     assert sum(share for share, _ in shares) == pytest.approx(1.0)
     worst = [losses.epsilon(DELTA) for _, losses in shares]
     assert worst == sorted(worst)
-    for group in range(9):
-        steps = min(25, 3 * group + 3)
+    for group in range(len(groups)):
+        steps = min(clients // 2, together * (group + 1))
         assert worst[group] == privacy_profile([Steps(RATE, NOISE, steps)], DELTA).epsilon(DELTA)
 
 
@@ -336,6 +354,7 @@ def test_batches_of_fixed_size_need_what_other_records_put_in():
 
 
 def test_noise_that_rounding_hides_and_a_retired_kind_have_no_scores():
+    assert TOO_LITTLE_NOISE.startswith("noise below 0.05 times the clipping norm")
     least = [spend(0, 0, noise_multiplier=LEAST_NOISE), spend(1, 2)]
     assert not isinstance(observations(evidence(), ledger(*least), header()), str)
     less = [spend(0, 0, noise_multiplier=0.99 * LEAST_NOISE), spend(1, 2)]
