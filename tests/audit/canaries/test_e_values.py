@@ -269,9 +269,9 @@ def of_unknown_draws(values, low, high):
 
 
 def test_where_draws_are_not_known_the_density_is_that_at_the_nearest_mean():
-    one = of_unknown_draws([-2.0, 0.1, 3.0], -0.5, 1.0)
+    one = of_unknown_draws([-2.0, 0.1, 3.0], -0.5, 0.8)
     for law in (Law(), Law(0.5, 2.0)):
-        low, high = -0.5 * law.contribution, 1.0 * law.contribution
+        low, high = -0.5 * law.contribution, 0.8 * law.contribution
         nearest = [max(-2.0, low), 0.1, min(3.0, high)]
         expected = stats.norm.logpdf([-2.0, 0.1, 3.0], nearest, law.noise) + 0.5 * np.log(2 * np.pi)
         assert Likelihood(one).log_density_bound(law) == pytest.approx(expected.sum())
@@ -322,6 +322,8 @@ def test_nothing_is_bounded_where_nothing_explains_the_scores(monkeypatch):
     several = ConfidenceSet(noise_alone(rng.standard_normal(40)))
     sums = summed(rng, contribution=3.0)
     assert np.isfinite(_largest_ratio_by_sums(several, sums, 3.0, 0.05))
+    # Two scores are held against each other, one against nothing.
+    assert ConfidenceSet(noise_alone(np.array([0.5, -1.0]))).noise_interval(0.05)[1] <= 128.0
     unbounded = ConfidenceSet(noise_alone(rng.standard_normal(1)))
     assert unbounded.noise_interval(0.05) == (0.0, np.inf)
     assert unbounded.largest_ratio(0.05) == np.inf
