@@ -347,5 +347,7 @@ def test_pairs_are_those_of_a_binomial_count_and_never_too_rare() -> None:
     # Where nobody can be in two batches, or all are in all, nothing is left to chance.
     assert repeats_p_value(21, groups[2:]) == 1.0
     assert repeats_p_value(0, [Group(1, 0.3, 40)]) == 1.0
+    # One of three records in all four batches, each at a tenth.
+    assert 3e-4 * 0.5 < repeats_p_value(6, [Group(4, 0.1, 3)]) < 0.02
     none = (0.7**6 + 6 * 0.3 * 0.7**5) ** 3
     assert repeats_p_value(0, [Group(6, 0.3, 3)]) == pytest.approx(2 * none)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from audit.statistics.seeded import find_seed, seeded_batch
+from audit.statistics.seeded import SEEDS, find_seed, seeded_batch
 
 SIZE = 5000
 COORDINATES = np.sort(np.random.default_rng(SIZE).choice(SIZE, 200, replace=False))
@@ -54,6 +54,11 @@ def of_python():
 )
 def test_noise_that_anybody_can_draw_again_is_named(draw, name):
     assert found(draw()) == name
+
+
+def test_the_usual_seeds_are_small_numbers_years_and_those_that_are_copied():
+    copied = {42, 99, 100, 101, 123, 314, 666, 777, 999, 1000, 1111, 1234, 1337, 1729, 3407, 4242}
+    assert set(SEEDS) == {*range(24), *range(2020, 2027), *copied, 12345, 31415, 123456}
 
 
 def test_tensors_drawn_one_by_one_are_found_by_where_they_begin():
