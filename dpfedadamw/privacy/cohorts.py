@@ -6,7 +6,7 @@ The draw must not depend on the data, nor on earlier rounds: the third party's v
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ class FixedClients:
     """
 
     clients_per_round: int
-    event_kind: ClassVar[str] = "fixed-size"
 
     def rate(self, clients: int) -> float:
         """Return the participation l = S/N.
@@ -57,7 +56,6 @@ class PoissonClients:
     """
 
     expected_clients_per_round: float
-    event_kind: ClassVar[str] = "poisson"
 
     def rate(self, clients: int) -> float:
         """Return the participation l = S/N.

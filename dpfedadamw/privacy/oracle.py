@@ -307,9 +307,7 @@ class PrivateOracle:
             sizes = [self._sizes[place] for place in places]
             rows = [row for place in places for row in range(starts[place], starts[place + 1])]
         inputs = torch.cat([batch[0][row : row + 1] for row in rows])
-        labels = batch[1][torch.tensor(rows, device=batch[1].device)]
-        norms = clipped.raw_norms[torch.tensor(places, device=clipped.raw_norms.device)]
-        check(self._engine, inputs, labels, norms, sizes)
+        check(self._engine, inputs, batch[1][rows], clipped.raw_norms[places], sizes)
 
     def _draw_ahead(self, parameters: Tensor) -> NoiseAhead | None:
         if self._plan.gaussian_sampler == "on-device":

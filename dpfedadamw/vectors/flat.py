@@ -51,7 +51,7 @@ class Layout:
     """The order of all trainable parameters in the flat vector.
 
     Attributes:
-        slices: One entry a trainable parameter, in ``named_parameters()`` order.
+        slices: One entry a trainable parameter, in ``named_parameters()`` order; at least one.
     """
 
     slices: tuple[ParameterSlice, ...]
@@ -59,7 +59,7 @@ class Layout:
     @property
     def size(self) -> int:
         """Number of trainable coordinates, d."""
-        return self.slices[-1].stop if self.slices else 0
+        return self.slices[-1].stop
 
 
 def layout_of(module: nn.Module) -> Layout:
@@ -491,7 +491,7 @@ def _even_part(width: int) -> int:
 
 def _cut(start: int, stop: int, part: int, block: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     """Cut a row of one block [1] into pieces of whole parts, and one of what is left."""
-    step = part * max(1, _PIECE // part)
+    step = part * (_PIECE // part)
     for first in range(start, stop, step):
         last = min(first + step, stop)
         parts = (last - first) // part

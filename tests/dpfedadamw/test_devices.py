@@ -31,8 +31,7 @@ from dpfedadamw.privacy.oracle import Query
 from dpfedadamw.privacy.spot_check import SpotCheck
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.vectors import flat
-from dpfedadamw.vectors.flat import BLOCK_KINDS, Blocks, blocks_of
+from dpfedadamw.vectors.flat import Blocks, blocks_of
 from tests.runs import attest, failing, small_spec
 
 MODELS = {
@@ -261,21 +260,6 @@ def test_noise_by_chacha20_for_86_million_numbers_is_few_launches(double_round, 
         on_device.normals(bytes(32), 0, 86_600_000, META)
     assert most * 0.9 < of_noise.launches <= most
     assert of_noise.copies == 0
-
-
-@pytest.mark.parametrize("kind", BLOCK_KINDS)
-def test_an_accelerator_computes_the_same_sums_over_blocks(kind, monkeypatch):
-    torch.manual_seed(0)
-    blocks = blocks_of(MODELS["vit"](), kind)
-    values = torch.randn(blocks.parameters)
-    expected = blocks.sum_of_squares(values), blocks.sum(values), blocks.spread(blocks.sizes)
-    for most in (0, 1024):
-        monkeypatch.setattr(flat, "_MOST_AT_ONCE", most)
-        other = blocks.to(torch.device("cpu"))
-        monkeypatch.setattr(Blocks, "_in_cache", False)
-        found = other.sum_of_squares(values), other.sum(values), other.spread(blocks.sizes)
-        for one, two in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["box-muller", "on-device"])

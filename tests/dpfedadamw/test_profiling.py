@@ -46,13 +46,28 @@ def test_an_inner_part_is_taken_out_of_the_outer_one(clock):
     }
 
 
-def test_what_the_probe_calls_is_the_probe(clock):
-    with profiled() as found, within("probe"):
+@pytest.mark.parametrize("whole", ["evaluation", "probe", "audit", "report", "signatures"])
+def test_what_the_probe_and_what_ends_a_run_call_is_theirs(clock, whole):
+    with profiled() as found, within(whole):
         clock(1.0)
         with within("clipped sum"):
             clock(2.0)
         clock(4.0)
-    assert {name: seconds for name, seconds in found.seconds.items() if seconds} == {"probe": 7.0}
+    assert {name: seconds for name, seconds in found.seconds.items() if seconds} == {whole: 7.0}
+
+
+def test_parts_are_told_the_largest_first_to_a_millisecond_and_up_to_now(clock):
+    with profiled() as found:
+        clock(0.25)
+        with within("noise"):
+            clock(2.00049)
+        with within("audit"):
+            clock(1.0006)
+        # What has passed since a part began counts, though nothing else has begun.
+        clock(0.25)
+        told = found.to_json()
+    assert told == {"seconds": 3.501, "parts": {"noise": 2.0, "audit": 1.001, "other": 0.5}}
+    assert list(told["parts"]) == ["noise", "audit", "other"]
 
 
 def test_a_part_that_fails_is_counted_and_left(clock):

@@ -22,7 +22,6 @@ _LOGARITHM = tuple(1.0 / (2 * k + 1) for k in range(12))
 # Within an eighth of a turn, what is left out is below 2^-63 of a sine and 2^-67 of a cosine.
 _SINE = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(9))
 _COSINE = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(10))
-_FRACTION = (1 << 52) - 1
 # The bits of 1.0 and of the root of 2, read as an integer.
 _ONE = 0x3FF0000000000000
 _ROOT_OF_TWO = 0x3FF6A09E667F3BCD
@@ -39,7 +38,8 @@ def minus_log(bits: Tensor) -> Tensor:
     """
     uniform = bits.double().clamp_(min=0.5).mul_(2.0**-53)
     whole = uniform.view(torch.int64)
-    fraction = whole.bitwise_and(_FRACTION).bitwise_or_(_ONE)
+    # Below 1, every exponent is made of bits that the exponent of 1.0 has too.
+    fraction = whole.bitwise_or(_ONE)
     upper = (fraction > _ROOT_OF_TWO).long()
     exponent = (whole >> 52).sub_(1023).add_(upper)
     # From [1, 2) to between the roots of a half and of 2: one less in the exponent halves exactly.

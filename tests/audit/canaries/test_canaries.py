@@ -9,13 +9,19 @@ is far less.
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
 from audit.accounting.budget import Steps, privacy_profile
+<<<<<<< HEAD
 from audit.canaries import secrets
+=======
+from audit.canaries import bounds
+>>>>>>> fdc4e512c729a3f8a6f6a758017a99bf82bf6b34
 from audit.canaries.bounds import any_mechanism, canaries_needed, judge, lower_bound, scaled
 from audit.canaries.guessing import (
     PLANS,
@@ -137,6 +143,37 @@ def test_clients_that_spend_less_lower_the_envelope_in_proportion():
     point = stats.norm.ppf(0.01)
     equal = 0.25 * stats.norm.cdf(point + 1.0) + 0.75 * stats.norm.cdf(point + 0.25)
     assert equal <= both.most(0.01) < 0.7 * alone.most(0.01)
+
+
+def losses_up_to(furthest, infinite=0.0):
+    """Losses whose profile ends at an ε, but for some mass that no ε comes below."""
+    sides = {name: SimpleNamespace(infinite=infinite) for name in ("remove", "add")}
+    return SimpleNamespace(
+        epsilon=lambda delta: furthest if delta > infinite else np.inf,
+        delta=lambda epsilon: max(0.1 * (1.0 - epsilon / furthest), infinite),
+        **sides,
+    )
+
+
+@pytest.mark.parametrize("infinite", [0.0, 1e-7])
+def test_points_of_an_envelope_reach_as_far_as_any_share_leaks(infinite):
+    shares = [(0.25, losses_up_to(3.0, infinite)), (0.75, losses_up_to(1.0))]
+    for given in (shares, shares[::-1]):
+        found = of_losses(given)
+        assert np.log(found.slopes.max()) == pytest.approx(3.0)
+        assert len(found.slopes) == 2 * 160
+        # At ε = 0 both leak a tenth.
+        assert found.most(0.0) == pytest.approx(0.25 * infinite)
+        assert found.intercepts[0] == pytest.approx(0.1)
+    far = of_losses([(1.0, losses_up_to(5000.0))])
+    assert np.log(far.slopes.max()) == pytest.approx(600.0)
+    none = of_losses([(1.0, losses_up_to(0.0 + 1e-9))])
+    assert np.log(none.slopes.max()) == pytest.approx(1e-6)
+
+
+def test_an_event_is_no_likelier_than_certain():
+    assert TradeOff(np.array([2.0, 3.0]), np.array([0.5, 0.0])).most(0.9) == 1.0
+    assert TradeOff(np.array([2.0, 3.0]), np.array([0.5, 0.0])).most(0.1) == pytest.approx(0.3)
 
 
 def test_a_group_of_clients_counts_as_its_worst():
@@ -320,6 +357,7 @@ def test_too_few_canaries_are_known_beforehand():
     assert any(
         is_excluded(one.canaries, one.made, one.correct, level, claimed) for one in perfect(needed)
     )
+    assert judge(perfect(needed), mechanism, DELTA).can_contradict
     few = judge(perfect(max(1, needed // 2)), mechanism, DELTA)
     assert not few.can_contradict
     assert not few.contradicted
@@ -368,8 +406,9 @@ def test_noise_is_taken_for_what_is_shown_where_less_is_shown():
 
 
 def test_losses_that_are_not_finite_tell_nothing():
-    found = loss_reduction(np.array([1.0, np.inf, np.nan]), np.array([0.25, np.inf, 0.0]))
-    np.testing.assert_array_equal(found, [0.75, 0.0, 0.0])
+    before = np.array([1.0, np.inf, np.nan, np.inf, 2.0])
+    found = loss_reduction(before, np.array([0.25, np.inf, 0.0, 1.0, np.inf]))
+    np.testing.assert_array_equal(found, [0.75, 0.0, 0.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -391,6 +430,69 @@ def test_any_mechanism_takes_the_better_of_both_theorems():
     level = 0.01
     single = of_one_run(300, 120, 118, level)
     assert any_mechanism(one, DELTA, level) >= single
+
+
+@pytest.mark.parametrize(
+    ("least", "share"),
+    [(1.0, 1.0), (0.3, 0.3), (1 / 32, 1 / 32), (0.0, 1 / 32), (20.0, 20.0), (32.0, 32.0)],
+)
+def test_the_noise_that_is_excluded_is_found_within_a_hundredth(least, share, monkeypatch):
+    """From 1/32 of the ledger's noise to 32 times it; the share is rounded up."""
+    monkeypatch.setattr(bounds, "_excluded", lambda one, level, factor: factor >= least)
+    found = bounds._noise_share(perfect(9), lambda factor: factor, 0.05)
+    assert share <= found <= 1.01 * share
+
+
+def test_no_share_of_the_noise_is_named_where_no_factor_is_excluded(monkeypatch):
+    monkeypatch.setattr(bounds, "_excluded", lambda one, level, factor: factor > 32.0)
+    assert bounds._noise_share(perfect(9), lambda factor: factor, 0.05) is None
+    monkeypatch.undo()
+
+    def mechanism(factor):
+        return [(1.0, privacy_profile(scaled([Steps(1.0, 1.0, 1)], factor), DELTA))]
+
+    found = lower_bound([Guesses(9, 6, 3)], mechanism, DELTA)
+    assert (found.these_steps, found.noise_share) == (0.0, np.inf)
+
+
+def test_no_number_of_canaries_contradicts_a_claim_that_allows_everything(monkeypatch):
+    asked = []
+    monkeypatch.setattr(bounds, "_excluded", lambda one, level, claimed: asked.append(one) or False)
+    monkeypatch.setattr(bounds, "of_losses", lambda losses: None)
+    assert canaries_needed(lambda factor: []) is None
+    numbers = list(dict.fromkeys(one.canaries for one in asked))
+    assert (numbers[0], numbers[1]) == (8, 9)
+    assert 95_000 < numbers[-1] < 100_000
+    # Each number is a twentieth more than the one before, so that the answer is within that.
+    assert all(later <= 1.05 * earlier + 1 for earlier, later in pairwise(numbers))
+
+
+def test_all_right_guesses_are_excluded_where_no_false_positive_makes_them_likely_enough():
+    """An envelope through (0, δ) alone: P ≤ δ whatever Q is."""
+    allowed = TradeOff(np.array([1e-9]), np.array([1e-3]))
+    assert is_excluded(10, 10, 10, 0.5, allowed)
+    assert not is_excluded(10, 10, 10, 1e-4, allowed)
+
+
+def test_a_number_of_guesses_is_refused_that_cannot_be():
+    for numbers in ((9, 10, 5), (9, 5, 6), (9, 5, -1)):
+        with pytest.raises(ValueError, match=f"{numbers[2]} correct of {numbers[1]} guesses on 9"):
+            one_run_p_value(*numbers, 1.0, 0.0)
+        with pytest.raises(ValueError, match=f"{numbers[2]} correct of {numbers[1]} guesses on 9"):
+            is_excluded(*numbers, 0.05, approximate_dp(1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"), [(0.3, 0.3), (1.0, 1.0), (37.2, 37.2), (1e9, 128.0), (-1.0, 0.0)]
+)
+def test_the_largest_excluded_value_is_found_to_a_ten_thousandth(limit, found):
+    assert largest_excluded(lambda one: one <= limit) == pytest.approx(found, abs=1e-4)
+
+
+def test_one_canary_is_guessed_at_least_once():
+    assert plans(1) == ((1, 0),)
+    assert plans(10) == ((4, 4), (1, 1), (1, 0), (4, 0))
+    assert [one.made for one in perfect(10)] == [8, 2, 1, 4]
 
 
 def evidence():

@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from audit.canaries import e_values
 from audit.canaries.e_values import (
+    ALTERNATIVES,
     ConfidenceSet,
+    Law,
+    Likelihood,
     Scores,
     Sums,
+    _edge,
     _largest_ratio_by_sums,
+    _log_mean,
     collected,
     judge_scores,
     log_e_value,
@@ -218,9 +224,172 @@ def test_the_sum_of_scores_tells_what_canaries_add():
         assert one.log_e_value(1.0, contribution) < np.log(20.0)
 
 
+def test_a_sums_e_value_is_that_of_its_own_law_averaged_over_slopes():
+    """E exp(λT) = Π (1 − q + q exp(λ s c)) · exp(λ² f² n/2), λ from 1 to 1/1024 on both sides."""
+    sums = Sums(4.5, 6, np.array([0.5, 0.8, 0.2]), np.array([0.3, 0.1, 1.0]))
+    for noise, added in ((1.0, 1.0), (0.7, 2.0)):
+        each = []
+        for slope in (sign * 2.0**-power for power in range(11) for sign in (1.0, -1.0)):
+            moment = np.prod(1.0 - sums.rates + sums.rates * np.exp(slope * added * sums.totals))
+            each.append(np.exp(slope * 4.5 - (slope * noise) ** 2 * 3.0) / moment)
+        assert sums.log_e_value(noise, added) == pytest.approx(np.log(np.mean(each)))
+
+
 def test_correct_sums_are_contradicted_no_oftener_than_the_level():
     """500 sums; each reaches 20 with 5 % at most. The test fails by chance once in 10⁶ runs."""
     rng = np.random.default_rng(8)
     found = np.array([summed(rng, answers=20).log_e_value(1.0, 1.0) for _ in range(500)])
     assert np.count_nonzero(found >= np.log(20.0)) <= stats.binom.isf(1e-6, 500, 0.05)
     assert np.count_nonzero(found >= -np.log(LEVEL)) == 0
+
+
+def test_the_ledger_is_held_against_faults_of_noise_clipping_and_rate_on_both_sides():
+    """Fixed before any score is seen: E-values of other alternatives are other numbers."""
+    less = [1 / 64, 1 / 16, 0.25, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9]
+    less += [0.94, 0.97, 0.985, 0.99]
+    noise = {Law(one) for one in less} | {Law(1 / one) for one in less}
+    added = {Law(1.0, one) for one in (0.0, 0.5, 0.8, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)}
+    rates = {Law(rate=one) for one in (0.5, 2.0, 4.0)}
+    both = {Law(1 / 64, 10.0), Law(0.5, 10.0), Law(0.5, 2.0), Law(0.5, 0.5)}
+    assert set(ALTERNATIVES) == noise | added | rates | both
+    assert len(ALTERNATIVES) == 46
+
+
+def of_unknown_draws(values, low, high):
+    """Scores whose means are only known to lie between two numbers."""
+    many = len(values)
+    return Scores(
+        np.array(values),
+        np.full(many, 0.3),
+        np.full(many, 0.5),
+        np.full(many, low),
+        np.full(many, high),
+        np.full(many, False),
+    )
+
+
+def test_where_draws_are_not_known_the_density_is_that_at_the_nearest_mean():
+    one = of_unknown_draws([-2.0, 0.1, 3.0], -0.5, 0.8)
+    for law in (Law(), Law(0.5, 2.0)):
+        low, high = -0.5 * law.contribution, 0.8 * law.contribution
+        nearest = [max(-2.0, low), 0.1, min(3.0, high)]
+        expected = stats.norm.logpdf([-2.0, 0.1, 3.0], nearest, law.noise) + 0.5 * np.log(2 * np.pi)
+        assert Likelihood(one).log_density_bound(law) == pytest.approx(expected.sum())
+
+
+def test_a_density_is_that_of_the_mixture_over_draws():
+    values, rates, shifts = np.array([0.3, -1.2, 2.0]), np.array([0.4, 0.0, 0.1]), np.full(3, 0.7)
+    (one,) = of_one_draw(values[None], rates, shifts)
+    for law in (Law(), Law(0.5, 2.0, 2.0), Law(2.0, 0.5, 4.0)):
+        drawn = np.minimum(rates * law.rate, 1.0)
+        out = stats.norm.pdf(values, 0.0, law.noise)
+        put_in = stats.norm.pdf(values, 0.7 * law.contribution, law.noise)
+        expected = np.log((1 - drawn) * out + drawn * put_in) + 0.5 * np.log(2 * np.pi)
+        assert Likelihood(one).log_density(law) == pytest.approx(expected.sum())
+    whole = np.log(np.mean([np.exp(Likelihood(one).log_density(law)) for law in ALTERNATIVES]))
+    assert log_e_value(one) == pytest.approx(whole - Likelihood(one).log_density_bound(Law()))
+
+
+def test_where_draws_are_not_known_three_e_values_share_the_level():
+    """What cannot be computed counts as 1, whose logarithm is 0, so that the mean stays below 1."""
+    dependent = of_unknown_draws([0.5, -0.25, 2.0], -0.5, 1.0)
+    alone = noise_alone(np.array([0.2, -4.0]))
+    own, known = Likelihood(dependent).log_e_value(), Likelihood(alone).log_e_value()
+    assert log_e_value(dependent) == pytest.approx(_log_mean([own, 0.0, 0.0]))
+    both = collected([dependent, alone])
+    together = Likelihood(both).log_e_value()
+    assert log_e_value(both) == pytest.approx(_log_mean([together, known, known]))
+    sums = Sums(30.0, 8, np.full(8, 0.4), np.full(8, 0.3))
+    told = sums.log_e_value(1.0, 1.0)
+    assert told > 1.0
+    with_sums = Scores(**{**both.__dict__, "sums": (sums,)})
+    assert log_e_value(with_sums) == pytest.approx(_log_mean([together, known, told]))
+
+
+def test_a_bound_ends_where_the_exclusion_begins_and_is_rounded_outwards():
+    assert 7.3 <= _edge(lambda one: one >= 7.3, 1.0, 128.0) <= 7.3 * 1.005
+    assert 0.03 / 1.005 <= _edge(lambda one: one <= 0.03, 1.0, 1 / 128) <= 0.03
+    # Where nothing is excluded it is the limit, and what lies beyond a gap is not looked for.
+    assert _edge(lambda one: False, 0.9, 128.0) == 128.0
+    assert _edge(lambda one: False, 0.9, 1 / 128) == 1 / 128
+    assert _edge(lambda one: 3.0 <= one <= 5.0 or one > 100.0, 1.0, 128.0) < 3.1
+    assert _edge(lambda one: 0.2 <= one <= 0.3 or one < 0.01, 1.0, 1 / 128) > 0.29
+
+
+def test_nothing_is_bounded_where_nothing_explains_the_scores(monkeypatch):
+    """A ledger whose steps cannot be these is contradicted; a number would be about other steps."""
+    rng = np.random.default_rng(12)
+    several = ConfidenceSet(noise_alone(rng.standard_normal(40)))
+    sums = summed(rng, contribution=3.0)
+    assert np.isfinite(_largest_ratio_by_sums(several, sums, 3.0, 0.05))
+    # Two scores are held against each other, one against nothing.
+    assert ConfidenceSet(noise_alone(np.array([0.5, -1.0]))).noise_interval(0.05)[1] <= 128.0
+    unbounded = ConfidenceSet(noise_alone(rng.standard_normal(1)))
+    assert unbounded.noise_interval(0.05) == (0.0, np.inf)
+    assert unbounded.largest_ratio(0.05) == np.inf
+    assert _largest_ratio_by_sums(unbounded, sums, 1.0, 0.05) == np.inf
+    # Of a sum that no contribution makes: 40 deviations above what all draws together add.
+    beyond = Sums(sums.value + 40.0 * np.sqrt(sums.count), sums.count, sums.totals, 0 * sums.rates)
+    assert _largest_ratio_by_sums(several, beyond, 1.0, 0.05) == np.inf
+    monkeypatch.setattr(ConfidenceSet, "_log_e_value", lambda *_: 100.0)
+    assert several.noise_interval(0.05) is None
+    assert several.largest_ratio(0.05) == np.inf
+    assert _largest_ratio_by_sums(several, sums, 1.0, 0.05) == np.inf
+
+
+def test_the_smallest_e_value_of_a_ratio_is_found_between_the_points_of_a_grid(monkeypatch):
+    several = ConfidenceSet(noise_alone(np.random.default_rng(12).standard_normal(40)))
+    for middle in (0.01, 0.7, 3.0, 90.0):
+        seen = []
+
+        def e_value(self, noise, contribution, middle=middle, seen=seen):
+            seen.append(noise / contribution)
+            return np.log(contribution / middle) ** 2
+
+        monkeypatch.setattr(ConfidenceSet, "_log_e_value", e_value)
+        least = max(np.log(1 / 16 / middle), np.log(middle / 64), 0.0) ** 2
+        assert several._smallest_log_e_value(1.5) == pytest.approx(least, abs=1e-2)
+        assert seen == pytest.approx([1.5] * len(seen))
+
+
+def test_a_long_sample_is_thinned_by_its_number_alone(monkeypatch):
+    monkeypatch.setattr(e_values, "_MOST_SCORES", 10)
+    values = np.arange(1.0, 32.0)
+    halves = ConfidenceSet(noise_alone(values))._halves
+    # Every fourth of 31, cut in two: each half is held against what makes the other likeliest.
+    assert [half.count for half, _ in halves] == [4, 4]
+    first, second = (np.mean(values[::4][part] ** 2) for part in (slice(4), slice(4, None)))
+    for (half, best), squares, other in zip(halves, (second, first), (first, second), strict=True):
+        assert best == pytest.approx(-4 * 0.5 * np.log(other) - 0.5 * 4 * squares / other)
+        assert half.log_density_bound(Law()) == pytest.approx(-0.5 * 4 * squares)
+
+
+def test_where_directions_depend_on_the_past_only_the_second_half_is_judged():
+    one = of_unknown_draws(np.linspace(-1.0, 1.0, 9).tolist(), -0.5, 0.5)
+    assert len(ConfidenceSet(one)._halves) == 1
+    assert ConfidenceSet(one)._halves[0][0].count == 5
+    some = collected([one, noise_alone(np.array([0.5, -0.5]))])
+    assert len(ConfidenceSet(some)._halves) == 1
+
+
+def test_what_is_found_of_a_sample_is_told_in_its_own_terms():
+    rng = np.random.default_rng(4)
+    dependent = sample(rng, canaries=20, answers=5, rate=0.3, sigma=1.2, dependent=True)
+    one = judge_scores(dependent, LEVEL, 0.05)
+    assert one.scores == 100
+    assert one.log10_e_value == pytest.approx(log_e_value(dependent) / np.log(10.0))
+    # Of unknown draws those of canaries that are out are sure.
+    sure = int(dependent.noise_alone.sum())
+    assert 0 < sure < 100
+    assert one.seen == noise_seen(sure, LEVEL)
+    sums = summed(rng, contribution=3.0)
+    with_sums = Scores(**{**dependent.__dict__, "sums": (sums,)})
+    known = ConfidenceSet(dependent.where(dependent.noise_alone))
+    ratio = _largest_ratio_by_sums(known, sums, one.contribution, 0.05)
+    assert judge_scores(with_sums, LEVEL, 0.05).largest_ratio == ratio
+    assert one.noise_interval == known.noise_interval(0.05)
+    assert Sums(3.0, 0, np.zeros(0), np.zeros(0)).log_e_value(1.0, 1.0) == 0.0
+    loud = noise_alone(np.full(30, 2.0))
+    e_value = log_e_value(loud)
+    assert judge_scores(loud, np.exp(-e_value) * 1.0001, 0.05).contradicted
+    assert not judge_scores(loud, np.exp(-e_value) * 0.9999, 0.05).contradicted

@@ -16,6 +16,7 @@ from audit.statistics import batches as module
 from audit.statistics.batches import (
     LEVELS,
     Batches,
+    Group,
     batches_to_see_a_cut,
     batches_to_see_none,
     count_p_value,
@@ -24,6 +25,8 @@ from audit.statistics.batches import (
     empty_batches,
     end_alpha,
     ends_of_sizes,
+    pairs,
+    repeats_p_value,
     squares_cumulants,
 )
 from audit.statistics.intervals import FALSE_ALARM
@@ -224,3 +227,127 @@ def test_all_tests_of_the_batches_together_keep_to_the_level() -> None:
     assert len(shares) == 5
     assert sum(shares) == pytest.approx(1.0)
     assert empty_alpha() + 2 * len(LEVELS) * end_alpha() == pytest.approx(0.2 * FALSE_ALARM)
+
+
+def said_of(sampling: str, sizes: list[int], uses: list[int], each: int = 1) -> list[str]:
+    """What is said at once of a client of as many records, at two a batch."""
+    alike: Any = SimpleNamespace(
+        queries_per_step=each, records=len(uses), stated_rate=None, expected_batch_size=2.0,
+        client=1,
+    )  # fmt: skip
+    reasons: list[str] = []
+    batches = Batches(sampling)
+    batches.add("here", alike, np.array(sizes), np.array(uses), reasons)
+    assert batches.clients == (batches.steps > 0)
+    return reasons
+
+
+NOT_ADDED = ["here: the records' counts do not add up to the batches"]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "sizes", "uses", "each", "said"),
+    [
+        ("poisson", [1, 3], [2, 1, 1, 0], 1, []),
+        ("poisson", [1, 3, 1], [2, 1, 1, 0], 2, ["here: its queries are not a whole number of"]),
+        ("poisson", [1, 3], [1, 1, 1, 0], 1, NOT_ADDED),
+        # In two batches no record is three times.
+        ("poisson", [1, 3], [3, 1, 0, 0], 1, NOT_ADDED),
+        ("poisson", [5, 1], [2, 2, 1, 1], 1, ["here: a batch is larger than its client's records"]),
+        ("poisson", [4, 4], [2, 2, 2, 2], 1, []),
+        ("fixed-size", [2, 2], [2, 1, 1, 0], 1, []),
+        ("fixed-size", [1, 3], [2, 1, 1, 0], 1, ["here: a batch does not have the public size"]),
+        # Epochs of five records: two, two and one, and then again.
+        ("shuffled", [2, 2, 1, 2], [2, 2, 1, 1, 1], 1, []),
+        ("shuffled", [2, 1, 2, 2], [2, 2, 1, 1, 1], 1, ["here: a batch does not have the size of"]),
+        ("shuffled", [2, 2, 1, 2], [2, 2, 2, 1, 0], 1, ["here: a record was used more or less"]),
+        ("shuffled", [2, 2, 1, 2], [3, 1, 1, 1, 1], 1, ["here: a record was used more or less"]),
+    ],
+)
+def test_each_participation_is_judged_by_itself(sampling, sizes, uses, each, said) -> None:
+    found = said_of(sampling, sizes, uses, each)
+    assert len(found) == len(said)
+    assert all(one.startswith(start) for one, start in zip(found, said, strict=True))
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size", "shuffled"])
+def test_epochs_that_pose_as_independent_draws_are_told_by_how_seldom_records_repeat(
+    sampling: str,
+) -> None:
+    """Fifty steps of a client of 1,000 records at 100 a batch: five times each in epochs."""
+    alike: Any = SimpleNamespace(
+        queries_per_step=1, records=1000, stated_rate=None, expected_batch_size=100.0, client=1
+    )
+    epochs = "records repeat between batches unlike independent draws (shuffled epochs?)"
+    even = np.full(1000, 5)
+    drawn = np.random.default_rng(6).binomial(50, 0.1, 1000)
+    drawn[0] += 5000 - drawn.sum()
+    for uses, found in ((even, sampling != "shuffled"), (drawn, False)):
+        batches, reasons = Batches(sampling), list[str]()
+        batches.add("here", alike, np.full(50, 100), uses, [])
+        private = batches.judge(reasons)
+        assert (epochs in reasons) == found
+        assert ("repeats_p_value" in private) == (sampling != "shuffled")
+        assert ("batch_dispersion" in private) == (sampling == "poisson")
+    told = batches.power()
+    if sampling == "shuffled":
+        assert told == "any record used twice in an epoch"
+    else:
+        assert told == "shuffled epochs posing as independent draws (seen here)"
+
+
+def test_few_steps_would_not_show_epochs_and_it_is_said() -> None:
+    alike: Any = SimpleNamespace(
+        queries_per_step=1, records=10, stated_rate=None, expected_batch_size=2.0, client=1
+    )
+    batches = Batches("poisson")
+    batches.add("here", alike, np.array([2]), np.array([1, 1] + [0] * 8), [])
+    assert batches.power() == "shuffled epochs posing as independent draws (not seen here)"
+
+
+@pytest.mark.parametrize(("batch", "varies"), [(30, "less"), (60, "more")])
+def test_a_rate_and_a_scatter_that_are_not_the_ledgers_are_told_with_their_side(batch, varies):
+    alike: Any = SimpleNamespace(
+        queries_per_step=1, records=1000, stated_rate=None, expected_batch_size=45.0, client=7
+    )
+
+    def reasons_of_sizes(sizes: np.ndarray) -> list[str]:
+        batches, reasons = Batches("poisson"), list[str]()
+        uses = np.random.default_rng(2).multinomial(sizes.sum(), np.full(1000, 1e-3))
+        batches.add("here", alike, sizes, uses, reasons)
+        private = batches.judge(reasons)
+        assert list(private["batch_rate_p_values"]) == ["7"]  # type: ignore[call-overload]
+        return reasons
+
+    rate = "client 7: its batches are not drawn at the rate q = 0.045 that was charged"
+    assert rate in reasons_of_sizes(np.random.default_rng(1).binomial(1000, batch / 1000, 200))
+    same = {"less": np.full(200, 45), "more": np.tile([20, 70], 100)}[varies]
+    assert f"batch sizes vary {varies} than Poisson sampling allows" in reasons_of_sizes(same)
+    assert reasons_of_sizes(np.random.default_rng(5).binomial(1000, 0.045, 200)) == []
+
+
+def test_pairs_are_those_of_a_binomial_count_and_never_too_rare() -> None:
+    assert pairs(np.array([0, 1, 2, 5])) == 11
+    groups = [Group(6, 0.3, 40), Group(4, 0.5, 10), Group(3, 1.0, 7)]
+    # Records at the rate 1 are in every pair: 7·3 of them are no chance.
+    mean = 21 + 40 * 15 * 0.09 + 10 * 6 * 0.25
+    rng = np.random.default_rng(8)
+    drawn = [
+        21 + pairs(rng.binomial(6, 0.3, 40)) + pairs(rng.binomial(4, 0.5, 10)) for _ in range(4000)
+    ]
+    assert np.mean(drawn) == pytest.approx(mean, rel=0.02)
+    for share in (0.01, 0.1):
+        low, high = np.quantile(drawn, [share / 2, 1 - share / 2])
+        # Chernoff's bound is above the truth, and not by much.
+        for end in (int(low), int(np.ceil(high))):
+            assert share * 0.7 < repeats_p_value(end, groups) <= 1.0
+    assert repeats_p_value(round(mean), groups) > 0.9
+    assert repeats_p_value(21, groups) < 1e-6
+    assert repeats_p_value(21 + 40 * 15, groups) < 1e-6
+    # Where nobody can be in two batches, or all are in all, nothing is left to chance.
+    assert repeats_p_value(21, groups[2:]) == 1.0
+    assert repeats_p_value(0, [Group(1, 0.3, 40)]) == 1.0
+    # One of three records in all four batches, each at a tenth.
+    assert 3e-4 * 0.5 < repeats_p_value(6, [Group(4, 0.1, 3)]) < 0.02
+    none = (0.7**6 + 6 * 0.3 * 0.7**5) ** 3
+    assert repeats_p_value(0, [Group(6, 0.3, 3)]) == pytest.approx(2 * none)

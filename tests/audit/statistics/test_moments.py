@@ -9,7 +9,18 @@ import pytest
 
 from audit.checks.second_moment import shift_interval
 from audit.statistics.intervals import skewed_upper_end
-from audit.statistics.moments import InnovationSums, accumulate, step_weights
+from audit.statistics.moments import (
+    Floor,
+    InnovationSums,
+    accumulate,
+    floor_faults,
+    promised_floor,
+    promised_rule,
+    relative_rounding,
+    step_weights,
+    steps_gain,
+)
+from audit.untrusted.fields import FieldError
 
 NOISE = 0.3  # Φ
 
@@ -110,3 +121,152 @@ def test_the_third_cumulant_is_that_of_the_sums():
 def test_an_end_is_the_mean_where_cumulants_are_none_of_sums_of_squares():
     for variance, third in ((0.0, 0.0), (1.0, 0.0), (1.0, -1.0), (1e-300, 1e300), (1.0, np.nan)):
         assert skewed_upper_end(1.0, variance, third, 1e-3) == 1.0
+
+
+def test_steps_count_the_more_the_later_they_are():
+    assert step_weights(0.5, 3).tolist() == [0.125, 0.25, 0.5]
+    assert step_weights(0.9, 4).sum() == pytest.approx(steps_gain(0.9, 4))
+    assert steps_gain(0.0, 3) == 1.0
+    # Without cancellation: 1 − 0.999999999^2.
+    assert steps_gain(1 - 1e-9, 2) == pytest.approx(2e-9, rel=1e-6)
+
+
+def test_rounding_grows_with_the_steps_and_with_the_bits_that_are_left_out():
+    assert relative_rounding(6, 16) == 8 * 2.0**-22 + 2.0**-16
+    assert relative_rounding(0, 24) == 2 * 2.0**-22 + 2.0**-24
+
+
+FLOORS = {
+    "relative": ({"relative": 0.5}, 1.0),
+    "absolute": ({"absolute": 0.25}, 0.25),
+    "none": ({"relative": 0.0}, 0.0),
+}
+
+
+@pytest.mark.parametrize("kind", FLOORS)
+def test_a_floor_is_a_number_or_a_multiple_of_the_noises_variance(kind):
+    given, value = FLOORS[kind]
+    floor = promised_floor({"floor": given})
+    assert floor.value(2.0) == value
+    # One denominator a block, where blocks are what is shared.
+    for aggregation, denominator, by_block in (
+        ("block", "block", True),
+        ("block", "coordinate", False),
+        ("full", "block", False),
+        ("none", "block", False),
+    ):
+        section = {"floor": given, "aggregation": aggregation, "denominator": denominator}
+        assert promised_floor(section).by_block is by_block
+
+
+@pytest.mark.parametrize(
+    "floor", [{}, {"relative": 1.0, "absolute": 1.0}, {"relative": -0.1}, {"absolute": "much"}]
+)
+def test_a_floor_that_is_none_is_refused(floor):
+    with pytest.raises(FieldError):
+        promised_floor({"floor": floor})
+
+
+SIZES = np.array([10.0, 4.0])
+
+
+def faults(corrected, floored, floor, phi=1.0):
+    return floor_faults(np.array([corrected]), np.array([floored]), SIZES, phi, floor)
+
+
+def test_as_many_coordinates_are_raised_as_the_mean_asks_for_and_no_more_than_there_are():
+    floor = Floor(1.0, None, by_block=False)
+    # Φ + floor = 2: a mean of 0.5 leaves at most a quarter above it, so that 7.5 of 10 were raised.
+    assert faults([0.5, 2.0], [7, 0], floor) == []
+    few = ["fewer coordinates were raised to the floor than the mean of v-hat leaves below it"]
+    assert faults([0.5, 2.0], [6, 0], floor) == few
+    assert faults([0.5, 2.0], [10, 4], floor) == []
+    many = ["more coordinates reached the floor than there are"]
+    assert faults([0.5, 2.0], [10, 5], floor) == many
+    assert faults([0.5, 2.0], [11, 0], Floor(0.0, None, by_block=True)) == many
+
+
+def test_without_a_floor_nothing_may_be_raised():
+    said = ["v-hat minus Phi was negative at some coordinate, and no floor held it"]
+    assert faults([0.1, 0.1], [0, 0], Floor(0.0, None, by_block=False)) == []
+    assert faults([0.1, 0.1], [0, 1], Floor(0.0, None, by_block=False)) == said
+    assert faults([0.1, 0.1], [0, 1], Floor(1.0, None, by_block=False), phi=0.0) == said
+
+
+def test_a_blocks_one_denominator_is_raised_exactly_where_it_must_be():
+    floor = Floor(None, 1.0, by_block=True)
+    said = ["a block's one denominator was not raised to the floor exactly where it must"]
+    assert faults([1.9, 2.1], [10, 0], floor) == []
+    assert faults([1.9, 2.1], [0, 0], floor) == said
+    assert faults([1.9, 2.1], [9, 0], floor) == said
+    assert faults([1.9, 2.1], [10, 4], floor) == said
+    assert faults([1.9, 2.1], [10, 1], floor) == said
+    # Within a ten-thousandth of the floor either is rounding.
+    for near in (2.0 - 1e-4, 2.0 + 1e-4):
+        for raised in (0, 10):
+            assert faults([near, 2.1], [raised, 0], floor) == []
+
+
+def rule(name="dp-fedadamw", beta2=0.99, **moment):
+    algorithm = {"name": name, "beta2": 0.99}
+    if moment.pop("own", True):
+        algorithm["second_moment"] = moment
+    return promised_rule({"algorithm": algorithm}, beta2)
+
+
+def test_a_rule_is_what_the_spec_says_and_what_it_leaves_open_is_the_default():
+    plain = rule(own=False)
+    assert (plain.carried, plain.debias, plain.local_counter, plain.restarts) == (
+        False,
+        False,
+        True,
+        True,
+    )
+    least = rule()
+    assert (least.carried, least.debias, least.local_counter, least.restarts) == (
+        False,
+        False,
+        False,
+        True,
+    )
+    assert (least.floor, least.whole) == (None, False)
+    most = rule(aggregation="full", debias=True, counter="local", floor={"relative": 1.0})
+    assert (most.carried, most.debias, most.local_counter, most.restarts) == (
+        True,
+        True,
+        True,
+        False,
+    )
+    assert (most.floor, most.whole) == (Floor(1.0, None, by_block=False), True)
+    blocks = rule(aggregation="block", counter="global")
+    assert (blocks.carried, blocks.local_counter, blocks.whole) == (True, False, False)
+    alone = rule("dp-localadamw", aggregation="block")
+    assert (alone.carried, alone.restarts) == (False, True)
+    with pytest.raises(FieldError, match="beta2 of the evidence is not the spec's"):
+        rule(beta2=0.9)
+
+
+def test_innovations_are_what_a_round_added_to_its_own_start():
+    sums = InnovationSums.start(2)
+    evidence = SimpleNamespace(
+        batch_size=np.zeros((2, 2)), clean_sum_squares=np.ones((2, 2, 2)), clients=np.arange(2)
+    )
+    moment = SimpleNamespace(noisy=np.array([[3.0, 1.0], [2.0, 5.0]]), clean=np.ones((2, 2)))
+    start = np.array([0.5, 1.0])
+    for _ in range(2):
+        difference = accumulate(sums, evidence, moment, start, 0.5, NOISE, np.array([4.0, 1.0]), 16)
+    assert difference.tolist() == [[2.0, 0.0], [1.0, 4.0]]
+    # Two clients, each with β2² of the start taken off; twice.
+    assert sums.total.tolist() == [2 * (3.0 - 2 * 0.125), 2 * (4.0 - 2 * 0.25)]
+    assert sums.expected.tolist() == pytest.approx([2 * 2 * 0.75 * NOISE] * 2)
+    # Σw² = 5/16 and Σw³ = 9/64 of two clients, by 2Φ²/n + 4Φ·Σg²/n² and 8Φ³/n² + 24Φ²·Σg²/n³.
+    for block, n in enumerate((4.0, 1.0)):
+        noise = 4 * 5 / 16 * 2 * NOISE**2 / n
+        assert sums.noise_variance[block] == pytest.approx(noise)
+        assert sums.variance[block] == pytest.approx(noise + 4 * 5 / 16 * 4 * NOISE / n**2)
+        third = 4 * 9 / 64 * (8 * NOISE**3 / n**2 + 24 * NOISE**2 / n**3)
+        assert sums.third[block] == pytest.approx(third)
+    assert sums.rounding.tolist() == pytest.approx(
+        [2 * 5.0 * relative_rounding(2, 16), 2 * 6.0 * relative_rounding(2, 16)]
+    )
+    assert sums.count == 4

@@ -25,6 +25,7 @@ from audit.statistics.noise_values import (
     halves_p_value,
     kolmogorov_distance,
     largest_correlation,
+    pairs_alike,
     quantile_verdicts,
     silent_p_values,
     zeros_expected,
@@ -231,3 +232,35 @@ def test_coordinates_that_got_noise_at_different_times_are_judged_by_their_own_n
     spread = coordinate_p_values(squares, degrees)
     assert min(spread.low, spread.high, spread.shape) > 1e-3
     assert coordinate_p_values(squares, degrees + 8).shape < 1e-9
+
+
+def test_pairs_alike_are_as_many_as_two_and_three_independent_values_make() -> None:
+    """2w·∫φ² of two, and 4w²·∫φ³ of three that share one, less the square of the first."""
+    width, mean, variance = pairs_alike(5, 0.01)
+    assert width == 0.08
+    chance = 0.08 / np.sqrt(np.pi)
+    assert mean == pytest.approx(10 * chance)
+    shared = 4 * 0.08**2 / (2 * np.pi * np.sqrt(3)) - chance**2
+    # Ten pairs, each of which shares a value with six others.
+    assert variance == pytest.approx(10 * chance * (1 - chance) + 10 * 6 * shared)
+    assert pairs_alike(5)[0] == 2.0**-17
+
+
+def test_more_noise_vanishes_where_a_sum_was_put_on_the_public_grid() -> None:
+    plain, gridded = (
+        zeros_expected(np.array([100.0]), np.array([3.0]), gridded=on) for on in (False, True)
+    )
+    assert plain == pytest.approx(100 * 2.0**-20 + 2.0**-22 * 10 * 3)
+    assert gridded - plain == pytest.approx(2.0**-15 * 10 * 3)
+
+
+def test_so_many_zeros_or_more_are_as_likely_as_a_poisson_law_has_it() -> None:
+    each, together = silent_p_values(np.array([0, 3]), np.array([0.5, 1.0]))
+    assert each.tolist() == pytest.approx([1.0, stats.poisson.sf(2, 1.0)])
+    assert together == pytest.approx(stats.poisson.sf(2, 1.5))
+
+
+def test_the_levels_of_quantiles_rise_and_are_alike_on_both_sides() -> None:
+    levels = noise_values._LEVELS
+    assert list(levels) == sorted(levels)
+    assert [1.0 - level for level in reversed(levels)] == pytest.approx(list(levels))

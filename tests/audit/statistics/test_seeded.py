@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from audit.statistics.seeded import find_seed
+from audit.statistics.seeded import SEEDS, find_seed, seeded_batch
 
 SIZE = 5000
 COORDINATES = np.sort(np.random.default_rng(SIZE).choice(SIZE, 200, replace=False))
@@ -56,6 +56,11 @@ def test_noise_that_anybody_can_draw_again_is_named(draw, name):
     assert found(draw()) == name
 
 
+def test_the_usual_seeds_are_small_numbers_years_and_those_that_are_copied():
+    copied = {42, 99, 100, 101, 123, 314, 666, 777, 999, 1000, 1111, 1234, 1337, 1729, 3407, 4242}
+    assert set(SEEDS) == {*range(24), *range(2020, 2027), *copied, 12345, 31415, 123456}
+
+
 def test_tensors_drawn_one_by_one_are_found_by_where_they_begin():
     torch.manual_seed(5)
     noise = torch.cat([torch.randn(37), torch.randn(SIZE - 37)])
@@ -68,3 +73,53 @@ def test_other_noise_is_nobodys():
     assert find_seed([], COORDINATES, (0,)) is None
     few = np.array([3, 9])
     assert find_seed([np.zeros(2)], few, (0,)) is None
+
+
+def batch_of(seed: int, ahead: int, records: int = 200, rate: float = 0.1) -> np.ndarray:
+    """What Opacus' sampler draws, after so many numbers."""
+    torch.manual_seed(seed)
+    torch.rand(ahead)
+    return np.flatnonzero((torch.rand(records) < rate).numpy())
+
+
+@pytest.mark.parametrize(("seed", "ahead"), [(0, 0), (42, 2), (123456, 15)])
+def test_a_batch_that_anybody_can_draw_again_is_recognised(seed, ahead):
+    rows = batch_of(seed, ahead)
+    assert seeded_batch(rows, 200, 0.1)
+    other = np.setdiff1d(np.arange(200), rows)[:1]
+    assert not seeded_batch(np.union1d(rows, other), 200, 0.1)
+    assert not seeded_batch(rows[1:], 200, 0.1)
+
+
+def test_a_batch_of_another_seed_or_further_on_is_nobodys():
+    assert not seeded_batch(batch_of(987_654, 0), 200, 0.1)
+    assert not seeded_batch(batch_of(0, 16), 200, 0.1)
+
+
+def test_a_batch_that_might_be_anybodys_is_not_recognised():
+    # 48 bits are asked for: so unlikely is any one batch of 48 records at a rate of a half.
+    few = batch_of(0, 0, 47, 0.5)
+    assert not seeded_batch(few, 47, 0.5)
+    assert seeded_batch(batch_of(0, 0, 48, 0.5), 48, 0.5)
+    for rate in (0.0, 1.0):
+        assert not seeded_batch(np.arange(100), 100, rate)
+    assert not seeded_batch(np.zeros(0, np.int64), 200, 0.1)
+
+
+def test_noise_is_compared_where_it_is_recorded_and_nowhere_else():
+    noise = of_torch(torch.float64).numpy()
+    for places in ([0, 5, 9], [3, 21, 40, 41, 55, 56, 4000]):
+        at = np.array(places)
+        assert find_seed([noise[at]], at, (0,)) == "torch.manual_seed(42)"
+        # A single number that is off is one of another generator.
+        for wrong in range(min(len(at), 6)):
+            off = noise[at].copy()
+            off[wrong] += 1e-3
+            assert find_seed([off], at, (0,)) is None
+    # Of more than six the first six are compared.
+    at = np.arange(0, 70, 10)
+    off = noise[at].copy()
+    off[6] += 1.0
+    assert find_seed([off], at, (0,)) == "torch.manual_seed(42)"
+    # One of several vectors is enough.
+    assert find_seed([np.ones(7), noise[at]], at, (0,)) == "torch.manual_seed(42)"

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from dpfedadamw import tasks
 from dpfedadamw.clipping.engines import ENGINES, choose
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
-from dpfedadamw.privacy.clipped_sum import ClippingError, PeopleEngine, cut
+from dpfedadamw.privacy.clipped_sum import ClippingError, PeopleEngine
 from dpfedadamw.privacy.oracle import clipped_sum
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.clipping.clipping_harness import cross_entropy
@@ -192,15 +192,6 @@ def test_records_that_cancel_leave_no_more_than_the_clipping_norm(engine, loss, 
     answers = choose(model, loss, 0.25, engine=engine)
     told = answers.of_people(inputs, torch.arange(6) % 2, [6])
     assert float(told.total.double().norm()) <= 0.25 * (1.0 + 1e-4)
-
-
-def test_a_batch_is_cut_between_people_alone():
-    assert [(part.start, part.stop, list(own)) for part, own in cut([2, 2, 5, 1, 1], 4)] == [
-        (0, 4, [2, 2]),
-        (4, 9, [5]),
-        (9, 11, [1, 1]),
-    ]
-    assert list(cut([], 4)) == []
 
 
 def test_engines_for_records_are_not_asked_for_people():

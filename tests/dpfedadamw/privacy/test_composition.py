@@ -90,6 +90,15 @@ def test_samplers_of_one_adjacency_do_not_cover_each_other():
     assert not covers(whole, replace(whole, sampling="poisson"))
 
 
+def test_each_sampler_is_covered_by_its_own_steps_or_none_is():
+    full = replace(ONE, sampling="full", sampling_rate=1.0)
+    most = [ONE, full]
+    assert covers(most, [replace(ONE, steps=9), full])
+    assert covers(most, full)
+    assert not covers(most, [replace(ONE, steps=11), full])
+    assert not covers(most, [ONE, replace(full, steps=11)])
+
+
 def test_the_central_limits_mu_is_that_of_bu_and_others():
     """q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long & Su 2020)."""
     assert mu_gdp(ONE) == pytest.approx(0.1 * math.sqrt(10 * (math.exp(1 / 4) - 1)), rel=1e-14)

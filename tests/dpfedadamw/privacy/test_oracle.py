@@ -207,7 +207,8 @@ def test_a_batch_in_parts_has_the_sum_of_the_whole_and_no_part_is_larger_than_sa
     assert engine.sizes[1:] == [most] * full + [rest] * (rest > 0)
 
 
-def test_records_that_a_model_groups_keep_their_norms_at_their_places():
+@pytest.mark.parametrize(("most", "sizes"), [(8, [4, 4, 2, 2]), (12, [6, 6])])
+def test_records_that_a_model_groups_keep_their_norms_at_their_places(most, sizes):
     engine, flat = toy()
     whole = clipped_sum(engine, flat, THETA, (INPUTS, LABELS), RECORDS)
 
@@ -216,8 +217,8 @@ def test_records_that_a_model_groups_keep_their_norms_at_their_places():
         return [rows[rows % 2 == 1], rows[rows % 2 == 0]]
 
     grouped, flat = toy(odd_ones_first)
-    found = clipped_sum(grouped, flat, THETA, (INPUTS, LABELS), 8)
-    assert grouped.sizes == [4, 4, 2, 2]
+    found = clipped_sum(grouped, flat, THETA, (INPUTS, LABELS), most)
+    assert grouped.sizes == sizes
     assert_same(found, whole)
 
 

@@ -69,6 +69,12 @@ def test_a_run_claims_something_if_either_sum_is_noised():
     assert RECORDS.claimed_delta == 1e-5
 
 
+def test_records_stand_for_themselves_unless_a_unit_says_that_people_do():
+    assert Records.of_people is False
+    assert RECORDS.records_per_person is None
+    assert RECORDS.clients_per_person == 1
+
+
 def test_the_divisor_is_fixed_where_gradients_are_noised_and_its_variance_follows():
     assert RECORDS.divisor(1) == RECORDS.fixed_divisor(1) == 8.0
     assert CLIENTS.fixed_divisor(1) is None
@@ -91,6 +97,7 @@ def test_a_rate_is_stated_where_one_holds_for_all_clients():
 
 
 def test_clients_are_drawn_as_the_plan_says_and_hidden_only_where_each_is_drawn_by_chance():
+    assert RECORDS.client_sampling == "fixed-size"
     assert RECORDS.cohort == FixedClients(2)
     assert CLIENTS.cohort == PoissonClients(2)
     assert RECORDS.participation == 2 / 3

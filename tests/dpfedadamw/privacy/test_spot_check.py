@@ -22,6 +22,8 @@ from tests.runs import begin, small_spec
 
 CLIPPING = Clipping(0.5)
 BATCH = 6
+# From here on a gradient may be finite in one form alone.
+LARGEST = torch.finfo(torch.float32).max / 1000
 
 
 def model() -> nn.Module:
@@ -144,6 +146,92 @@ def test_a_norm_that_is_off_by_twice_what_rounding_explains_is_refused(precision
         check(engine, inputs[:2], targets[:2], norms[:2] * (1 + off))
 
 
+@pytest.mark.parametrize(("precision", "off"), [("float32", 0.002001), ("bfloat16", 0.0645)])
+def test_a_norm_that_is_off_by_what_rounding_explains_of_the_larger_one_is_passed(precision, off):
+    of, (inputs, targets) = model(), batch()
+    engine = LoopEngine(of, cross_entropy, CLIPPING, precision)
+    norms = engine(inputs, targets).raw_norms
+    check = SpotCheck(of, cross_entropy, CLIPPING, precision)
+    for factor in (1 + off, 1 / (1 + off)):
+        check(engine, inputs[:2], targets[:2], norms[:2] * factor)
+
+
+def test_a_sum_of_two_records_may_be_off_by_the_rounding_of_two_and_no_more():
+    """An engine that is off by less adds at most this share of C to what a record can move."""
+    of, (inputs, targets) = model(), batch()
+    right = LoopEngine(of, cross_entropy, CLIPPING)
+    norms = right(inputs, targets).raw_norms
+    check = SpotCheck(of, cross_entropy, CLIPPING)
+
+    def off_by(share: float) -> Wrong:
+        def shifted(engine, inputs, targets):
+            found = engine(inputs, targets)
+            found.total[0] += share * CLIPPING.norm
+            return found
+
+        return Wrong(right, shifted)
+
+    check(off_by(1.95 * 2e-3), inputs[:2], targets[:2], norms[:2])
+    check(off_by(0.95 * 2e-3), inputs[:1], targets[:1], norms[:1])
+    for records in (1, 2):
+        with pytest.raises(SpotCheckError):
+            check(
+                off_by(1.05 * records * 2e-3), inputs[:records], targets[:records], norms[:records]
+            )
+
+
+def test_far_below_the_clipping_norm_an_error_may_be_small_against_it_alone():
+    of, (inputs, targets) = model(), batch()
+    engine = LoopEngine(of, cross_entropy, Clipping(1e4))
+    norms = engine(inputs, targets).raw_norms
+    check = SpotCheck(of, cross_entropy, Clipping(1e4))
+    check(engine, inputs[:2], targets[:2], norms[:2] + 0.1)
+    with pytest.raises(SpotCheckError):
+        check(engine, inputs[:2], targets[:2], norms[:2] + 0.1 + 2.1e-3 * float(norms[0]))
+
+
+@pytest.mark.parametrize(
+    ("found", "right", "passes"),
+    [
+        # From a thousandth of the largest number on, neither form need have a finite gradient.
+        (3.4028e35, 3.4028e35, True),
+        (3.4029e35, 9e36, True),
+        (math.nan, math.inf, True),
+        (LARGEST, LARGEST, True),
+        (3.4028e35, LARGEST, False),
+        (LARGEST, 3.4028e35, False),
+        (3.4029e35, 3.4028e35, False),
+        (3.4028e35, 3.4029e35, False),
+        (1.0, math.nan, False),
+        (math.nan, 1.0, False),
+    ],
+)
+def test_close_to_overflow_both_forms_must_be_close_to_it(found, right, passes):
+    check = SpotCheck(model(), cross_entropy, CLIPPING)
+    norms = (torch.tensor([one], dtype=torch.float64) for one in (found, right))
+    if passes:
+        check._compare_norms(check._plain, *norms)
+    else:
+        with pytest.raises(SpotCheckError):
+            check._compare_norms(check._plain, *norms)
+
+
+def test_the_random_state_of_an_accelerator_is_kept_and_put_back_too(monkeypatch):
+    device, states = torch.device("cuda", 1), {}
+    there = torch.arange(16, dtype=torch.uint8)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda where: there)
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state", lambda state, where: states.update({where: state})
+    )
+    here = torch.get_rng_state()
+    before = spot_check._random_state(device)
+    torch.rand(3)
+    spot_check._restore(before, device)
+    assert torch.equal(torch.get_rng_state(), here)
+    assert list(states) == [device]
+    assert torch.equal(states[device], there)
+
+
 def test_a_gradient_that_is_finite_in_one_form_alone_is_refused_and_in_neither_is_passed():
     of = model()
     inputs, targets = batch()
@@ -159,7 +247,10 @@ def test_a_gradient_that_is_finite_in_one_form_alone_is_refused_and_in_neither_i
 
 
 def test_dropout_is_compared_without_its_draw_and_the_draws_of_training_stay():
-    of = nn.Sequential(model(), nn.Dropout(0.5), nn.Linear(3, 3))
+    of = nn.Sequential(model(), nn.Dropout(0.5), nn.Linear(3, 3), nn.Dropout(0.9))
+    # What is frozen stays so.
+    of[3].eval()
+    modes = [module.training for module in of.modules()]
     engine = BookKeepingEngine(of, cross_entropy, CLIPPING)
     inputs, targets = batch()
     torch.manual_seed(9)
@@ -168,7 +259,7 @@ def test_dropout_is_compared_without_its_draw_and_the_draws_of_training_stay():
     check = SpotCheck(of, cross_entropy, CLIPPING)
     check(engine, inputs[:2], targets[:2], torch.full((2,), 77.0, dtype=torch.float64))
     assert torch.equal(torch.rand(3), expected)
-    assert all(module.training for module in of.modules())
+    assert [module.training for module in of.modules()] == modes
     wrong = Wrong(engine, one_record_twice)
     with pytest.raises(SpotCheckError):
         check(wrong, inputs[:2], targets[:2], torch.ones(2, dtype=torch.float64))
@@ -201,6 +292,19 @@ def test_checks_take_a_fiftieth_of_the_time_and_the_first_batch_is_checked(monke
             check(None, None, None, None)
     assert check.made == pytest.approx(1 + 20_000 * 0.02 / 3.0, rel=0.1)
     assert 3.0 * (check.made - 1) <= 0.02 * spent
+
+
+def test_of_batches_that_could_be_checked_one_in_four_is_whatever_their_place(monkeypatch):
+    """A batch that recurs at every second step would else always be passed over."""
+    check, asked, drawn_number = SpotCheck(model(), cross_entropy, CLIPPING), [], [0]
+    check.made = 1
+    monkeypatch.setattr(
+        spot_check.secrets, "randbelow", lambda most: asked.append(most) or drawn_number[0]
+    )
+    assert check.due(1.0)
+    drawn_number[0] = 1
+    assert not check.due(1.0)
+    assert asked == [4, 4]
 
 
 def test_a_run_whose_engine_goes_wrong_after_its_rehearsal_ends_charged_and_releases_nothing(

@@ -259,6 +259,15 @@ def test_a_round_is_not_released_without_the_noise_that_its_plan_has(adds):
         release(plan, [torch.ones(7)], torch.zeros(7), None)
 
 
+def test_a_plan_without_noise_needs_none():
+    plan = replace(CLIENTS, unit=OnGrid(), noise_added_by="server", noise_multiplier=0.0)
+    found = release(plan, [torch.ones(7)], torch.zeros(7), None)
+    assert found.mean.tolist() == [0.5] * 7
+    little = replace(plan, noise_multiplier=1e-9)
+    with pytest.raises(PrivacyError, match="the noise of a round is missing"):
+        release(little, [torch.ones(7)], torch.zeros(7), None)
+
+
 def test_a_release_is_the_noised_sum_over_the_public_number_of_clients_on_the_grid():
     plan = replace(CLIENTS, unit=OnGrid(), noise_added_by="server")
     uploads = [torch.full((7,), 0.1), torch.full((7,), 0.2), torch.full((7,), 0.4)]

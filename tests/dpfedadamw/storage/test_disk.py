@@ -12,6 +12,7 @@ import pytest
 
 from dpfedadamw.storage.disk import (
     DISK,
+    MOST_BYTES,
     PRIVATE_MODE,
     UNFINISHED,
     Disk,
@@ -373,6 +374,24 @@ def test_a_run_whose_own_folder_is_a_link_is_not_read_through_it(part, tmp_path)
     assert DISK.read(tmp_path / "latest" / part / "layout.json") == b"{}"
 
 
+def test_a_file_that_is_missing_is_told_from_one_that_may_not_be_read(tmp_path):
+    """A run without a checkpoint begins at its start; one with a link in its place is refused."""
+    with pytest.raises(FileNotFoundError) as missing:
+        DISK.read(tmp_path / "none")
+    assert missing.value.filename == str(tmp_path / "none")
+    (tmp_path / "link").symlink_to("none")
+    with pytest.raises(OSError, match="symbolic link") as refused:
+        DISK.read(tmp_path / "link")
+    assert not isinstance(refused.value, FileNotFoundError)
+    assert refused.value.filename == str(tmp_path / "link")
+    # Of files of which nothing more is known: states of large models are smaller.
+    assert MOST_BYTES == 2**32
+    (tmp_path / "long").write_bytes(b"12345")
+    assert DISK.read(tmp_path / "long", 5) == b"12345"
+    with pytest.raises(OSError, match="larger than"):
+        DISK.read(tmp_path / "long", 4)
+
+
 def test_kinds_of_files_are_told_apart_and_links_are_not_followed(tmp_path):
     (tmp_path / "file").write_bytes(b"123")
     (tmp_path / "folder").mkdir()
@@ -427,6 +446,21 @@ def test_a_file_that_is_opened_or_made_keeps_what_is_there_and_is_no_link(tmp_pa
     (tmp_path / "link").symlink_to("file")
     with pytest.raises(OSError, match="symbolic links"):
         DISK.open_or_create(tmp_path / "link", 0o600)
+
+
+def test_nothing_is_written_through_a_link(tmp_path):
+    (tmp_path / "other").write_bytes(b"another run's")
+    (tmp_path / "link").symlink_to("other")
+    for step in (DISK.open, lambda path: DISK.cut(path, 0), settle):
+        with pytest.raises(OSError, match="symbolic links"):
+            step(tmp_path / "link")
+    assert (tmp_path / "other").read_bytes() == b"another run's"
+
+
+def test_only_a_folders_names_are_synced(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        DISK.sync_folder(tmp_path / "file")
 
 
 def test_what_is_opened_to_write_must_be_there(tmp_path):

@@ -38,6 +38,10 @@ def test_lines_are_mappings_and_the_one_that_is_none_is_named(tmp_path):
 def test_a_mapping_is_asked_for_where_one_is_needed_and_any_value_elsewhere(tmp_path):
     path = written(tmp_path / "value", "[1, 2]")
     assert read_json(path) == [1, 2]
+    for broken in ("{", "[NaN]", '{"a": 1, "a": 2}', ""):
+        with pytest.raises(ForeignFileError, match=f"{path}: "):
+            read_json(written(tmp_path / "value", broken))
+    written(path, "[1, 2]")
     with pytest.raises(ForeignFileError, match=f"{path}: is no mapping"):
         read_mapping(path)
     assert read_mapping(written(path, '{"a": 1}')) == {"a": 1}

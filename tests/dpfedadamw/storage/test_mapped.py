@@ -61,6 +61,11 @@ def test_rows_far_from_one_another_are_read_one_by_one():
     assert len(list(stretches(np.arange(5) * 2**10, 1024))) == 1
 
 
+def test_rows_out_of_order_are_limited_by_their_own_bytes_alone():
+    rows = np.array([0, 5, 4, 3, 2, 1]) * 2**20
+    assert list(stretches(rows, 1024)) == [slice(0, 6)]
+
+
 def test_a_system_without_the_advice_is_left_alone(tmp_path: Path, monkeypatch):
     path = tmp_path / "records"
     np.arange(1024, dtype=np.int64).tofile(path)

@@ -75,6 +75,47 @@ def test_a_module_lets_go_of_what_it_holds_and_keeps_what_is_its_own(monkeypatch
     assert all(torch.equal(flat.vector, vector) for vector in (next_one, own + 1.0))
 
 
+def test_what_was_written_after_another_was_held_is_the_modules_own(monkeypatch):
+    monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
+    flat = FlatParameters(MODELS["mlp"]())
+    flat.hold(torch.zeros_like(flat.vector))
+    flat.assign(torch.ones_like(flat.vector))
+    flat.let_go(torch.zeros_like(flat.vector))
+    assert (flat.vector == 1.0).all()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_module_computes_in_float64_for_a_while_and_is_bit_for_bit_what_it_was(held, monkeypatch):
+    monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval()
+    module[0].bias.requires_grad_(False)
+    flat = FlatParameters(module)
+    if held:
+        flat.hold(torch.randn_like(flat.vector))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    own = flat.vector
+
+    def fails() -> None:
+        with flat.in_float64():
+            assert all(one.dtype == torch.float64 for one in module.parameters())
+            assert torch.equal(flat.vector, own.double())
+            # What is written to the vector is what the module computes with, here too.
+            flat.assign(torch.full_like(flat.vector, 1 / 3))
+            assert (module[0].weight == 1 / 3).all()
+            module[1].running_mean.add_(module(torch.randn(4, 3, dtype=torch.float64))[0])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    after = module.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert all(after[name].dtype == value.dtype for name, value in before.items())
+    assert flat.vector is own
+    flat.assign(torch.full_like(own, 0.25))
+    assert (module[0].weight == 0.25).all()
+    assert (flat.vector is own) is not held
+
+
 def test_a_vector_of_another_type_is_copied_into_the_modules_own(monkeypatch):
     # Long enough to be held, were it of the module's own type.
     monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
@@ -163,6 +204,7 @@ def test_memory_for_a_vector_is_of_the_kind_asked_for_and_nobody_elses(kind):
     zeros, copy = zeros_like(vector), copy_of(vector)
     assert zeros.dtype == copy.dtype == empty(5, kind, vector.device).dtype == kind
     assert zeros.tolist() == [0.0] * 5
+    assert empty(5, kind, torch.device("meta")).device.type == "meta"
     vector.fill_(9.0)
     assert copy.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
@@ -185,6 +227,11 @@ def test_frozen_parameters_are_left_out():
 def test_a_model_without_trainable_parameters_is_refused():
     with pytest.raises(ParameterError, match="no trainable parameter"):
         layout_of(nn.Flatten())
+
+
+def test_a_partition_that_there_is_not_is_named_with_those_that_there_are():
+    with pytest.raises(ParameterError, match=r"'rows' is unknown; use one of .*'heads', 'hessian'"):
+        blocks_of(MODELS["mlp"](), "rows")
 
 
 @pytest.mark.parametrize("kind", ["tensor", "heads", "hessian"])
@@ -240,6 +287,7 @@ def test_pieces_cover_every_coordinate_once_in_rows_short_enough_to_be_summed(
     reached = 0
     for first, last, rows in blocks.pieces():
         assert first == reached
+        assert first < last
         assert last - first <= parameters._PIECE
         assert (last - first) % len(rows) == 0
         assert (last - first) // len(rows) <= parameters._SUMMED
@@ -251,7 +299,27 @@ def test_pieces_cover_every_coordinate_once_in_rows_short_enough_to_be_summed(
     expected = torch.zeros(len(sizes), dtype=torch.float64)
     expected.index_add_(0, blocks.index, values.double().square())
     torch.testing.assert_close(blocks.sum_of_squares(values), expected, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(
+        blocks.sum_of_squares(2 * values, values), expected, rtol=1e-6, atol=0.0
+    )
+
+    def look(part: slice, memory: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        assert len(memory) == part.stop - part.start
+        return memory.copy_(values[part]), values[part] * 3
+
+    single, triple = blocks.sums_of_squares(values, look)
+    torch.testing.assert_close(single, expected, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(triple, 9 * expected, rtol=1e-6, atol=0.0)
     assert torch.equal(blocks.spread(torch.arange(len(sizes))), blocks.index)
+
+
+def test_a_long_row_is_cut_into_equal_parts_where_a_divisor_allows_it():
+    most = parameters._SUMMED
+    assert parameters._even_part(most) == most
+    assert parameters._even_part(3 * most) == most
+    # 98,310 = 5 · 19,662; of 99,999 no fourth to seventh part is whole.
+    assert parameters._even_part(98_310) == 19_662
+    assert parameters._even_part(99_999) == most
 
 
 def test_rows_of_the_greatest_length_are_summed_to_float32s_precision():
@@ -264,6 +332,51 @@ def test_rows_of_the_greatest_length_are_summed_to_float32s_precision():
     exact = values.double().square().view(rows, width).sum(1)
     errors = blocks.sum_of_squares(values) / exact - 1.0
     assert 0.0 < float(errors.square().mean().sqrt()) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_accelerator_computes_the_same_sums_over_blocks(kind, monkeypatch):
+    torch.manual_seed(0)
+    blocks = blocks_of(MODELS["vit"](), kind)
+    values = torch.randn(blocks.parameters)
+    expected = blocks.sum_of_squares(values), blocks.sum(values), blocks.spread(blocks.sizes)
+    for most in (0, 1024):
+        monkeypatch.setattr(parameters, "_MOST_AT_ONCE", most)
+        other = blocks.to(torch.device("cpu"))
+        monkeypatch.setattr(Blocks, "_in_cache", False)
+        found = other.sum_of_squares(values), other.sum(values), other.spread(blocks.sizes)
+        for one, two in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-12)
+
+
+def test_a_processor_adds_up_piece_by_piece_and_an_accelerator_in_few_operations(monkeypatch):
+    """Either order rounds the last bits in its own way, and a run is computed again by the same."""
+    blocks = blocks_of(MODELS["mlp"](), "tensor")
+    values = torch.randn(blocks.parameters)
+    shared, at_once = [], []
+    monkeypatch.setattr(parameters, "_shared_out", lambda *_: shared.append(1) or 1 / 0)
+    for sums in (blocks.sum, blocks.sum_of_squares):
+        with pytest.raises(ZeroDivisionError):
+            sums(values)
+    other = blocks.to(torch.device("meta"))
+    assert len(shared) == 2
+    monkeypatch.setattr(Blocks, "_squares_at_once", lambda *_: at_once.append(1) or [None])
+    other.sum(values.to("meta"))
+    other.sum_of_squares(values.to("meta"))
+    assert (len(shared), len(at_once)) == (2, 1)
+
+
+def test_a_piece_is_worked_on_in_memory_of_its_own_length():
+    for size in (1, 5, parameters._PIECE, 3 * parameters._PIECE):
+        vector = torch.empty(size)
+        assert len(parameters.scratch(vector)) == min(size, parameters._PIECE)
+        assert len(parameters.scratch(vector.to("meta"))) == size
+    assert parameters.pieces(torch.empty(0)) == parameters.pieces(torch.empty(0, device="meta"))
+    whole = torch.empty(2 * parameters._PIECE + 5)
+    ends = [parameters._PIECE, 2 * parameters._PIECE, len(whole)]
+    assert [part.stop for part in parameters.pieces(whole)] == ends
+    long = torch.empty(3 * parameters._PIECE, device="meta")
+    assert parameters.pieces(long) == [slice(0, len(long))]
 
 
 def test_a_short_vector_takes_no_other_thread(monkeypatch):

@@ -62,9 +62,13 @@ def test_another_size_gets_other_memory() -> None:
 
 
 def test_what_lies_idle_stays_below_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_IDLE_BYTES", 10 * SIZE)
+    monkeypatch.setattr(memory, "_IDLE_BYTES", 8 * SIZE)
     held = [memory.recycled(SIZE, np.float32) for _ in range(4)]
-    held.clear()
+    places = [address(array) for array in held]
+    while held:
+        held.pop(0)
+    # The oldest goes first.
+    assert [address(array) for array in memory._idle._arrays] == places[2:]
     assert [array.nbytes for array in memory._idle._arrays] == [4 * SIZE] * 2
     # One too long to be kept is not, and those that are stay.
     memory.recycled(3 * SIZE, np.float32)
@@ -87,6 +91,21 @@ def test_threads_never_share_a_vector() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_memory_is_the_processs_own_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, object]] = []
+
+    def mapped(*places: int, **options: int) -> bytearray:
+        asked.append((places, options))
+        return bytearray(places[1])
+
+    monkeypatch.setattr(memory.mmap, "mmap", mapped)
+    for platform in ("win32", "darwin"):
+        monkeypatch.setattr(memory.sys, "platform", platform)
+        assert memory._mapped(64).tolist() == [0] * 64
+    private = {"flags": memory.mmap.MAP_PRIVATE | memory.mmap.MAP_ANONYMOUS}
+    assert asked == [((-1, 64), {}), ((-1, 64), private)]
 
 
 def test_memory_that_the_system_refuses_is_a_lack_of_memory(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from dpfedadamw.vectors import workers as workers_of_vectors
 from dpfedadamw.vectors.flat import in_pieces
 from dpfedadamw.vectors.workers import share_out
 
@@ -57,14 +58,26 @@ def test_every_task_is_done_once(tasks: int, threads: int | None) -> None:
 
 
 def test_no_more_threads_work_than_were_asked_for() -> None:
-    seen: set[int] = set()
+    seen: list[range] = []
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        share_out(9, lambda _: seen.add(threading.get_ident()), threads=1)
+        share_out(9, seen.append, threads=1)
     finally:
         torch.set_num_threads(before)
-    assert len(seen) == 1
+    assert seen == [range(9)]
+
+
+@pytest.mark.parametrize(("wanted", "tasks"), [(1, 1), (1, 9), (3, 1)])
+def test_work_for_one_thread_is_done_by_the_one_that_asks(wanted: int, tasks: int) -> None:
+    seen: list[tuple[range, int]] = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted)
+    try:
+        share_out(tasks, lambda own: seen.append((own, threading.get_ident())))
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [(range(tasks), threading.get_ident())]
 
 
 @pytest.mark.parametrize(("wanted", "tasks", "workers"), [(3, 9, 3), (2, 9, 2), (3, 2, 2)])
@@ -76,11 +89,18 @@ def test_tasks_run_on_several_threads_that_start_none_of_their_own(wanted, tasks
         together.wait()
         seen[threading.get_ident()] = torch.get_num_threads()
 
+    # Threads that no other test has started.
+    workers_of_vectors._started.cache_clear()
     before = torch.get_num_threads()
     torch.set_num_threads(wanted)
     try:
         share_out(tasks, work)
         assert torch.get_num_threads() == wanted
+        later: list[int] = []
+        other = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        assert later == [wanted]
     finally:
         torch.set_num_threads(before)
     assert len(seen) == workers
@@ -116,7 +136,7 @@ def test_after_an_error_no_worker_is_left_at_work() -> None:
 
 
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("size", [1, 32_768, 32_769, 100_003])
+@pytest.mark.parametrize("size", [1, 32_768, 32_769, 100_003, 600_000])
 def test_pieces_cover_every_coordinate_once(size: int) -> None:
     counts = torch.zeros(size)
 
