@@ -39,7 +39,8 @@ def test_a_papers_own_table_is_printed_by_the_command_above_it_notes_and_all():
     (path,) = OF_PAPERS
     assert f"docs/results/papers/{path.name}" in command
     rows = run_rows.read_csv(path)
-    assert {(row["audit"], row["signatures"], row["seed"]) for row in rows} == {("PASS", "holds", 0)}
+    said = {(row["audit"], row["signatures"], row["seed"]) for row in rows}
+    assert said == {("PASS", "holds", 0)}
 
 
 def test_no_note_that_a_command_prints_is_missing():

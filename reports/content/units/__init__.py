@@ -339,7 +339,7 @@ class Unit(ABC):
     def protected_count(self, source: RunSource) -> float | None:
         """Return how many there are of what is protected."""
 
-    def counted(self, source: RunSource) -> str:
+    def counted(self, source: RunSource) -> str:  # noqa: ARG002
         """Return what is counted there, in the plural, and how where that is not obvious."""
         return self.words.counted
 

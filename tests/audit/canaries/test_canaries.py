@@ -17,11 +17,7 @@ import pytest
 from scipy import optimize, stats
 
 from audit.accounting.budget import Steps, privacy_profile
-<<<<<<< HEAD
-from audit.canaries import secrets
-=======
-from audit.canaries import bounds
->>>>>>> fdc4e512c729a3f8a6f6a758017a99bf82bf6b34
+from audit.canaries import bounds, secrets
 from audit.canaries.bounds import any_mechanism, canaries_needed, judge, lower_bound, scaled
 from audit.canaries.guessing import (
     PLANS,

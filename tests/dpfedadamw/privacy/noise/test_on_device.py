@@ -59,7 +59,6 @@ def test_torch_and_openssl_make_the_same_words_for_every_key_nonce_and_counter(k
     assert torch.equal(by_torch, on_device.key_stream(key, nonce, start, blocks, CPU))
 
 
-<<<<<<< HEAD
 def as_it_is(function, **_options):
     """Stands for `torch.compile`."""
     return function
@@ -120,12 +119,12 @@ def test_long_draws_on_cuda_are_compiled(device, blocks, fused, monkeypatch):
     monkeypatch.setattr(on_device, "by_torch", lambda *given: used.append(given[5]))
     on_device.key_stream(KEY, NONCE, 0, blocks, torch.device(device))
     assert used == ["compiled" if fused else None]
-=======
+
+
 def test_words_are_made_where_they_are_wanted():
     meta = torch.device("meta")
     words = on_device.key_stream(bytes(32), bytes(12), 0, 5, meta)
     assert (words.device, words.shape, words.dtype) == (meta, (5, 16), torch.int32)
->>>>>>> fdc4e512c729a3f8a6f6a758017a99bf82bf6b34
 
 
 def test_a_draw_that_would_use_a_counter_twice_is_refused():

@@ -34,19 +34,12 @@ EDGES += [math.isqrt(2 ** (2 * e - 1)) + off for e in (53, 52, 40, 3) for off in
 
 # Integers, comparisons, choices and copies are exact; the rest IEEE 754 rounds correctly.
 EXACT = {
-<<<<<<< HEAD
     "__get__", "__getitem__", "__gt__", "__len__", "__rshift__", "__setitem__", "__xor__", "add",
     "add_", "arange", "bitwise_and", "bitwise_and_", "bitwise_left_shift", "bitwise_left_shift_",
-    "bitwise_or_", "bitwise_right_shift_", "bool", "cat", "clamp_", "contiguous", "copy_",
+    "bitwise_or", "bitwise_or_", "bitwise_right_shift_", "bool", "cat", "clamp_", "contiguous",
+    "copy_",
     "device", "dim", "div_", "double", "empty", "fill_", "frombuffer", "gt", "long", "mul", "mul_",
     "neg_", "sqrt_", "stack", "sub", "sub_",
-=======
-    "__get__", "__getitem__", "__gt__", "__len__", "__rshift__", "__setitem__", "add", "add_",
-    "arange", "bitwise_and", "bitwise_and_", "bitwise_left_shift", "bitwise_left_shift_",
-    "bitwise_or", "bitwise_or_", "bitwise_right_shift_", "bitwise_xor_", "bool", "clamp_", "clone",
-    "contiguous", "copy_", "device", "dim", "div_", "double", "empty", "fill_", "frombuffer",
-    "full_like", "gt", "long", "mul", "mul_", "neg_", "roll", "sqrt_", "stack", "sub", "sub_",
->>>>>>> fdc4e512c729a3f8a6f6a758017a99bf82bf6b34
     "t", "to", "unbind", "view", "where",
 }  # fmt: skip
 
