@@ -26,6 +26,7 @@ from audit.statistics.batches import (
     end_alpha,
     ends_of_sizes,
     pairs,
+    rate_alpha,
     repeats_p_value,
     squares_cumulants,
 )
@@ -351,3 +352,18 @@ def test_pairs_are_those_of_a_binomial_count_and_never_too_rare() -> None:
     assert 3e-4 * 0.5 < repeats_p_value(6, [Group(4, 0.1, 3)]) < 0.02
     none = (0.7**6 + 6 * 0.3 * 0.7**5) ** 3
     assert repeats_p_value(0, [Group(6, 0.3, 3)]) == pytest.approx(2 * none)
+
+
+def test_clients_share_the_false_alarms_of_their_rates_and_one_has_all_of_them() -> None:
+    assert rate_alpha(0) == rate_alpha(1) == 0.3 * FALSE_ALARM
+    assert rate_alpha(4) == pytest.approx(0.3 * FALSE_ALARM / 4)
+
+
+def test_a_batch_that_is_meant_larger_than_a_client_is_all_of_it() -> None:
+    assert said_of("poisson", [1, 1], [2], 1) == []
+    alike: Any = SimpleNamespace(
+        queries_per_step=1, records=1, stated_rate=None, expected_batch_size=2.0, client=1
+    )
+    batches = Batches("poisson")
+    batches.add("here", alike, np.array([1, 1]), np.array([2]), [])
+    assert [group.rate for group in batches._group_list()] == [1.0]
