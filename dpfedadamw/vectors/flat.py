@@ -135,7 +135,8 @@ class FlatParameters:
     def in_float64(self) -> Iterator[None]:
         """Let the module compute in float64 meanwhile, at the same values.
 
-        Afterwards it is bit for bit what it was, parameters that are not trained and buffers too.
+        Afterwards parameters and buffers are bit for bit what they were, but for integer buffers
+        that the module itself counts up meanwhile.
         """
         before = self.vector, self._is_own
         weights = [(weight, weight.data) for weight in self.module.parameters()]
