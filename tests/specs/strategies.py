@@ -241,6 +241,8 @@ def _make_task_coherent(mapping: dict[str, Any]) -> None:
         task["loss_on"], model["pooling"] = "text", "published"
         if model["fine_tuning"]["kind"] == "head":
             model["fine_tuning"] = {"kind": "all"}
+    if "gradient_checkpointing" in model and (not language or model["fine_tuning"].get("dropout")):
+        model["gradient_checkpointing"] = False
     if mapping["evaluation"]["metrics"]:
         mapping["evaluation"]["public_test"] = True
     partition = data["partition"]
