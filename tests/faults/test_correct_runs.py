@@ -98,8 +98,14 @@ def test_client_level_runs_pass(by, tmp_path):
     passes(client_spec(by), tmp_path)
 
 
-@pytest.mark.parametrize("by", ["server", "clients"])
-@pytest.mark.parametrize("kind", SYSTEMS)
+@pytest.mark.parametrize(
+    ("kind", "by"),
+    [
+        pytest.param(kind, by, marks=[pytest.mark.slow] if (place + turn) % 2 else [])
+        for place, kind in enumerate(SYSTEMS)
+        for turn, by in enumerate(("clients", "server"))
+    ],
+)
 def test_sparse_updates_pass(kind, by, tmp_path):
     findings = passes(sparse_spec(kind, by), tmp_path)
     expected = "NOT APPLICABLE" if kind == "local-top" else "PASS"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from audit.checks import checks_of
+from audit import auditor
+from audit.checks import checks_for, checks_of
 from audit.reading.units import CLIENT, RECORD
 from tests.faults.fault import LARGE, failed, findings_of
 from tests.faults.gallery import GALLERY, GROUPS
@@ -17,7 +18,12 @@ QUICK = [
 
 
 @pytest.mark.parametrize("fault", QUICK)
-def test_a_fault_is_caught_by_the_check_that_should(fault, tmp_path):
+def test_a_fault_is_caught_by_the_check_that_should(fault, tmp_path, monkeypatch):
+    # Of the others nothing is asked here; the larger model below and the published table have all.
+    def meant(header):
+        return tuple(check for check in checks_for(header) if check.name in fault.caught_by)
+
+    monkeypatch.setattr(auditor, "checks_for", meant)
     findings = findings_of(fault, tmp_path)
     assert findings["verdict"] == "FAIL"
     assert set(fault.caught_by) <= set(failed(findings)), failing(findings)

@@ -175,7 +175,12 @@ def test_absurd_budgets_stay_bounded_in_memory_and_pessimistic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "sigma", "steps", "records"), [(0.4, 2.8, 100, 3), (0.05, 1.2, 60, 5), (1.0, 9, 20, 2)]
+    ("rate", "sigma", "steps", "records"),
+    [
+        (0.4, 2.8, 100, 3),
+        pytest.param(0.05, 1.2, 60, 5, marks=pytest.mark.slow),
+        (1.0, 9, 20, 2),
+    ],
 )
 def test_several_records_of_a_person_cost_what_dp_accounting_says(rate, sigma, steps, records):
     """Two independent compositions of the same mixtures: to 1e-3, and never k times one's."""

@@ -138,8 +138,15 @@ def test_every_private_name_trains_and_passes_its_audit(name, tmp_path):
     assert findings["verdict"] == "PASS", failing(findings)
 
 
-@pytest.mark.parametrize("by", ["server", "clients"])
-@pytest.mark.parametrize("name", CLIENT_LEVEL)
+# Every name once, half of them with each party's noise; the other halves where slow tests are run.
+BY = [
+    pytest.param(name, by, marks=[pytest.mark.slow] if (place + turn) % 2 else [])
+    for place, name in enumerate(CLIENT_LEVEL)
+    for turn, by in enumerate(("server", "clients"))
+]
+
+
+@pytest.mark.parametrize(("name", "by"), BY)
 def test_every_name_of_client_level_trains_and_passes_its_audit(name, by, tmp_path):
     privacy = CLIENT_PRIVACY.replace("}", f", noise_added_by: {by}}}")
     findings = judged(small_spec(name, rounds=3, overrides=(f"privacy={privacy}",)), tmp_path)

@@ -208,11 +208,12 @@ def test_coins_that_the_scores_know_contradict_the_claim(audited, tmp_path):
         ("dp-fedsam", (), "gradient"),
         pytest.param("adap-dpfl", (), "gradient", marks=pytest.mark.slow),
         pytest.param("ali-dpfl", ("federation.rounds=3",), "gradient", marks=pytest.mark.slow),
-        ("dp-fedavg", (), "input"),
-        (
+        pytest.param("dp-fedavg", (), "input", marks=pytest.mark.slow),
+        pytest.param(
             "dp-fedavg",
             ("privacy.adjacency=replace-one", "privacy.sampling={kind: fixed, batch_size: 24}"),
             "gradient",
+            marks=pytest.mark.slow,
         ),
         (
             "dp-fedavg",

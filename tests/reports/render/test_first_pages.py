@@ -338,8 +338,17 @@ def long_run(make_client_run: MakeRun, language: str) -> Path:
 
 
 @POPPLER
-@pytest.mark.parametrize("language", ["en", "de", "fr"])
-@pytest.mark.parametrize("audience", [INTERNAL, PUBLIC])
+@pytest.mark.parametrize(
+    ("audience", "language"),
+    [
+        (INTERNAL, "en"),
+        (PUBLIC, "de"),
+        (INTERNAL, "fr"),
+        pytest.param(PUBLIC, "en", marks=pytest.mark.slow),
+        pytest.param(INTERNAL, "de", marks=pytest.mark.slow),
+        pytest.param(PUBLIC, "fr", marks=pytest.mark.slow),
+    ],
+)
 def test_section_1_begins_on_page_3_whatever_is_said_before(
     audience: str, language: str, make_client_run: MakeRun
 ) -> None:

@@ -118,7 +118,16 @@ def test_a_warning_of_typst_is_an_error(make_run: MakeRun, monkeypatch: pytest.M
         build_report(make_run())
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+# What could be run as a program; the others are read with every font, which takes seconds.
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind, marks=[] if kind in ("markup", "import", "mixed") else [pytest.mark.slow]
+        )
+        for kind in HOSTILE
+    ],
+)
 def test_texts_of_the_run_are_never_evaluated(make_run: MakeRun, kind: str) -> None:
     text = HOSTILE[kind]
     report = data_of(make_run())
