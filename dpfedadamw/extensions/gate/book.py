@@ -275,9 +275,18 @@ class Book:
         self.sign()
 
     def _take_in(self, known: int) -> None:
-        """Count the entries behind those that are known."""
+        """Count the entries behind those that are known.
+
+        Raises:
+            GateError: If a charge names no framework, as earlier versions wrote it.
+        """
         for entry in self._ledger.entries[known:]:
             if entry["kind"] == CHARGE:
+                if "framework" not in entry:
+                    raise GateError(
+                        f"{self._path}: an earlier version wrote it, without the framework of each "
+                        "release; keep it, and begin another ledger with what is left of the budget"
+                    )
                 self._releases += 1
                 self._spent[entry["noise_multiplier"]] += 1
                 asked = entry["framework"], entry["job"], entry["request"]

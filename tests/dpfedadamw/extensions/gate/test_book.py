@@ -13,14 +13,15 @@ import pytest
 from dpfedadamw.extensions.gate import book, mechanism, settings
 from dpfedadamw.extensions.gate.book import Book
 from dpfedadamw.extensions.gate.door import Gate
-from dpfedadamw.extensions.gate.errors import GateError
+from dpfedadamw.extensions.gate.errors import GateError, Refused
 from dpfedadamw.extensions.gate.verification import charges_of, verify
 from dpfedadamw.storage.disk import DISK
 from reports.signatures.keys import public_pem
 from tests.dpfedadamw.extensions.gate.conftest import GATE
 from tests.dpfedadamw.extensions.gate.replies import as_bytes, ask
 
-MANY = {"noise_multiplier": 40.0}
+# More releases than any test here asks for: a fast machine gets through hundreds.
+MANY = {"noise_multiplier": 400.0}
 
 
 def reopened(gate):
@@ -248,6 +249,21 @@ def test_a_torn_last_line_is_cut_off_and_paid_for_nothing(gate):
     ask(reopened(gate), "2")
     assert path.read_bytes().startswith(whole)
     assert len(charged(gate)) == 2
+
+
+def test_a_ledger_of_an_earlier_version_is_refused_in_one_line(begin, monkeypatch):
+    gate = begin()
+    append = book.Ledger.append
+
+    def without_framework(ledger, kind, fields):
+        append(ledger, kind, {k: v for k, v in fields.items() if k != "framework"})
+
+    monkeypatch.setattr(book.Ledger, "append", without_framework)
+    with pytest.raises(Refused):
+        ask(gate)
+    monkeypatch.undo()
+    with pytest.raises(GateError, match="an earlier version wrote it"):
+        reopened(gate)
 
 
 def test_a_lost_anchor_is_not_made_up_for(gate):
