@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("flwr.app", reason="Flower has an environment of its own: tox run -e flower")
 
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data.registry import DATASETS
@@ -232,14 +232,18 @@ def test_each_release_has_noise_of_its_own(gated):
     place, first, _, _ = gated
     settings = (place / "site-0" / "gate" / "gate.yaml").read_text()
     multiplier = float(re.search(r"noise_multiplier: ([\d.]+)", settings)[1])
-    values = [
-        np.array(reply["records"]["arrays"]["weights"][2])
+    received = {
+        np.array(reply["records"]["arrays"]["weights"][2], "<f4").tobytes()
         for step in first["steps"] if "records" in step["replies"][0]
         for reply in step["replies"]
-    ]  # fmt: skip
-    assert len(values) == SITES * (HONEST + len(ATTACKS))
-    for place, one in enumerate(values):
-        for other in values[:place]:
+    }  # fmt: skip
+    assert len(received) == SITES * (HONEST + len(ATTACKS))
+    # A broadcast carries the noise of earlier releases, so each is taken off its own release.
+    kept = [load_file(one) for one in place.glob("site-*/gate/ledger/replies/*.safetensors")]
+    assert received <= {one["released.weights"].tobytes() for one in kept}
+    moved = [one["released.weights"] - one["broadcast.weights"] for one in kept]
+    for number, one in enumerate(moved):
+        for other in moved[:number]:
             # Each has noise of 2Cσ/K; two of them at least √2 times that, less what chance does.
             # Below 1.2 times it, one pair of 640 numbers lies once in ten million times.
             assert np.std(one - other) > 1.2 * 2 * multiplier / SHARDS
