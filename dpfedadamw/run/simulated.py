@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,11 +185,17 @@ class _ThisProcess:
 @functools.lru_cache(maxsize=1)
 def _this_process(opening: str) -> _ThisProcess:
     given = Opening.from_json(opening)
-    scratch = RunDirectory(Path(given.run)).stations / f"process-{os.getpid()}"
-    # It is there where opening failed for an earlier message: each is told the same reason.
-    scratch.mkdir(mode=0o700, exist_ok=True)
-    station, spec = open_station(given, scratch)
-    return _ThisProcess(station, spec, RunDirectory(Path(given.run)).stations)
+    stations = RunDirectory(Path(given.run)).stations
+    for folder in (stations, Path(given.place)):
+        if not folder.is_dir():
+            raise FlowerError(
+                f"{folder} is not on the machine {platform.node()}: all machines of a Ray cluster "
+                "need the folder of the runs, the one where the run was begun, and the data"
+            )
+    # Nothing is read from the folder once the unit is open.
+    with tempfile.TemporaryDirectory(prefix="dpfedadamw-station-") as scratch:
+        station, spec = open_station(given, Path(scratch))
+    return _ThisProcess(station, spec, stations)
 
 
 def _answered(opening: str, content: Any) -> Any:

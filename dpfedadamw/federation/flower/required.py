@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 import secrets
 import sys
 
@@ -20,6 +21,9 @@ _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Else Ray's own handler of SIGTERM ends the process before the run has put its files in order.
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
+    # Else Ray prints what it notices, such as a machine that is lost, among a run's own output.
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",
     # Else Ray warns of a change to come that concerns no client.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -36,7 +40,8 @@ def require(simulation: bool = False) -> None:
         simulation: Whether its simulation is needed too.
 
     Raises:
-        FlowerError: If it is not installed; the message says how it is.
+        FlowerError: If it is not installed; the message says how it is. If the simulation is to use
+            a cluster that asks for no token.
     """
     needed = ("flwr", "ray") if simulation else ("flwr",)
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -47,11 +52,38 @@ def require(simulation: bool = False) -> None:
         )
     # Read when Flower is imported.
     os.environ.update(_SETTINGS)
-    if simulation and "ray" not in sys.modules:
+    if not simulation:
+        return
+    if cluster() is not None:
+        # The token is the cluster's own, from RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or Ray's file.
+        if os.environ.get("RAY_AUTH_MODE") != "token":
+            raise FlowerError(
+                "RAY_ADDRESS: anyone who reaches a cluster without a token can run code on it. Set "
+                "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH for ray start and for this command, "
+                "or unset RAY_ADDRESS to use this machine alone"
+            )
+    elif "ray" not in sys.modules:
         # Ray's processes listen on ports of all networks, and run what they are sent by anyone who
         # names their token, which Ray reads as it is imported.
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
         os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+
+
+def cluster() -> str | None:
+    """The Ray cluster that ``RAY_ADDRESS`` names, HOST:PORT; None where this machine is to be used.
+
+    Raises:
+        FlowerError: If it names something else.
+    """
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address in ("", "local"):
+        return None
+    if not re.fullmatch(r"[^\s/@]+:[0-9]{1,5}", address):
+        raise FlowerError(
+            f"RAY_ADDRESS: {address!r} is no HOST:PORT; give what ray start --head printed, or "
+            "unset it to use this machine alone"
+        )
+    return address
 
 
 def quiet() -> None:

@@ -13,7 +13,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -25,7 +25,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from dpfedadamw.federation.flower.required import FlowerError, quiet
+from dpfedadamw.federation.flower.required import FlowerError, cluster, quiet
 
 # Seconds between looks for answers: Flower itself looks ten times a second for messages.
 _LOOK = 0.02
@@ -60,7 +60,8 @@ class Simulation:
         answers: Answers one message, in a process of Ray's; a function of a module, or a partial
             of one, so that every process imports it.
         nodes: How many virtual SuperNodes there are.
-        processes: How many processes run them.
+        processes: How many processes run them on this machine. A cluster that ``RAY_ADDRESS`` names
+            has one for each of its processors.
         gpus: Devices that all of them share.
     """
 
@@ -74,6 +75,7 @@ class Simulation:
     ) -> None:
         quiet()
         self._nodes, self._processes, self._gpus = nodes, processes, gpus
+        self._cluster = cluster()
         self._client_app, self._server_app = ClientApp(), ServerApp()
         self._client_app.train()(answers)
         self._server_app.main()(self._serve)
@@ -92,7 +94,8 @@ class Simulation:
             FlowerError: If they do not start.
         """
         _guarded()
-        self._scratch = tempfile.TemporaryDirectory(prefix="ray-", dir=_short())
+        if self._cluster is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="ray-", dir=_short())
         with _outside_of_the_working_directory():
             self._thread.start()
             while self._grid is None:
@@ -163,11 +166,7 @@ class Simulation:
         self._over.wait()
 
     def _simulate(self) -> None:
-        resources: Mapping[str, Any] = {
-            "num_cpus": 1,
-            "num_gpus": self._gpus / self._processes,
-        }
-        assert self._scratch is not None
+        resources = {"num_cpus": 1, "num_gpus": self._gpus / self._processes}
         try:
             run_simulation(
                 server_app=self._server_app,
@@ -175,30 +174,43 @@ class Simulation:
                 num_supernodes=self._nodes,
                 backend_config={
                     "init_args": {
-                        # Never a cluster that another user says is there.
-                        "address": "local",
-                        # Ray lets all users into the folder that it is given, none into this one.
-                        "_temp_dir": str(Path(self._scratch.name) / "r"),
-                        "num_cpus": self._processes,
-                        "num_gpus": self._gpus,
-                        "include_dashboard": False,
+                        **self._where(),
                         "log_to_driver": False,
                         "logging_level": logging.CRITICAL,
                     },
-                    "client_resources": dict(resources),
+                    "client_resources": resources,
                 },
             )
         except BaseException as error:
             # The thread's own; the run's finds it when it next looks.
             self._failure = error
 
+    def _where(self) -> dict[str, Any]:
+        """What Ray is told of the machines it uses."""
+        if self._scratch is None:
+            return {"address": self._cluster}
+        return {
+            # Never a cluster that another user says is there.
+            "address": "local",
+            # Ray lets all users into the folder that it is given, none into this one.
+            "_temp_dir": str(Path(self._scratch.name) / "r"),
+            "num_cpus": self._processes,
+            "num_gpus": self._gpus,
+            "include_dashboard": False,
+        }
+
     def _check(self) -> None:
         if self._thread.is_alive():
             return
         kind = type(self._failure).__name__ if self._failure is not None else "it stopped"
+        needs = f"memory, and room in {_short()}"
+        if self._cluster is not None:
+            needs = (
+                f"the cluster at {self._cluster} (RAY_ADDRESS), of which this machine is a part, "
+                "its token, and its versions of Python and Ray"
+            )
         raise FlowerError(
-            f"Flower's simulation has ended before the run ({kind}); it needs memory, and room in "
-            f"{_short()}"
+            f"Flower's simulation has ended before the run ({kind}); it needs {needs}"
         )
 
 
@@ -228,6 +240,6 @@ def _content(reply: Message) -> RecordDict:
         # Flower's own words may hold anything that a client's error says.
         raise FlowerError(
             "a process of Flower's simulation failed and gave no answer (Flower's error "
-            f"{reply.error.code}); it may have run out of memory"
+            f"{reply.error.code}); it may have run out of memory, or its machine is lost"
         )
     return reply.content

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
+import secrets
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -183,4 +188,110 @@ def test_a_ray_that_asks_for_no_token_is_not_used():
     ended = subprocess.run(
         [sys.executable, "-c", code], env=plain, capture_output=True, text=True, timeout=120
     )
-    assert "start the run in a process of its own" in ended.stdout
+    assert "start the run in a separate process" in ended.stdout
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+@pytest.fixture
+def cluster():
+    """Two nodes of a Ray cluster: the environment of a run on them, and the raylet of the second.
+
+    Each node has one processor; their temporary folder has a short name, for Ray's sockets.
+    """
+    psutil = pytest.importorskip("psutil")
+    required.require(simulation=True)
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environment = {**os.environ, **token, "RAY_ADDRESS": f"127.0.0.1:{free_port()}"}
+    scratch = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
+    nodes = []
+
+    def node(*where):
+        log = Path(scratch.name) / f"log{len(nodes)}"
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
+        with log.open("w") as file:
+            started = subprocess.Popen(
+                [*command, "--node-ip-address=127.0.0.1", *where],
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        nodes.append(psutil.Process(started.pid))
+        while "Ray runtime started" not in log.read_text():
+            assert started.poll() is None, log.read_text()
+            time.sleep(0.1)
+
+    try:
+        address = environment["RAY_ADDRESS"]
+        node("--head", f"--port={address[10:]}", f"--temp-dir={scratch.name}/r",
+             "--include-dashboard=false")  # fmt: skip
+        node(f"--address={address}")
+        (raylet,) = (one for one in nodes[1].children() if one.name() == "raylet")
+        yield environment, raylet
+    finally:
+        alive = [one for one in nodes if one.is_running()]
+        ours = [*alive, *(one for node in alive for one in node.children(recursive=True))]
+        for process in ours:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        for process in psutil.wait_procs(ours, timeout=10)[1]:
+            process.kill()
+        scratch.cleanup()
+
+
+# How many machines the cluster has by its own account.
+_ALIVE = (
+    "import logging, ray\n"
+    "ray.init(logging_level=logging.CRITICAL, log_to_driver=False)\n"
+    "print(sum(node['Alive'] for node in ray.nodes()))\n"
+)
+
+
+def test_a_run_on_two_nodes_that_loses_one_keeps_its_charges_and_ends_with_the_bits_of_one_process(
+    tmp_path, cluster, capsys
+):
+    from dpfedadamw import spec as specs
+
+    environment, raylet = cluster
+    path = tmp_path / "spec.yaml"
+    path.write_text(specs.dump(small_spec(rounds=30)))
+    assert call("run", str(path), "--out", str(tmp_path / "inline"), "--json") == 0
+
+    def begin(*arguments):
+        command = [sys.executable, "-m", "dpfedadamw", "run", *arguments, "--json"]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    with begin(path, "--engine", "flower", "--out", tmp_path / "two") as run:
+        # Clients of the first round have been computed.
+        while not any(
+            '"kind":"round"' in ledger.read_text()
+            for ledger in (tmp_path / "two").glob("*/ledger.jsonl")
+        ):
+            assert run.poll() is None
+            time.sleep(0.02)
+        clients = [one for one in raylet.children() if "ClientAppActor" in " ".join(one.cmdline())]
+        # What is lost with a machine.
+        for process in (raylet, *clients):
+            process.kill()
+        told = json.loads(run.communicate(timeout=120)[0])
+    assert len(clients) == 1
+    assert "its machine is lost" in told["error"]["messages"][0]
+    while subprocess.check_output([sys.executable, "-c", _ALIVE], env=environment) != b"1\n":
+        pass
+    (there,), (here,) = ((tmp_path / name).glob("small-*") for name in ("two", "inline"))
+    with begin("--resume", there) as run:
+        assert json.loads(run.communicate(timeout=120)[0])["verdict"] == "PASS"
+    model, lines = content(there)
+    assert model == content(here)[0]
+    # The round that was cut off is charged twice.
+    assert sum(line["kind"] == "spend" for line in lines) == 31 * 4
+    # A run that goes on notes where it does.
+    names = [
+        {one.name for one in (run / "evidence").iterdir() if "environment-" not in one.name}
+        for run in (there, here)
+    ]
+    assert names[0] == names[1]

@@ -253,15 +253,25 @@ def test_an_upload_of_another_likeness_is_refused_by_its_round(tmp_path, monkeyp
         engine_run.train(training)
 
 
-def test_a_process_works_in_a_folder_of_its_own_that_is_closed_to_others(tmp_path):
+def test_a_process_opens_the_run_once_and_leaves_no_copy_of_its_salt(tmp_path):
     training, clients = started(runs.small_spec(rounds=1), tmp_path)
     opening = clients._started().answer.args[0]
     opened = simulated._this_process(opening)
     assert opened.folder == training.run.stations
     assert opened.spec == training.experiment.spec
-    own = training.run.stations / f"process-{os.getpid()}"
-    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    assert list(training.run.stations.iterdir()) == []
     assert simulated._this_process(opening) is opened
+    clients.close()
+    training.lock.release()
+
+
+def test_a_machine_without_the_runs_folder_says_so_and_which_folder_it_lacks(tmp_path):
+    training, clients = started(runs.small_spec(rounds=1), tmp_path / "runs")
+    opening = simulated.Opening.from_json(clients._started().answer.args[0])
+    for lacking in ({"run": str(tmp_path / "gone")}, {"place": str(tmp_path / "gone")}):
+        elsewhere = dataclasses.replace(opening, **lacking).to_json()
+        with pytest.raises(FlowerError, match=r"gone.* is not on the machine"):
+            simulated._this_process(elsewhere)
     clients.close()
     training.lock.release()
 
