@@ -71,6 +71,7 @@ def test_what_is_executed_is_changed_in_every_way_that_the_operators_know(source
         "@lru_cache(maxsize=64)\ndef f(a): ...",
         "@functools.lru_cache(maxsize=64)\ndef f(a): ...",
         "x = zip(a, b, strict=True)",
+        "x = axes.plot(y, color=BLUE, linewidth=1.2, s=24 if a else 10)",
     ],
 )
 def test_texts_annotations_and_imports_stay_as_they_are(source):
