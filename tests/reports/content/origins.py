@@ -14,7 +14,6 @@ import copy
 import functools
 import math
 import re
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -491,37 +490,71 @@ def _short(origins: list[str]) -> str:
     return " | ".join(origins)
 
 
-def table(run: RunSource) -> str:
-    """The table: of each kind of run the places that differ from those of the kind it is told from.
+SECTIONS = tuple(
+    (kind, audience)
+    for kind in KINDS
+    for audience in (INTERNAL, PUBLIC)
+    if audience == INTERNAL or kind in TOLD_TO_THE_PUBLIC
+)
+Known = dict[tuple[str, str], dict[str, Place]]
 
-    Where words differ, that they do is said, and not which they are.
+
+def section(kind: str, audience: str, run: RunSource, known: Known) -> list[str]:
+    """The places that differ from those of the kind that this one is told from.
+
+    A report for the public is told from the internal one. Where words differ, that they do is
+    said, and not which they are.
+
+    Args:
+        kind: One of `KINDS`.
+        audience: "internal" or "public".
+        run: What `base` gave.
+        known: The places of other reports, which are made once.
     """
-    known: dict[tuple[str, str], dict[str, Place]] = {}
+
+    def of(name: str, reader: str) -> dict[str, Place]:
+        if (name, reader) not in known:
+            drawn = name in DRAWN and reader == INTERNAL
+            known[name, reader] = places(made(name, run), reader, drawn)
+        return known[name, reader]
+
+    parent = kind if audience == PUBLIC else KINDS[kind][0]
+    own, above = of(kind, audience), of(parent, INTERNAL) if parent else {}
     text = []
-    for kind, (parent, _) in KINDS.items():
-        run_of_kind = made(kind, run)
-        for audience in (INTERNAL, PUBLIC) if kind in TOLD_TO_THE_PUBLIC else (INTERNAL,):
-            drawn = kind in DRAWN and audience == INTERNAL
-            own = known[kind, audience] = places(run_of_kind, audience, drawn)
-            above = known.get((parent, INTERNAL) if audience == INTERNAL else (kind, INTERNAL), {})
-            text.append(f"== {kind}, {audience}")
-            for place, one in own.items():
-                before = above.get(place, Place("text", one.words))
-                told = [one.origins] if one.origins != before.origins else []
-                told += ["(other words)"] if one.words != before.words else []
-                text += [f"{place}: {' '.join(told)}"] if told else []
-            gone = Counter(
-                re.match(r"(?:\w+\.)?[\w-]+", place)[0]
-                for place in above
-                if place not in own and (drawn or not place.startswith("drawn."))
-            )
-            text += [f"{place}: {count} gone" for place, count in gone.items()]
-    return "\n".join(text) + "\n"
+    for place, one in own.items():
+        before = above.get(place, Place("text", one.words))
+        told = [one.origins] if one.origins != before.origins else []
+        told += ["(other words)"] if one.words != before.words else []
+        text += [f"{place}: {' '.join(told)}"] if told else []
+    drawn = any(place.startswith("drawn.") for place in own)
+    gone = Counter(
+        place.rpartition(".")[0]
+        for place in above
+        if place not in own and (drawn or not place.startswith("drawn."))
+    )
+    return [*text, *(f"{place}: {count} gone" for place, count in gone.items())]
+
+
+def table() -> dict[str, list[str]]:
+    """The lines of each section of `origins.txt`."""
+    parts = TABLE.read_text("utf-8").split("== ")[1:]
+    return {head: rest.splitlines() for head, _, rest in (one.partition("\n") for one in parts)}
+
+
+def main() -> None:
+    """Write the table."""
+    from tests.reports.conftest import build_run
+
+    known: Known = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        run = base(build_run, Path(scratch))
+    parts = (
+        f"== {kind}, {audience}\n"
+        + "".join(f"{line}\n" for line in section(kind, audience, run, known))
+        for kind, audience in SECTIONS
+    )
+    TABLE.write_text("".join(parts), "utf-8")
 
 
 if __name__ == "__main__":
-    from tests.reports.conftest import build_run
-
-    with tempfile.TemporaryDirectory() as scratch:
-        TABLE.write_text(table(base(build_run, Path(scratch))), "utf-8")
-    sys.stdout.write(f"{TABLE}\n")
+    main()
