@@ -1454,7 +1454,7 @@ async function checkReports(folder, ledger, statements, result, isPublic, say, f
 }
 
 /** The level that signatures support: 4 needs a time-stamping authority, which is not read here. */
-function levelOf(statement, ledger, keys) {
+export function levelOf(statement, ledger, keys) {
   const again = statement?.predicate.reexecution;
   if (statement?.predicate.verdict !== "PASS") return null;
   if (again?.agrees !== true) return 1;

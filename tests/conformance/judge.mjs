@@ -1,7 +1,7 @@
 // What verify.mjs makes of things, for tests: `node judge.mjs WHAT` reads JSON from its input and prints JSON.
 import { readFileSync } from "node:fs";
 
-import { canonical, costOf, epsilonByLosses, epsilonByRenyi, folderAt, parseJson, parseSpec, printed, promiseFaults, readArrays, readLedger, verify } from "../../reports/verifier/verify.mjs";
+import { canonical, costOf, epsilonByLosses, epsilonByRenyi, folderAt, levelOf, parseJson, parseSpec, printed, promiseFaults, readArrays, readLedger, verify } from "../../reports/verifier/verify.mjs";
 
 const refused = (work) => {
   try {
@@ -26,6 +26,7 @@ const WHAT = {
   promises: (pairs) => pairs.map(([spec, ledger]) => promiseFaults(parseSpec(spec), readLedger(ledger)).map(String)),
   ledgers: (texts) => texts.map((text) => refused(() => readLedger(text).faults.map(String))),
   arrays: (files) => files.map((file) => refused(() => arraysOf(new Uint8Array(Buffer.from(file, "base64"))))),
+  levels: (cases) => cases.map((given) => levelOf(...given)),
   costs: (charges) => charges.map((charge) => refused(() => costOf(charge))),
   printed: (values) => values.map(printed),
 };

@@ -172,6 +172,13 @@ def _less_private(run: RunSource) -> RunSource:
     return replace(run, claim={**claim, "delta": 0.6015625, "person": {"records": 37}})
 
 
+def _unbounded(run: RunSource) -> RunSource:
+    """The same run with no finite ε against anyone."""
+    none = {"epsilon": {"pld": None}, "accountant": "pld"}
+    views = dict.fromkeys(("server", "server_worst_case", "third_party"), none)
+    return replace(run, claim={**run.claim, **views})
+
+
 def _many(run: RunSource) -> RunSource:
     """The same run with many clients, blocks and classes."""
     claim: Any = copy.deepcopy(run.claim)
@@ -295,6 +302,7 @@ KINDS: Mapping[str, tuple[str, Change]] = {
     "hardly private": ("records", _less_private),
     "hardly private clients": ("clients, own noise", _less_private),
     "many": ("records", _many),
+    "unbounded": ("records", _unbounded),
     "adapted steps": (
         "records", _with("header", adaptation={"step_limit": 1234, "most_local_steps": 53})
     ),
@@ -315,7 +323,16 @@ KINDS: Mapping[str, tuple[str, Change]] = {
 }  # fmt: skip
 
 
-DRAWN = {"records", "scores", "a regression", "clients, own noise", "people", "failed", "many"}
+DRAWN = {
+    "records",
+    "scores",
+    "a regression",
+    "clients, own noise",
+    "people",
+    "failed",
+    "many",
+    "unbounded",
+}
 TOLD_TO_THE_PUBLIC = {
     "records", "clients by chance", "a budget, sites and a coin", "a private selection", "clients",
     "clients, own noise", "people", "a loop", "no privacy",
@@ -522,7 +539,8 @@ def section(kind: str, audience: str, run: RunSource, known: Known) -> list[str]
     own, above = of(kind, audience), of(parent, INTERNAL) if parent else {}
     text = []
     for place, one in own.items():
-        before = above.get(place, Place("text", one.words))
+        unsaid = "nothing" if place.startswith("drawn.") else "text"
+        before = above.get(place, Place(unsaid, one.words))
         told = [one.origins] if one.origins != before.origins else []
         told += ["(other words)"] if one.words != before.words else []
         text += [f"{place}: {' '.join(told)}"] if told else []

@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from reports import formatting
-from reports.content import clients, coverage, outcomes, utility, wording
+from reports.content import clients, coverage, mechanism, outcomes, units, utility, wording
 from reports.content.accounting import Accounting
 from reports.content.build import build
 from reports.content.clients import Clients
 from reports.content.outcomes import Utility
+from reports.source import load
+from tests.reports.content import origins
 from tests.reports.data import data_of
 
 MakeRun = Any  # the builder that conftest gives
@@ -224,3 +226,29 @@ def test_a_limit_that_the_audit_did_not_pass_is_called_claimed(
         shown = json.dumps(coverage._answer(row, report, alike=True), ensure_ascii=False)
         assert ("claimed" in shown) == (verdict != "PASS")
     assert rows
+
+
+def test_a_round_without_a_test_is_not_the_last_measurement(make_run: MakeRun) -> None:
+    found = changed(make_run, "metrics.jsonl", lambda rows: rows.append({"round": 21}))
+    assert not any(place.startswith("utility.final") for place in found)
+
+
+def test_where_no_limit_holds_nobody_is_told_of_a_protection(make_run: MakeRun) -> None:
+    run = origins.made("unbounded", load(make_run()))
+    readers = build(Path(), source=run)[coverage.Readers].root
+    assert not any(one.protected or one.epsilon or one.unless for one in readers)
+    assert len({one.why for one in readers[:3]}) == 1
+
+
+def test_who_took_part_is_not_sampled_where_everybody_does() -> None:
+    assert units.sampled("poisson", 1.0, 2.0).event == "gaussian"
+    assert units.sampled("poisson", 0.999, 2.0).event == "poisson-sampling"
+
+
+def test_a_challenge_with_the_trainers_own_key_is_called_that() -> None:
+    seen = {"intents": {"for_data": 1, "of_trainer": 1}}
+    own, other = (
+        mechanism._announced({"public_coin": {**seen, "own": one}}) for one in (True, False)
+    )
+    assert "own" in (own or "")
+    assert "own" not in (other or "own")

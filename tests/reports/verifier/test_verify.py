@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reports.content.assurance import Facts, level_of
 from tests.audit.synthetic_run import chain
 from tests.conformance.test_conformance import second
 
@@ -366,6 +367,26 @@ def test_a_charge_costs_what_its_sampler_costs() -> None:
         {"rate": 1, "sigma": 0.5, "steps": 7},
         {"refused": "the sampler by hand has no accounting here"},
     ]
+
+
+@pytest.mark.parametrize("verdict", ["PASS", "FAIL"])
+@pytest.mark.parametrize("agrees", [True, False])
+@pytest.mark.parametrize("coin", [True, False])
+def test_a_level_needs_what_it_says(verdict: str, agrees: bool, coin: bool) -> None:
+    """As `reports.content.assurance` computes it; whom the reader trusts is not asked here."""
+    said = {
+        "predicate": {"verdict": verdict, "reexecution": {"agrees": agrees, "public_coin": coin}}
+    }
+    ledger = {"header": {"public_coin": {} if coin else None}}
+    one, other = {"fingerprint": "a"}, {"fingerprint": "b"}
+    cases = [
+        [said, told, {"trainer": one, "auditor": auditor}]
+        for told in (None, ledger)
+        for auditor in (one, other)
+    ]
+    facts = Facts(verdict, agrees, None, coin)
+    due = [level_of(facts, another_key=another) for another in (False, True)]
+    assert second("levels", [*cases, [None, None, {}]]) == [*due, *due, None]
 
 
 def test_it_reads_specs_of_every_form_and_refuses_what_is_none() -> None:
