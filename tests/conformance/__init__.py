@@ -651,6 +651,14 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
         _sealed(lambda said: said["claims"]["views"][0].update(delta=1e-7)),
         "a smaller δ than the ledger's claim",
     ),
+    "said-another-adjacency": (
+        _sealed(lambda said: said["claims"].update(adjacency="replace-one")),
+        "other neighbours than the ledger's",
+    ),
+    "said-another-randomness": (
+        _sealed(lambda said: said["claims"].update(randomness="release")),
+        "other randomness than the ledger's",
+    ),
     "said-less-in-words": (_sealed(_less_in_words), "a smaller ε in its sentence alone"),
     "said-less-in-the-report": (_less_in_the_report, "a smaller ε in the report's data"),
     "said-pass-over-a-fail": (_a_failed_check, "PASS, and one of its checks failed"),

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import shutil
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -308,6 +309,17 @@ def test_it_reads_the_arrays_that_numpy_wrote() -> None:
     }  # fmt: skip
     (found,) = second("arrays", [base64.b64encode(_zipped(**arrays)).decode()])
     assert found == {name: [list(one.shape), one.ravel().tolist()] for name, one in arrays.items()}
+
+
+def test_it_reads_arrays_with_heads_of_the_second_version() -> None:
+    """Numpy writes one where a head is long; its length has four bytes."""
+    buffer, archive = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array(buffer, np.arange(3.0), version=(2, 0))
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("a.npy", buffer.getvalue())
+        file.writestr("b.npy", buffer.getvalue())
+    (found,) = second("arrays", [base64.b64encode(archive.getvalue()).decode()])
+    assert found == {"a": [[3], [0.0, 1.0, 2.0]], "b": [[3], [0.0, 1.0, 2.0]]}
 
 
 def test_it_refuses_an_archive_that_is_damaged_or_compressed_or_holds_no_numbers() -> None:
