@@ -222,6 +222,7 @@ KINDS: Mapping[str, tuple[str, Change]] = {
         "records",
         _all(_with("header", max_epsilon=6.03125), _with("claim", stopped={"rounds": 19})),
     ),
+    "a limit that ended nothing": ("records", _with("header", max_epsilon=6.03125)),
     "adapted": ("records", _with("header", adaptation=_ADAPTATION)),
     "learnt columns": (
         "records",

@@ -17,8 +17,10 @@ import pytest
 from reports import formatting
 from reports.content import clients, coverage, mechanism, outcomes, units, utility, wording
 from reports.content.accounting import Accounting
+from reports.content.assurance import Trust
 from reports.content.build import build
 from reports.content.clients import Clients
+from reports.content.guarantee import Guarantee
 from reports.content.outcomes import Utility
 from reports.source import load
 from tests.reports.content import origins
@@ -252,3 +254,25 @@ def test_a_challenge_with_the_trainers_own_key_is_called_that() -> None:
     )
     assert "own" in (own or "")
     assert "own" not in (other or "own")
+
+
+def test_only_a_federation_vouches_for_what_is_at_one_client(make_run: MakeRun) -> None:
+    run = load(make_run())
+    told = {
+        kind: build(Path(), source=origins.made(kind, run))[Trust].word
+        for kind in ("records", "a loop")
+    }
+    assert "client" in told["records"]
+    assert "client" not in told["a loop"]
+
+
+def test_that_people_count_at_each_client_is_said_where_they_are_at_several(
+    make_run: MakeRun,
+) -> None:
+    run = load(make_run())
+    several, one = (
+        build(Path(), source=origins.made(kind, run))[Guarantee].statement
+        for kind in ("people", "people at one client")
+    )
+    assert "counting once at each client" in several
+    assert "counting once" not in one
