@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,8 @@ def test_a_second_librarys_number_is_on_its_own_side_of_the_claim(
     found = changed(make_run, "ledger.jsonl", noted)
     sentence = found["accounting.second_library.statement"]
     assert said.format(formatting.epsilon(theirs[0])) in sentence
+    if factor != 0.9:
+        assert formatting.power(abs(1 - factor) / factor, 1) in sentence
 
 
 @pytest.mark.parametrize("dearest", [True, False])
@@ -276,3 +279,12 @@ def test_that_people_count_at_each_client_is_said_where_they_are_at_several(
     )
     assert "counting once at each client" in several
     assert "counting once" not in one
+
+
+def test_a_client_without_a_loss_is_not_the_one_that_spent_most(make_run: MakeRun) -> None:
+    run = load(make_run())
+    due = units.largest_loss(run)
+    assert due is not None
+    rows = [*run.claim["server"]["clients"], {"client": 99, "epsilon": {}}, {"epsilon": {"pld": 9}}]
+    claim = {**run.claim, "server": {**run.claim["server"], "clients": rows}}
+    assert units.largest_loss(replace(run, claim=claim)) == due
