@@ -421,6 +421,7 @@ const HEX = /^[0-9a-f]{64}$/;
 const RUN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
 const isWhole = (value, least = 0) => Number.isSafeInteger(value) && value >= least;
 const isPositive = (value, most = 1e300) => typeof value === "number" && value > 0 && value <= most;
+const isText = (value, form) => typeof value === "string" && form.test(value);
 const isList = (value, of) => Array.isArray(value) && value.every((each) => of(each));
 /** Whether batches of a client's records, or of its people, are what is noised; else whole updates are. */
 const sampled = ({ unit }) => unit === "record" || unit === "person";
@@ -430,7 +431,7 @@ const KINDS = ["header", "query", "bounds", "spend", "round", "resume", "claim"]
 /** What each kind of line must have, for each unit. */
 const FIELDS = {
   header: {
-    format: (v) => v === 1, run: (v) => RUN.test(v), spec_sha256: (v) => HEX.test(v), unit: (v) => ["record", "person", "client", "none"].includes(v),
+    format: (v) => v === 1, run: (v) => isText(v, RUN), spec_sha256: (v) => isText(v, HEX), unit: (v) => ["record", "person", "client", "none"].includes(v),
     clients: (v) => isWhole(v, 1), clients_per_round: (v) => isWhole(v, 1), records: (v) => isList(v, (each) => isWhole(each)), parameters: (v) => isWhole(v, 1),
     randomness: (v) => ["release", "reproducible"].includes(v),
   },
@@ -446,7 +447,7 @@ const FIELDS = {
     client: (v) => isWhole(v), attempt: (v) => isWhole(v, 1), records: (v) => isWhole(v), columns: (v) => isList(v, (each) => typeof each === "string") && v.length > 0,
     bins: (v) => isList(v, (each) => isWhole(each, 1)), sensitivity: (v) => isPositive(v), noise_multiplier: (v) => isPositive(v),
   },
-  bounds: { columns: (v) => isList(v, (each) => each !== null && typeof each === "object"), noised_sha256: (v) => typeof v === "string" && HEX.test(v) },
+  bounds: { columns: (v) => isList(v, (each) => each !== null && typeof each === "object"), noised_sha256: (v) => isText(v, HEX) },
   claim: { delta: (v, header) => header?.unit === "none" || isPositive(v, 1) },
 };
 
@@ -482,9 +483,9 @@ export function readLedger(text) {
   let header = null;
   if (lines.at(-1) === "") lines.pop();
   chained(lines, faults, (entry, line) => {
-    header ??= entry.kind === "header" ? entry : null;
     if (!KINDS.includes(entry.kind)) refuse(said`is of an unknown kind`);
     fits(entry, { ...FIELDS[entry.kind], ...(entry.kind === "spend" ? FIELDS[entry.unit === "client" ? "spend of a client" : "spend of a record"] : {}) }, header);
+    header ??= entry.kind === "header" ? entry : null;
     entries.push({ ...entry, line });
   });
   const of = (kind) => entries.filter((entry) => entry.kind === kind);
@@ -1098,10 +1099,10 @@ const isTime = (v) => /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(v) && !Number.isN
 const GATE = {
   gate: { format: (v) => v === 1, unit: (v) => ["record", "person", "site"].includes(v), epsilon: (v) => isPositive(v), delta: (v) => isPositive(v, 0.5), key: (v) => typeof v === "string" },
   spend: {
-    job: (v) => NAME.test(v), framework: (v) => NAME.test(v), request: (v) => NAME.test(v), time: (v) => isTime(v), shards: (v) => isWhole(v, 1) && v <= 4096,
-    clip: (v) => isPositive(v), sensitivity: (v) => isPositive(v), noise_multiplier: (v) => isPositive(v), broadcast_sha256: (v) => HEX.test(v),
+    job: (v) => isText(v, NAME), framework: (v) => isText(v, NAME), request: (v) => isText(v, NAME), time: (v) => isTime(v), shards: (v) => isWhole(v, 1) && v <= 4096,
+    clip: (v) => isPositive(v), sensitivity: (v) => isPositive(v), noise_multiplier: (v) => isPositive(v), broadcast_sha256: (v) => isText(v, HEX),
   },
-  reply: { sha256: (v) => HEX.test(v) },
+  reply: { sha256: (v) => isText(v, HEX) },
 };
 
 /** The folder of a gate's ledger: the one given, or `ledger` in it; null of a run. */
@@ -1453,7 +1454,7 @@ async function checkReports(folder, ledger, statements, result, isPublic, say, f
 }
 
 /** The level that signatures support: 4 needs a time-stamping authority, which is not read here. */
-function levelOf(statement, ledger, keys) {
+export function levelOf(statement, ledger, keys) {
   const again = statement?.predicate.reexecution;
   if (statement?.predicate.verdict !== "PASS") return null;
   if (again?.agrees !== true) return 1;

@@ -625,6 +625,16 @@ def _less_in_the_report(run: Path) -> None:
     _sealed(lambda _: None, {"report.json": (dsse.SHA256, digest)})(run)
 
 
+def _a_failed_check(run: Path) -> None:
+    """The auditor signs findings that say PASS although a check failed."""
+    path = run / "audit.json"
+    audit = json.loads(path.read_text("utf-8"))
+    audit["checks"][-1]["verdict"] = "FAIL"
+    path.write_text(json.dumps(audit), "utf-8")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    _sealed(lambda _: None, {"audit.json": (dsse.SHA256, digest)})(run)
+
+
 # What an auditor signs that the files do not say; and, last, what a reader must let pass.
 _STATEMENTS: dict[str, tuple[Edit, str]] = {
     "said-another-run": (_sealed(lambda said: said.update(run="another")), "of another run"),
@@ -641,8 +651,17 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
         _sealed(lambda said: said["claims"]["views"][0].update(delta=1e-7)),
         "a smaller δ than the ledger's claim",
     ),
+    "said-another-adjacency": (
+        _sealed(lambda said: said["claims"].update(adjacency="replace-one")),
+        "other neighbours than the ledger's",
+    ),
+    "said-another-randomness": (
+        _sealed(lambda said: said["claims"].update(randomness="release")),
+        "other randomness than the ledger's",
+    ),
     "said-less-in-words": (_sealed(_less_in_words), "a smaller ε in its sentence alone"),
     "said-less-in-the-report": (_less_in_the_report, "a smaller ε in the report's data"),
+    "said-pass-over-a-fail": (_a_failed_check, "PASS, and one of its checks failed"),
     "said-no-number": (_sealed(lambda said: said.pop("sequence") and None), "no sequence number"),
     "lock-alone": (
         _place(".unfinished/lock", b""),

@@ -1,7 +1,7 @@
 // What verify.mjs makes of things, for tests: `node judge.mjs WHAT` reads JSON from its input and prints JSON.
 import { readFileSync } from "node:fs";
 
-import { canonical, epsilonByLosses, epsilonByRenyi, folderAt, parseJson, parseSpec, printed, promiseFaults, readLedger, verify } from "../../reports/verifier/verify.mjs";
+import { canonical, costOf, epsilonByLosses, epsilonByRenyi, folderAt, levelOf, parseJson, parseSpec, printed, promiseFaults, readArrays, readLedger, verify } from "../../reports/verifier/verify.mjs";
 
 const refused = (work) => {
   try {
@@ -13,6 +13,10 @@ const refused = (work) => {
 // What lines are made of: the English of each sentence and of those in its fields, or what is no sentence.
 const keys = (told) => (told.parts ? [told.parts.reduce((text, part, i) => `${text}{${i}}${part}`), ...told.values.flatMap((value) => (value.parts ? keys(value) : []))] : [`bare: ${told}`]);
 const said = async (path) => (await verify(await folderAt(path))).lines.flatMap(({ state, what, why }) => [what, ...(state === "fails" ? [why] : [])].flatMap(keys));
+const arraysOf = (bytes) => {
+  const { names, get } = readArrays(bytes);
+  return Object.fromEntries(names.map((name) => [name, get(name)]).map(([name, { shape, values }]) => [name, [shape, [...values]]]));
+};
 const WHAT = {
   sentences: async (paths) => [...new Set((await Promise.all(paths.map(said))).flat())],
   folders: async (paths) => Object.fromEntries(await Promise.all(paths.map(async (path) => [path, await verify(await folderAt(path))]))),
@@ -20,6 +24,10 @@ const WHAT = {
   canonical: (texts) => texts.map((text) => refused(() => canonical(parseJson(text)))),
   specs: (texts) => texts.map((text) => refused(() => parseSpec(text))),
   promises: (pairs) => pairs.map(([spec, ledger]) => promiseFaults(parseSpec(spec), readLedger(ledger)).map(String)),
+  ledgers: (texts) => texts.map((text) => refused(() => readLedger(text).faults.map(String))),
+  arrays: (files) => files.map((file) => refused(() => arraysOf(new Uint8Array(Buffer.from(file, "base64"))))),
+  levels: (cases) => cases.map((given) => levelOf(...given)),
+  costs: (charges) => charges.map((charge) => refused(() => costOf(charge))),
   printed: (values) => values.map(printed),
 };
 console.log(JSON.stringify(await WHAT[process.argv[2]](JSON.parse(readFileSync(0, "utf8")))));

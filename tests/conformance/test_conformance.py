@@ -351,6 +351,20 @@ def test_the_exit_code_says_whether_all_holds_and_whose_it_is(
     assert done.returncode == code, done.stdout.decode()[-2000:]
 
 
+def test_a_key_that_is_not_the_files_is_named_with_its_file(
+    folders: tuple[Path, list[Case]],
+) -> None:
+    assert NODE is not None
+    run, program = folders[0] / "record-archive", PAGE.with_name("verify.mjs")
+    for role, other in (("trainer", "auditor"), ("auditor", "trainer")):
+        keys = (f"--{role}-key", run / f"{other}.pub")
+        done = subprocess.run(
+            [NODE, program, run, *keys, "--json"], capture_output=True, check=False
+        )
+        fails = [one["file"] for one in json.loads(done.stdout)["lines"] if one["state"] == "fails"]
+        assert (done.returncode, f"{role}.pub" in fails) == (1, True)
+
+
 def test_a_wrong_call_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert NODE is not None
     program = str(PAGE.with_name("verify.mjs"))

@@ -328,7 +328,7 @@ def main(given: Sequence[str] | None = None) -> int:
         with record.open("a", encoding="utf-8") as file:
             print(json.dumps(asdict(result)), file=file)
         if result.outcome not in _NOTICED:
-            print(_shown(result, sources), flush=True)
+            print(shown(result, sources), flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutation-") as scratch:
         trees = [
@@ -357,11 +357,12 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"noticed, 95 % interval: {interval(tried)}")
     print(f"{len(survivors)} survived:" if survivors else "none survived")
     for result in sorted(survivors, key=lambda result: result.mutant):
-        print(_shown(result, sources))
+        print(shown(result, sources))
     return 1 if survivors else 0
 
 
-def _shown(result: Result, sources: dict[str, bytes]) -> str:
+def shown(result: Result, sources: dict[str, bytes]) -> str:
+    """Return a mutant with its line as it is and edited, and what became of it."""
     mutant = result.mutant
     before, after = mutant.lines(sources[mutant.path])
     told = f"{mutant.path}:{mutant.line}: {mutant.operator}, {result.outcome}, {result.tests} tests"

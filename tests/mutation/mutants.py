@@ -289,7 +289,7 @@ class _Places:
         for number, keyword in enumerate(arguments):
             if not isinstance(keyword, ast.keyword) or keyword.arg is None:
                 continue
-            if _is_assertion(node, keyword):
+            if _is_assertion(node, keyword) or _is_look(node, keyword):
                 continue
             # With the comma that separates it from its neighbour.
             first = self._start(keyword)
@@ -353,6 +353,24 @@ def _is_assertion(call: ast.Call, argument: ast.AST) -> bool:
     return isinstance(argument, ast.keyword) and argument.arg == "strict"
 
 
+# How something is drawn, and where its words stand; never what is drawn.
+_LOOKS: Final = frozenset(
+    (
+        *("alpha", "bbox_to_anchor", "borderaxespad", "capsize", "clip_on", "cmap", "color"),
+        *("fontsize", "ha", "hatch", "linestyle", "linewidth", "linewidths", "loc", "markersize"),
+        *("ncols", "rotation", "s", "textcoords", "va", "width", "xycoords", "xytext", "zorder"),
+    )
+)
+
+
+def _is_look(call: ast.Call, argument: ast.AST) -> bool:
+    """Whether an argument of a call on axes says how something looks."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="axes")):
+            return isinstance(argument, ast.keyword) and argument.arg in _LOOKS
+    return False
+
+
 _BUILT_IN_TYPES: Final = {"int", "float", "str", "bytes", "bool", "dict", "list", "tuple", "set"}
 
 
@@ -366,7 +384,7 @@ def _is_for_people(parent: ast.AST, child: ast.AST) -> bool:
             return True
         case ast.Call(func=ast.Name(id="lru_cache") | ast.Attribute(attr="lru_cache")):
             return True
-        case ast.Call() if _is_assertion(parent, child):
+        case ast.Call() if _is_assertion(parent, child) or _is_look(parent, child):
             return True
         case ast.keyword(arg="place"):
             # A rank in an order: the one beside it puts nothing in another place.

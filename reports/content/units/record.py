@@ -133,6 +133,7 @@ class RecordLevel(Unit):
         server = known.get(told)
         # A view that is there without a finite ε protects from nothing.
         held = told not in known or server is not None
+        third = held or known.get("third_party") is not None
         return [
             Reader(
                 who="The server, and anyone who breaks into it or reads the uploads",
@@ -154,11 +155,15 @@ class RecordLevel(Unit):
             ),
             Reader(
                 who="Third parties: anyone who gets or queries the published model",
-                protected=held or known.get("third_party") is not None,
+                protected=third,
                 epsilon=least(known.get("third_party"), server),
-                why="They see no more than models, metrics and public files.",
+                why="They see no more than models, metrics and public files."
+                if third
+                else "No finite ε holds.",
                 unless="they learn who took part when, or see uploads, the ledger or the internal "
-                "report. Then the server’s limit holds",
+                "report. Then the server’s limit holds"
+                if third
+                else "",
             ),
             *holders(source, "single records"),
         ]

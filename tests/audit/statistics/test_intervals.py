@@ -97,3 +97,10 @@ def test_numbers_differ_by_a_share_of_the_larger_one():
     assert relative_difference(-4.0, -5.0) == 0.2
     assert relative_difference(0.0, 2.0) == 1.0
     assert relative_difference(0.0, 0.0) == 0.0
+
+
+def test_of_many_degrees_the_interval_is_scipys_too():
+    """The cube root of Wilson and Hilferty takes the place of an inverse that loses digits."""
+    degrees, alpha = 3e7, 1e-3
+    due = [pick(alpha / 2, degrees) / degrees for pick in (stats.chi2.ppf, stats.chi2.isf)]
+    assert chi_square_interval(degrees, alpha) == pytest.approx(due, rel=1e-8)

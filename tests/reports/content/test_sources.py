@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ import numpy as np
 import pytest
 
 from reports import formatting
-from reports.content import clients, coverage, outcomes, utility, wording
+from reports.content import clients, coverage, mechanism, outcomes, units, utility, wording
 from reports.content.accounting import Accounting
+from reports.content.assurance import Trust
 from reports.content.build import build
 from reports.content.clients import Clients
+from reports.content.guarantee import Guarantee
 from reports.content.outcomes import Utility
+from reports.source import load
+from tests.reports.content import origins
 from tests.reports.data import data_of
 
 MakeRun = Any  # the builder that conftest gives
@@ -145,6 +150,8 @@ def test_a_second_librarys_number_is_on_its_own_side_of_the_claim(
     found = changed(make_run, "ledger.jsonl", noted)
     sentence = found["accounting.second_library.statement"]
     assert said.format(formatting.epsilon(theirs[0])) in sentence
+    if factor != 0.9:
+        assert formatting.power(abs(1 - factor) / factor, 1) in sentence
 
 
 @pytest.mark.parametrize("dearest", [True, False])
@@ -224,3 +231,60 @@ def test_a_limit_that_the_audit_did_not_pass_is_called_claimed(
         shown = json.dumps(coverage._answer(row, report, alike=True), ensure_ascii=False)
         assert ("claimed" in shown) == (verdict != "PASS")
     assert rows
+
+
+def test_a_round_without_a_test_is_not_the_last_measurement(make_run: MakeRun) -> None:
+    found = changed(make_run, "metrics.jsonl", lambda rows: rows.append({"round": 21}))
+    assert not any(place.startswith("utility.final") for place in found)
+
+
+def test_where_no_limit_holds_nobody_is_told_of_a_protection(make_run: MakeRun) -> None:
+    run = origins.made("unbounded", load(make_run()))
+    readers = build(Path(), source=run)[coverage.Readers].root
+    assert not any(one.protected or one.epsilon or one.unless for one in readers)
+    assert len({one.why for one in readers[:3]}) == 1
+
+
+def test_who_took_part_is_not_sampled_where_everybody_does() -> None:
+    assert units.sampled("poisson", 1.0, 2.0).event == "gaussian"
+    assert units.sampled("poisson", 0.999, 2.0).event == "poisson-sampling"
+
+
+def test_a_challenge_with_the_trainers_own_key_is_called_that() -> None:
+    seen = {"intents": {"for_data": 1, "of_trainer": 1}}
+    own, other = (
+        mechanism._announced({"public_coin": {**seen, "own": one}}) for one in (True, False)
+    )
+    assert "own" in (own or "")
+    assert "own" not in (other or "own")
+
+
+def test_only_a_federation_vouches_for_what_is_at_one_client(make_run: MakeRun) -> None:
+    run = load(make_run())
+    told = {
+        kind: build(Path(), source=origins.made(kind, run))[Trust].word
+        for kind in ("records", "a loop")
+    }
+    assert "client" in told["records"]
+    assert "client" not in told["a loop"]
+
+
+def test_that_people_count_at_each_client_is_said_where_they_are_at_several(
+    make_run: MakeRun,
+) -> None:
+    run = load(make_run())
+    several, one = (
+        build(Path(), source=origins.made(kind, run))[Guarantee].statement
+        for kind in ("people", "people at one client")
+    )
+    assert "counting once at each client" in several
+    assert "counting once" not in one
+
+
+def test_a_client_without_a_loss_is_not_the_one_that_spent_most(make_run: MakeRun) -> None:
+    run = load(make_run())
+    due = units.largest_loss(run)
+    assert due is not None
+    rows = [*run.claim["server"]["clients"], {"client": 99, "epsilon": {}}, {"epsilon": {"pld": 9}}]
+    claim = {**run.claim, "server": {**run.claim["server"], "clients": rows}}
+    assert units.largest_loss(replace(run, claim=claim)) == due
