@@ -26,6 +26,7 @@ from dpfedadamw.cli.terminal import (
     status,
 )
 from dpfedadamw.extensions.gate.flower.commands import gate_supernode
+from dpfedadamw.extensions.gate.nvflare.commands import gate_nvflare
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -383,3 +384,4 @@ app.command("verify")(gate_verify)
 app.command("report")(gate_report)
 app.command("measure")(gate_measure)
 app.command("supernode")(gate_supernode)
+app.command("nvflare")(gate_nvflare)

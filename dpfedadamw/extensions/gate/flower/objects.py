@@ -82,10 +82,10 @@ def read_arrays(name: str, objects: Mapping[str, bytes], model: Model) -> tuple[
     """
     try:
         children, _ = _parts(objects[name], "Message")
-        (content,) = children
+        content = _only(children)
         _, body = _parts(objects[content], "RecordDict")
         records = {key: one for key, one in json.loads(body).items() if _is_record(objects[one])}
-        ((record, place),) = records.items()
+        record, place = _only(list(records.items()))
         _, body = _parts(objects[place], "ArrayRecord")
         named = json.loads(body)
         if named.keys() != model.keys():
@@ -97,6 +97,12 @@ def read_arrays(name: str, objects: Mapping[str, bytes], model: Model) -> tuple[
         raise ValueError(
             f"is no message with the model's arrays ({type(error).__name__})"
         ) from None
+
+
+def _only(found: list[Any]) -> Any:
+    if len(found) != 1:
+        raise ValueError(f"has {len(found)} records of arrays; must have one")
+    return found[0]
 
 
 def _parts(content: bytes, kind: str) -> tuple[list[str], bytes]:

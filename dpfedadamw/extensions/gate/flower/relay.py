@@ -1,23 +1,21 @@
 """One message from the researcher's SuperLink to the shards, and one reply back.
 
-What may leave is decided here: the arrays that the gate released, under the names that the server
-sent, and one constant number of examples; or one of the fixed refusals. Every refusal follows from
-the server's own message and the ledger, never from a shard's answer. A shard that fails, answers
-something else or is late counts as one that changed nothing, so a failure says nothing either.
+What may leave is decided here and in `windows`: the arrays that the gate released, under the names
+that the server sent, and one constant number of examples; or one of the fixed refusals.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.extensions.gate.errors import REFUSAL, Refused
+from dpfedadamw.extensions.gate.cells import Cell
+from dpfedadamw.extensions.gate.errors import REFUSAL
 from dpfedadamw.extensions.gate.flower import link, objects, shards
-from dpfedadamw.extensions.gate.flower.cells import Cell, CellError
+from dpfedadamw.extensions.gate.windows import Windows
 from dpfedadamw.federation.flower.required import quiet, require
 
 if TYPE_CHECKING:
@@ -28,18 +26,13 @@ NOT_MODEL = (
     f"{REFUSAL}: a message must hold one record of arrays, of exactly the names, shapes and types "
     "that it allows"
 )
-FAILED = f"{REFUSAL}: it has failed; ask the site's operator"
 _TRAIN = "train"
 _LOOK = 0.2
 _AGAIN = 2.0
-RELEASE_SECONDS = 1.0
-"""Before a reply leaves: in which the shards' answers are read, noised and charged."""
-# In which a cell's SuperNode must start.
-_START_SECONDS = 120.0
 
 
-class Site:
-    """The site's shards, asked together.
+class Site(Windows):
+    """The site's shards behind sockets that serve Flower's Fleet API.
 
     Args:
         cells: One a shard.
@@ -48,81 +41,14 @@ class Site:
     """
 
     def __init__(self, cells: Sequence[Cell], model: objects.Model, at_once: int) -> None:
-        self.most = objects.most_bytes(model)
-        self.model, self._cells, self._at_once = model, cells, at_once
-        self._answered = threading.Condition()
-        self._shards = [shards.Shard(one.socket, self.most, self._wake) for one in cells]
-
-    def __enter__(self) -> Site:
-        """Start one cell, to see that they do.
-
-        Raises:
-            CellError: If it does not start.
-        """
-        self._cells[0].start()
-        started = self._shards[0].has_joined(_START_SECONDS)
-        self._cells[0].end()
-        if not started:
-            self.__exit__()
-            raise CellError("the SuperNode of a shard does not start; see --logs DIR")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End all cells."""
-        for cell, shard in zip(self._cells, self._shards, strict=True):
-            cell.end()
-            shard.close()
-
-    def ask(self, question: shards.Question, seconds: float) -> list[objects.Arrays | None]:
-        """What each shard answers, in so many seconds; None where that is no arrays of the model.
-
-        Each shard has a window of its own, which begins and ends at times that follow from the
-        number of shards, and its cell runs in this window alone. Else a shard that works long, or
-        that leaves something running, could make later ones late: one record would then change
-        several updates, and 2C would not bound what it does.
-
-        Args:
-            question: The server's message.
-            seconds: Those that it may take altogether.
-        """
-        found: list[objects.Arrays | None] = []
-        places = range(len(self._shards))
-        together = [places[one : one + self._at_once] for one in places[:: self._at_once]]
-        begin, window = time.monotonic(), seconds / len(together)
-        for number, batch in enumerate(together):
-            time.sleep(max(0.0, begin + number * window - time.monotonic()))
-            found += self._asked(question, batch, begin + (number + 1) * window)
-        return found
-
-    def _asked(
-        self, question: shards.Question, batch: range, last: float
-    ) -> list[objects.Arrays | None]:
-        try:
-            for place in batch:
-                self._shards[place].ask(question)
-                self._cells[place].start()
-            with self._answered:
-                self._answered.wait_for(
-                    lambda: all(self._shards[place].answered() for place in batch),
-                    max(0.0, last - time.monotonic()),
-                )
-            return [self._arrays(self._shards[place].answered()) for place in batch]
-        finally:
-            for place in batch:
-                self._cells[place].end()
-                self._shards[place].ask(None)
-
-    def _arrays(self, answer: shards.Answer | None) -> objects.Arrays | None:
-        if answer is None:
-            return None
-        try:
-            return objects.read_arrays(answer.name, answer.contents, self.model)[1]
-        except ValueError:
-            return None
-
-    def _wake(self) -> None:
-        with self._answered:
-            self._answered.notify_all()
+        self.most = most = objects.most_bytes(model)
+        self.model = model
+        super().__init__(
+            cells,
+            lambda place, wake: shards.Shard(place, most, wake),
+            lambda answer: objects.read_arrays(answer.name, answer.contents, model)[1],
+            at_once,
+        )
 
 
 def serve(
@@ -207,34 +133,18 @@ def answer(
     reply_after: float,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, objects.Arrays] | str:
-    """The name of the record and the arrays that leave, or the refusal.
-
-    Once the shards are asked, this returns after ``reply_after`` seconds, whatever they do: else
-    the time of a reply would say how long they took.
-    """
-    last = time.monotonic() + reply_after
+    """The name of the record and the arrays that leave, or the refusal."""
     if question.message.metadata.message_type != _TRAIN:
         return NOT_TRAIN
     try:
         record, broadcast = objects.read_arrays(question.name, question.contents, site.model)
     except ValueError:
         return NOT_MODEL
-    try:
-        gate.check()
-        try:
-            answers = site.ask(question, reply_after - RELEASE_SECONDS)
-            job, request = f"flower-{question.run}", question.name
-            released = gate.release(job=job, request=request, broadcast=broadcast, shards=answers)
-        finally:
-            time.sleep(max(0.0, last - time.monotonic()))
-    except Refused as refusal:
-        tell(f"run {question.run}: {refusal.reason}")
-        return str(refusal)
-    except DpfedadamwError as error:
-        # Its words are for the operator: they name files of the site.
-        tell(f"run {question.run}: {error}")
-        return FAILED
-    return record, released
+    found = site.released(
+        gate, question, broadcast, (f"flower-{question.run}", question.name), reply_after,
+        lambda line: tell(f"run {question.run}: {line}"),
+    )  # fmt: skip
+    return found if isinstance(found, str) else (record, found)
 
 
 def reply_to(question: shards.Question, found: tuple[str, Mapping[str, Any]] | str) -> Any:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpfedadamw.extensions.gate.flower.cells import Cell, CellError, check
-from dpfedadamw.extensions.gate.flower.link import Address, LinkError
-from dpfedadamw.extensions.gate.flower.relay import RELEASE_SECONDS, Site, serve
+from dpfedadamw.extensions.gate.cells import DATA, PORT, Cell, check, folders_of
+from dpfedadamw.extensions.gate.flower.link import Address
+from dpfedadamw.extensions.gate.flower.relay import Site, serve
+from dpfedadamw.extensions.gate.windows import refuse_short
 from dpfedadamw.federation.flower.required import require
+
+_ENVIRONMENT = {
+    "FLWR_HOME": "/tmp/flwr",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +64,9 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
     from dpfedadamw.extensions.gate.settings import read
 
     require()
-    if options.reply_after <= RELEASE_SECONDS:
-        raise LinkError(
-            f"--reply-after: found {options.reply_after:g}; must be more than {RELEASE_SECONDS:g} "
-            "seconds, in which the shards train"
-        )
+    refuse_short(options.reply_after)
     told = read(settings)
-    folders = _shards(options.data, told.shards)
+    folders = folders_of(options.data, told.shards)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
         private = [settings, told.ledger, told.anchor, key_path(), options.data]
@@ -75,7 +79,8 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
             Cell(
                 folder,
                 work / f"{place:04d}",
-                options.node_config,
+                _program(options.node_config),
+                _ENVIRONMENT,
                 options.scratch,
                 options.logs and options.logs / f"shard-{place:04d}.log",
             )
@@ -87,16 +92,9 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
         serve(gate, site, options.address, options.reply_after, tell)
 
 
-def _shards(data: Path, wanted: int) -> list[Path]:
-    """The shards' folders, by name.
-
-    Raises:
-        CellError: If there are not as many as the settings say.
-    """
-    found = sorted(one for one in data.iterdir() if one.is_dir()) if data.is_dir() else []
-    if len(found) != wanted:
-        raise CellError(
-            f"{data}: holds {len(found)} folders; must hold one a shard, of which gate.yaml has "
-            f"{wanted}"
-        )
-    return found
+def _program(settings: str) -> list[str]:
+    """Flower's SuperNode, to which the gate is its SuperLink."""
+    return [
+        str(Path(sys.executable).with_name("flower-supernode")), "--insecure",
+        "--superlink", f"127.0.0.1:{PORT}", "--node-config", f'{settings} data="{DATA}"'.strip(),
+    ]  # fmt: skip

@@ -242,6 +242,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "gate report": (_r("gate report gate/gate.yaml --from 2026-01-01 --to 2099-12-31 --out page.pdf", *_GATE, "keys/gate.pub", codes=_VERDICT, writes=("page.pdf", "keys")),),
     # Without Flower the command ends before it reads a file; its own tests have the rest.
     "gate supernode": (_r("gate supernode gate/gate.yaml --superlink 127.0.0.1:1 --data shards", *_GATE, good=2, carried=("shards",)),),
+    # Nor does this one without NVFlare.
+    "gate nvflare": (_r("gate nvflare gate/gate.yaml shards --data shards", *_GATE, good=2, carried=("shards",)),),
     "challenge intent": (_r("challenge intent small.yaml --escrow new.escrow --output out.json", "small.yaml", writes=("new.escrow", "out.json", "keys")),),
     "challenge new": (_r("challenge new intent.json --output out.json", "intent.json", "auditor-keys/intents.jsonl", writes=("out.json", "auditor-keys"), keys="auditor-keys"),),
     "challenge draw": (_r(f"challenge draw {RUN} --participations 2 --output out.json", *_RUN, "auditor-keys/intents.jsonl", codes=_VERDICT, writes=("out.json", "auditor-keys"), keys="auditor-keys"),),

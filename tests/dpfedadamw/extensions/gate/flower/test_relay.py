@@ -15,6 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, MetricRecord
 from flwr.proto import fleet_pb2, message_pb2
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.extensions.gate import windows
 from dpfedadamw.extensions.gate.errors import REFUSAL, Refused
 from dpfedadamw.extensions.gate.flower import relay
 from dpfedadamw.extensions.gate.flower.shards import Shard
@@ -27,6 +28,8 @@ from tests.dpfedadamw.extensions.gate.flower.messages import (
     message,
     question,
 )
+
+pytestmark = pytest.mark.flower
 
 TEXT, NUMBER = "these are the records", 31337.25
 
@@ -229,7 +232,7 @@ def test_what_is_wrong_at_the_site_is_said_to_its_operator_alone(site):
     one, _ = site(trained)
     failed = DpfedadamwError("/site/ledger.jsonl: cannot be written to")
     found = relay.answer(Gate(fails=failed), one, question(), 3.0, told.append)
-    assert found == relay.FAILED
+    assert found == windows.FAILED
     assert told == ["run 7: /site/ledger.jsonl: cannot be written to"]
 
 

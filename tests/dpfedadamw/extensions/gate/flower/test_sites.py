@@ -21,9 +21,9 @@ from safetensors.numpy import load_file, save_file
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data.registry import DATASETS
+from dpfedadamw.extensions.gate.cells import CellError, check
 from dpfedadamw.extensions.gate.errors import REFUSAL
 from dpfedadamw.extensions.gate.flower import relay
-from dpfedadamw.extensions.gate.flower.cells import CellError, check
 from dpfedadamw.preprocessing import ImagePreprocessing
 
 pytestmark = pytest.mark.flower

@@ -1,4 +1,4 @@
-"""Cells: each shard's SuperNode in namespaces of its own, with one way out, the gate's socket.
+"""Cells: each shard's job code in namespaces of its own, with one way out, the gate's socket.
 
 What the claim rests on: a record is in one shard, and no shard's code can reach another shard's
 data or pass it anything. A cell therefore has its own network without an interface but loopback,
@@ -16,16 +16,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.extensions.gate.flower import cell
+from dpfedadamw.extensions.gate import cell
 
 DATA = "/data"
+PORT = 9092
+"""Of the cell's own loopback; it leads to the gate's socket."""
 _DOOR = "/gate"
-_PORT = 9092
 _UNSHARE = (
     "unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--uts",
     "--cgroup", "--fork", "--kill-child=KILL",
@@ -45,39 +47,37 @@ class CellError(DpfedadamwError):
 
 
 class Cell:
-    """One shard's SuperNode.
+    """What runs one shard's job code.
 
     Args:
         data: The shard's folder; the job sees it read-only at ``/data``.
         work: A folder of the cell's own, which this makes; the socket lies in it.
-        settings: Flower's node configuration next to ``data``, as ``key=value`` words.
+        program: What runs in it, again whenever it ends.
+        environment: What the program sees next to language, time zone and numbers of threads.
         scratch: Memory that the job's files may take, as ``mount`` has it: ``1g``.
-        log: Where the SuperNode and the job write; None keeps nothing.
-        program: What runs in it in place of Flower's SuperNode.
+        log: Where everything in the cell writes; None keeps nothing.
+        more: Files and folders that the job sees too, read-only, by their places in the cell.
     """
 
     def __init__(
         self,
         data: Path,
         work: Path,
-        settings: str = "",
+        program: Sequence[str],
+        environment: Mapping[str, str] = MappingProxyType({}),
         scratch: str = "1g",
         log: Path | None = None,
-        program: Sequence[str] | None = None,
+        more: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
         root, door = work / "root", work / "door"
         root.mkdir(parents=True)
         door.mkdir()
         self.socket = door / "socket"
         self._log = log
-        program = program or [
-            str(Path(sys.executable).with_name("flower-supernode")), "--insecure",
-            "--superlink", f"127.0.0.1:{_PORT}",
-            "--node-config", f'{settings} data="{DATA}"'.strip(),
-        ]  # fmt: skip
         shown = [(str(path), str(path)) for path in visible()]
+        shown += [(str(path.resolve()), place) for place, path in more.items()]
         shown += [(str(data.resolve()), DATA), (str(door.resolve()), _DOOR)]
-        self._command = _command(root, scratch, shown, program)
+        self._command = _command(root, scratch, shown, program, environment)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -118,7 +118,7 @@ def check(private: Sequence[Path], work: Path) -> None:
     root = work / "try"
     root.mkdir()
     shown = [(str(path), str(path)) for path in visible()]
-    tried = _command(root, "1m", shown, [sys.executable, "-c", ""], once=True)
+    tried = _command(root, "1m", shown, [sys.executable, "-c", ""], {}, once=True)
     try:
         done = subprocess.run(
             tried, env=_environment(), capture_output=True, timeout=_TRY_SECONDS, check=False
@@ -132,6 +132,21 @@ def check(private: Sequence[Path], work: Path) -> None:
             f"shards cannot be isolated here ({why[0]}); it needs Linux with user namespaces, "
             "util-linux's unshare, and no container that forbids them"
         )
+
+
+def folders_of(data: Path, wanted: int) -> list[Path]:
+    """The shards' folders, by name.
+
+    Raises:
+        CellError: If there are not as many as the settings say.
+    """
+    found = sorted(one for one in data.iterdir() if one.is_dir()) if data.is_dir() else []
+    if len(found) != wanted:
+        raise CellError(
+            f"{data}: holds {len(found)} folders; must hold one a shard, of which gate.yaml has "
+            f"{wanted}"
+        )
+    return found
 
 
 def visible() -> list[Path]:
@@ -152,14 +167,14 @@ def _command(
     scratch: str,
     shown: Sequence[tuple[str, str]],
     program: Sequence[str],
+    environment: Mapping[str, str],
     once: bool = False,
 ) -> list[str]:
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     spec = {
-        "root": str(root.resolve()), "scratch": scratch, "shown": shown, "port": _PORT,
+        "root": str(root.resolve()), "scratch": scratch, "shown": shown, "port": PORT,
         "socket": f"{_DOOR}/socket", "program": list(program), "once": once,
-        "environment": {**_environment(), "PATH": path, "HOME": "/tmp", "FLWR_HOME": "/tmp/flwr",
-                        "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
+        "environment": {**_environment(), "PATH": path, "HOME": "/tmp", **environment},
     }  # fmt: skip
     unshare = shutil.which(_UNSHARE[0]) or _UNSHARE[0]
     return [unshare, *_UNSHARE[1:], sys.executable, "-I", cell.__file__, json.dumps(spec)]

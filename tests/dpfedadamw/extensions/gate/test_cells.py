@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedadamw.extensions.gate.flower.cells import Cell, CellError, check
+from dpfedadamw.extensions.gate.cells import Cell, CellError, check
 
 # Each attempt is done by the same lines inside and outside.
 PROBE = r"""

@@ -1,0 +1,123 @@
+"""What runs in a shard's cell: one task of the job, by NVFlare's own runner of a job's client.
+
+The job's configuration, filters and components are loaded here and nowhere else at the site. There
+is no server: the job's messages and events reach nobody. Run as ``python -m …trainer APP PORT``;
+it gets a question from the gate's socket, and sends back numbers (`shards` says in which form).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from dpfedadamw.extensions.gate.nvflare.shards import read_question
+
+_HOME = Path("/tmp/site")
+# The root of the cell's own messages, which training in a process of its own needs.
+_ROOT = "tcp://127.0.0.1:8002"
+
+
+def main() -> None:
+    """Answer one question."""
+    with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as line:
+        told, arrays = read_question(line)
+        line.sendall(trained(told, arrays, Path(sys.argv[1]), _HOME))
+    # Whatever the job left running ends with the cell.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def trained(told: dict[str, Any], arrays: dict[str, Any], app: Path, home: Path) -> bytes:
+    """The parameters after the job's task, as one array after the other.
+
+    Args:
+        told: The question without its arrays.
+        arrays: The broadcast.
+        app: The job's app, as NVFlare deployed it.
+        home: A folder for NVFlare's files.
+    """
+    from nvflare.apis.dxo import DXO, DataKind, from_shareable
+    from nvflare.apis.event_type import EventType
+    from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+    from nvflare.apis.fl_context import FLContext
+    from nvflare.private.fed.client.client_runner import TaskAssignment
+
+    runner = _runner(told, app, home)
+    sent = DXO(DataKind.WEIGHTS, data={name: one.copy() for name, one in arrays.items()})
+    sent.meta.update(told["meta"])
+    task = sent.to_shareable()
+    for name, value in told["headers"].items():
+        task.set_header(name, value)
+    server = FLContext()
+    server.set_prop(ReservedKey.RUN_NUM, told["job"], private=False)
+    with runner.engine.new_context() as context:
+        context.set_prop(FLContextKey.APP_ROOT, str(app), private=True, sticky=True)
+        context.set_prop(
+            ReservedKey.RUN_ABORT_SIGNAL, runner.run_abort_signal, private=True, sticky=True
+        )
+        runner.fire_event(EventType.ABOUT_TO_START_RUN, context)
+        runner.fire_event(EventType.START_RUN, context)
+        context.set_peer_context(server)
+        found = from_shareable(
+            runner._process_task(TaskAssignment(told["task"], told["request"], task), context)
+        )
+    moved = found.data_kind == DataKind.WEIGHT_DIFF
+    if not moved and found.data_kind != DataKind.WEIGHTS:
+        raise ValueError(f"the job answered {found.data_kind}, not parameters")
+    whole = b""
+    for name, before in arrays.items():
+        value = np.asarray(found.data[name])
+        if value.shape != before.shape:
+            raise ValueError(f"the job's array {name} has the shape {value.shape}")
+        after = before + value if moved else value
+        whole += np.ascontiguousarray(after, dtype=before.dtype).tobytes()
+    return whole
+
+
+def _runner(told: dict[str, Any], app: Path, home: Path) -> Any:
+    """NVFlare's runner of the job's client, connected to nothing."""
+    from nvflare.apis.workspace import Workspace
+    from nvflare.fuel.f3.cellnet.cell import Cell
+    from nvflare.fuel.hci.server.authz import AuthorizationService
+    from nvflare.fuel.sec.audit import AuditService
+    from nvflare.private.fed.simulator.simulator_app_runner import SimulatorClientAppRunner
+    from nvflare.private.fed.simulator.simulator_audit import SimulatorAuditor
+    from nvflare.private.fed.utils.fed_utils import fobs_initialize
+    from nvflare.security.security import EmptyAuthorizer
+
+    job, site = told["job"], told["site"]
+    run = home / job
+    for folder in (home / "startup", home / "local", run):
+        folder.mkdir(parents=True)
+    (run / f"app_{site}").symlink_to(app)
+    # Any code may run here, so NVFlare's own list of allowed classes is not asked.
+    (run / "meta.json").write_text(json.dumps({"job_id": job, "byoc": True}))
+    sys.path.insert(0, str(app / "custom"))
+    fobs_initialize(Workspace(str(home), site), job)
+    AuthorizationService.initialize(EmptyAuthorizer())
+    AuditService.the_auditor = SimulatorAuditor()
+    cell = Cell(f"{site}.{job}", _ROOT, secure=False, credentials={})
+    client = SimpleNamespace(
+        client_name=site, client_args={"client_name": site, "fqsn": site}, cell=cell
+    )
+    args = Namespace(
+        workspace=str(home), client_name=site, job_id=job, set=[], config_folder="config",
+        client_config="config/config_fed_client.json", sp_scheme="tcp", sp_target="127.0.0.1:8002",
+        parent_url=None,
+    )  # fmt: skip
+    made = SimulatorClientAppRunner()
+    runner = made.create_client_runner(str(app), args, "config", client, False)
+    runner.engine.cell = cell
+    return runner
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What `gate nvflare` writes into a startup kit, and the kits that it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dpfedadamw.extensions.gate.nvflare.install import LAUNCHER, KitError, install
+from dpfedadamw.extensions.gate.nvflare.options import Options
+from tests.runs import call
+
+OPTIONS = Options(settings="/srv/gate.yaml", data="/srv/shards", keys="/srv/keys")
+# As NVFlare provisions them, in short.
+PROVISIONED = {
+    "format_version": 2,
+    "client": {"retry_timeout": 30},
+    "components": [
+        {"id": "resource_manager", "path": "nvflare.…GPUResourceManager", "args": {}},
+        {
+            "id": "process_launcher",
+            "path": "nvflare.….client_process_launcher.ClientProcessJobLauncher",
+            "args": {},
+        },
+    ],
+}
+
+
+@pytest.fixture
+def kit(tmp_path):
+    for name in ("startup", "local"):
+        (tmp_path / "site" / name).mkdir(parents=True)
+    (tmp_path / "site/startup/fed_client.json").write_text("{}")
+    (tmp_path / "site/local/resources.json.default").write_text(json.dumps(PROVISIONED))
+    return tmp_path / "site"
+
+
+def test_the_gates_launcher_stands_in_place_of_nvflares_and_all_else_stays(kit):
+    path = install(kit, OPTIONS, [])
+    found = json.loads(path.read_text())
+    *others, gate = found["components"]
+    assert path == kit / "local" / "resources.json"
+    assert others == PROVISIONED["components"][:1]
+    assert gate == {"id": "gate_launcher", "path": LAUNCHER, "args": OPTIONS.to_json()}
+    assert found["client"] == PROVISIONED["client"]
+    assert json.loads((kit / "local/resources.json.default").read_text()) == PROVISIONED
+
+
+def test_a_second_time_changes_the_options_and_adds_no_second_launcher(kit):
+    install(kit, OPTIONS, [])
+    path = install(kit, Options(**{**OPTIONS.to_json(), "at_once": 4}), [])
+    found = json.loads(path.read_text())["components"]
+    assert [one["args"].get("at_once") for one in found if one["path"] == LAUNCHER] == [4]
+
+
+@pytest.mark.parametrize("folder", ["startup", "local"])
+def test_a_launcher_in_another_file_that_nvflare_reads_is_refused(folder, kit):
+    more = kit / folder / "docker__p_resources.json"
+    more.write_text(json.dumps({"components": [{"id": "a", "path": "x.DockerJobLauncher"}]}))
+    with pytest.raises(KitError, match=f"{more}: starts jobs in another way"):
+        install(kit, OPTIONS, [])
+    assert not (kit / "local" / "resources.json").exists()
+
+
+def test_what_is_private_may_not_lie_where_the_server_writes(kit):
+    private = kit / "data"
+    with pytest.raises(KitError, match=f"{private}: lies in {kit}, which the server writes to"):
+        install(kit, OPTIONS, [private])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "is no mapping"),
+        ('{"components": [1]}', "components: is no list of mappings"),
+    ],
+)
+def test_resources_that_are_none_are_refused_in_one_line(text, said, kit):
+    path = kit / "local" / "resources.json.default"
+    path.write_text(text)
+    with pytest.raises(KitError, match=f"{path}: {said}"):
+        install(kit, OPTIONS, [])
+
+
+def test_a_folder_that_is_no_clients_kit_is_refused(tmp_path):
+    with pytest.raises(KitError, match="has no startup/fed_client"):
+        install(tmp_path, OPTIONS, [])
+
+
+def test_without_nvflare_the_command_says_how_to_install_it(kit, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    code = call("gate", "nvflare", "gate.yaml", str(kit), "--data", str(kit.parent / "shards"))
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert code == 2
+    assert line.endswith("NVFlare is not installed here; install with: pip install nvflare==2.9.0")
