@@ -82,9 +82,12 @@ def read_arrays(name: str, objects: Mapping[str, bytes], model: Model) -> tuple[
     """
     try:
         children, _ = _parts(objects[name], "Message")
-        (content,) = children
-        _, body = _parts(objects[content], "RecordDict")
+        if len(children) != 1:
+            raise ValueError("is no Message with records")
+        _, body = _parts(objects[children[0]], "RecordDict")
         records = {key: one for key, one in json.loads(body).items() if _is_record(objects[one])}
+        if len(records) != 1:
+            raise ValueError(f"has {len(records)} records of arrays, not one")
         ((record, place),) = records.items()
         _, body = _parts(objects[place], "ArrayRecord")
         named = json.loads(body)

@@ -17,6 +17,8 @@ from flwr.supercore.inflatable import inflatable_object
 from dpfedadamw.extensions.gate.flower.objects import most_bytes, names_in, read_arrays
 from tests.dpfedadamw.extensions.gate.flower.messages import MODEL, VALUES, cut, honest, message
 
+pytestmark = pytest.mark.flower
+
 
 def test_what_flower_writes_is_read_bit_for_bit_whatever_else_the_message_has():
     made = message(

@@ -28,6 +28,8 @@ from tests.dpfedadamw.extensions.gate.flower.messages import (
     question,
 )
 
+pytestmark = pytest.mark.flower
+
 TEXT, NUMBER = "these are the records", 31337.25
 
 
