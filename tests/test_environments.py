@@ -182,3 +182,11 @@ def test_every_marker_is_asked_for_by_an_environment() -> None:
     markers = re.findall(r'^  "([a-z]+):', listed[1], re.M)
     commands = " ".join(one.get("commands", "") for one in environments().values())
     assert [one for one in markers if not re.search(rf"-m {one}\b", commands)] == []
+
+
+def test_what_skips_itself_without_flower_is_run_in_flowers_environment() -> None:
+    """That environment takes tests by their marker, and leaves out what has none."""
+    texts = {one.relative_to(ROOT): one.read_text("utf-8") for one in MODULES}
+    needing = [one for one, text in texts.items() if ("skip", "flwr.app") in imported(text)]
+    assert len(needing) > 5
+    assert [one for one in needing if "\npytestmark = pytest.mark.flower\n" not in texts[one]] == []

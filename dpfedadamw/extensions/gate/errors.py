@@ -22,7 +22,7 @@ class Refused(GateError):  # noqa: N818  # it is an answer, and names what happe
         kind: What it is counted as: "budget", "form" (what was asked for), or "ledger".
     """
 
-    def __init__(self, reason: str, kind: str = "form") -> None:
+    def __init__(self, reason: str, kind: str) -> None:
         super().__init__(REFUSAL)
         self.reason = reason
         self.kind = kind

@@ -18,7 +18,6 @@ from dpfedadamw.spec.document import Document, KeyPath
 from dpfedadamw.spec.words import show
 
 UNITS = ("record", "person", "site")
-DTYPES = ("float32", "float64")
 # Sums of so many clipped updates are exact in float64 (`mechanism`).
 MOST_SHARDS = 4096
 _KEYS = ("unit", "shards", "clip", "noise_multiplier", "budget", "model", "ledger", "anchor")

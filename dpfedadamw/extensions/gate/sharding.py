@@ -48,7 +48,7 @@ def sharding_key(settings: Settings) -> bytes:
     if not path.exists():
         make_folders(settings.ledger)
         write_atomically(path, secrets.token_bytes(_KEY_BYTES), PRIVATE_MODE)
-    key = DISK.read(path, 2 * _KEY_BYTES)
+    key = DISK.read(path)
     if len(key) != _KEY_BYTES:
         raise GateError(f"{path}: has {len(key)} bytes, not {_KEY_BYTES}; put the key back")
     return key

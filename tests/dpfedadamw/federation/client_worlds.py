@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.algorithms.registry import build
 from dpfedadamw.clipping.engines import PlainSum
 from dpfedadamw.evidence.client_level import UpdateRelease
@@ -99,7 +100,23 @@ def play(
     section: str, path: Path, steps: int = 3, by: str = "server", noise: float = 0.3
 ) -> tuple[list[np.ndarray], Recorder, np.ndarray]:
     """θ after each round, what was recorded, and θ before the first."""
-    section = f"{section[:-1]}, learning_rate: {RATE}, schedule: constant}}"
+    federation, state, recorder = federated(section, path, steps, by, noise)
+    start = state.parameters.numpy().copy()
+    thetas = [result.state.parameters.numpy().copy() for result in played(federation, state)]
+    assert any(recorder.cohorts), "somebody must take part"
+    return thetas, recorder, start
+
+
+def federated(
+    section: str,
+    path: Path,
+    steps: int = 3,
+    by: str = "server",
+    noise: float = 0.3,
+    schedule: str = "constant",
+) -> tuple[Federation, ServerState, Recorder]:
+    """A federation, its state before the first round, and what records its rounds."""
+    section = f"{section[:-1]}, learning_rate: {RATE}, schedule: {schedule}}}"
     spec = spec_of(section, steps, by, noise)
     torch.manual_seed(3)
     model = MultiLayerPerceptron((FEATURES,), [], CLASSES).double()
@@ -128,11 +145,7 @@ def play(
         ledger=ledger,
         charge=partial(ledger.append_all, "spend"),
     )
-    state = algorithm.server.start(flat.vector)
-    start = state.parameters.numpy().copy()
-    thetas = [result.state.parameters.numpy().copy() for result in played(federation, state)]
-    assert any(recorder.cohorts), "somebody must take part"
-    return thetas, recorder, start
+    return federation, algorithm.server.start(flat.vector), recorder
 
 
 def gradient(client: int, theta: np.ndarray) -> np.ndarray:

@@ -42,6 +42,22 @@ def test_an_upload_of_another_likeness_is_refused_with_what_is_wrong(changed, to
     assert told in refused(changed)
 
 
+def test_a_tensor_without_numbers_has_none_that_are_not_finite():
+    empty = {"parameters": torch.zeros(0), "counts": torch.tensor([3, 4])}
+    likeness = Likeness.of(packed(empty))
+    likeness.check(packed(empty), "a client")
+    with pytest.raises(ArrivalError, match=r"is int64 \[1\], not int64 \[2\]"):
+        likeness.check(packed(empty | {"counts": torch.tensor([3])}), "a client")
+
+
+def test_what_was_sent_is_named_and_a_long_name_is_cut():
+    with pytest.raises(ArrivalError) as error:
+        Likeness.of(packed(RIGHT)).check(
+            packed(RIGHT | {"x" * 99: torch.ones(1)}), "the server", "the broadcast"
+        )
+    assert str(error.value) == f"the server: the broadcast has a further tensor {'x' * 64!r}"
+
+
 class Checked:
     """Runs clients as ever, and holds each upload to what is expected of it beforehand."""
 

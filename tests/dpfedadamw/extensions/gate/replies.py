@@ -32,3 +32,15 @@ def has_scale(values, deviation):
     """Whether the mean square is that of a normal law, to five standard errors."""
     share = float(np.mean(values**2)) / deviation**2
     return abs(share - 1) < 5 * np.sqrt(2 / values.size)
+
+
+def facts_of(capsys):
+    """What a command printed in two columns, by the names in the first; folded lines are joined."""
+    found = {}
+    for line in capsys.readouterr().out.splitlines():
+        start, _, value = line.strip().partition("  ")
+        if line.strip() and not line.startswith("  "):
+            name, found[start] = start, value.strip()
+        elif line.strip():
+            found[name] += f" {line.strip()}"
+    return found

@@ -266,6 +266,121 @@ def test_a_ledger_of_an_earlier_version_is_refused_in_one_line(begin, monkeypatc
         reopened(gate)
 
 
+def test_a_book_counts_what_was_released_with_each_noise(begin):
+    gate = begin(**MANY)
+    for number in range(3):
+        ask(gate, str(number))
+    with book.opened(gate.settings, book.load_key()) as found:
+        assert found.spent == {400.0: 3}
+        assert found.head.size == (gate.settings.ledger / "ledger.jsonl").stat().st_size
+        assert found.kept("other", "job", "2") is not None
+        assert found.kept("flower", "job", "2") is None
+
+
+def test_added_lines_that_do_not_continue_the_chain_are_refused_though_they_are_signed(gate):
+    ask(gate, "1")
+    with book.opened(gate.settings, book.load_key()) as other:
+        added = b'{"kind":"spend","noise_multiplier":4000.0}\n'
+        with (gate.settings.ledger / "ledger.jsonl").open("ab") as file:
+            file.write(added)
+        other._digest.update(added)
+        other._ledger.size += len(added)
+        other.sign()
+    with pytest.raises(Refused) as error:
+        gate.check()
+    assert "the hash chain is broken behind byte" in error.value.reason
+    assert error.value.reason.endswith("; put the newest ledger back")
+
+
+def test_a_ledger_that_another_process_holds_is_waited_for_and_then_refused(gate):
+    folder, began = gate.settings.ledger, time.monotonic()
+    held = pytest.raises(GateError, match="another process has held the gate's ledger")
+    with book._locked(folder), held, book._locked(folder, 0.05):
+        pass
+    assert time.monotonic() - began > 0.05
+    with book._locked(folder, 0.0):
+        pass
+
+
+def test_the_files_of_a_gate_are_its_own_but_for_what_auditors_read(gate):
+    ask(gate, "1")
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in (*gate.settings.ledger.rglob("*"), gate.settings.anchor)
+        if path.is_file()
+    }
+    assert modes["000001.safetensors"] == 0o600
+    assert {modes["head.json"], modes["gate.pub"]} == {0o644}
+    assert (gate.settings.ledger / "head.json").read_bytes() == gate.settings.anchor.read_bytes()
+
+
+def test_an_auditor_finds_the_key_next_to_the_ledger(gate):
+    assert (gate.settings.ledger / "gate.pub").read_bytes() == _public()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("head.json", b"{}", "put back the head that the gate wrote"),
+        ("head.json", None, "the signed head cannot be read"),
+        ("ledger.jsonl", None, "is missing; begin a gate with: dpfedadamw gate init, or put back"),
+    ],
+)
+def test_a_file_that_is_damaged_or_gone_is_named_with_what_to_do(gate, name, content, said):
+    path = gate.settings.ledger / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(GateError, match=said) as error:
+        reopened(gate)
+    assert name in str(error.value)
+
+
+@pytest.mark.parametrize("predicate", [{"bytes": -1}, {"bytes": True}, {"bytes": "9"}, {}])
+def test_a_signed_head_that_states_no_length_is_refused(gate, predicate):
+    from reports.signatures import dsse
+
+    key, path = book.load_key(), gate.settings.ledger / "head.json"
+    public = key.private.public_key()
+    subjects = {"ledger.jsonl": (dsse.SHA256, "0" * 64)}
+    kind = "urn:dpfedadamw:attestation:gate:v1"
+    for named, told in (
+        (subjects, predicate),
+        ({**subjects, "b": subjects["ledger.jsonl"]}, {"bytes": 1}),
+    ):
+        sealed = dsse.seal(dsse.write_statement(dsse.Statement(named, kind, told)), key.private)
+        path.write_bytes(sealed)
+        with pytest.raises(GateError, match="is no head of a gate's ledger"):
+            book.read_head(path, public)
+    sealed = dsse.seal(
+        dsse.write_statement(dsse.Statement(subjects, kind, {"bytes": 0})), key.private
+    )
+    path.write_bytes(sealed)
+    assert book.read_head(path, public) == book.Head(0, "0" * 64)
+
+
+def test_a_disk_that_fails_refuses_and_says_where_to_the_operator(gate, monkeypatch):
+    def full(*_arguments):
+        raise OSError(28, "No space left on device", "ledger.jsonl")
+
+    monkeypatch.setattr(book.Ledger, "append", full)
+    with pytest.raises(Refused) as error:
+        ask(gate)
+    assert error.value.reason.startswith("ledger.jsonl: No space left on device; nothing is rel")
+    assert error.value.kind == "ledger"
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b"{", b'{"2026-01-01": 3}', b'{"yesterday": {"form": 1}}']
+)
+def test_a_count_of_refusals_that_is_none_is_one_line_and_stops_no_refusal(gate, content):
+    path = gate.settings.ledger / "refusals.json"
+    assert book.refusals(gate.settings) == {}
+    path.write_bytes(content)
+    with pytest.raises(GateError, match="is no count of refusals; remove it to count from zero"):
+        book.refusals(gate.settings)
+    book.count_refusal(gate.settings, "form")
+    assert path.read_bytes() == content
+
+
 def test_a_lost_anchor_is_not_made_up_for(gate):
     gate.settings.anchor.unlink()
     with pytest.raises(GateError, match="the signed head cannot be read"):

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dpfedadamw.extensions.gate import spending
+from dpfedadamw.cli import display
+from dpfedadamw.extensions.gate import book, spending, verification
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import Refused
-from tests.dpfedadamw.extensions.gate.replies import ask
+from dpfedadamw.extensions.gate.settings import read
+from tests.dpfedadamw.extensions.gate.replies import ask, facts_of
 from tests.runs import call
 
 
@@ -38,6 +40,10 @@ def told(capsys, *arguments):
 def test_a_gate_that_was_begun_allows_as_many_releases_as_were_asked_for(tmp_path, model, capsys):
     made = told(capsys, "init", tmp_path / "gate", *words(tmp_path, model))
     settings = tmp_path / "gate" / "gate.yaml"
+    assert made == {
+        "settings": str(settings), "noise_multiplier": spending.noise_for(4, 2.0, 1e-5),
+        "releases": 4, "key": book.load_key().fingerprint,
+    }  # fmt: skip
     assert len(settings.read_text("utf-8").splitlines()) <= 12
     assert told(capsys, "show", settings)["releases_left"] == 4
     gate = Gate.open(settings)
@@ -51,6 +57,10 @@ def test_a_gate_that_was_begun_allows_as_many_releases_as_were_asked_for(tmp_pat
     assert {job: one["releases"] for job, one in shown["jobs"].items()} == {"job-0": 2, "job-1": 2}
     alone = spending.epsilon_of([made["noise_multiplier"]] * 2, 1e-5)
     assert shown["jobs"]["job-0"]["epsilon_alone"] == alone
+    assert (shown["unit"], shown["budget"]) == ("record", {"epsilon": 2.0, "delta": 1e-5})
+    assert set(shown) == {
+        "unit", "budget", "epsilon", "releases", "releases_left", "ends", "jobs",
+    }  # fmt: skip
     checked = told(capsys, "verify", settings)
     assert checked["holds"]
     assert [one["check"] for one in checked["checks"]] == [
@@ -67,6 +77,92 @@ def test_a_ledger_beyond_its_budget_does_not_verify(gate, capsys):
     assert call("gate", "verify", str(settings), "--json") == 1
     checks = json.loads(capsys.readouterr().out.partition("\n{")[2].join(["{", ""]))["checks"]
     assert [one["check"] for one in checks if not one["holds"]] == ["settings"]
+
+
+def test_what_a_command_prints_are_its_names_and_values(gate, tmp_path, model, capsys):
+    assert call("gate", "init", str(tmp_path / "other"), *words(tmp_path, model)) == 0
+    told = facts_of(capsys)
+    assert told["settings"].endswith("gate.yaml")
+    noise = spending.noise_for(4, 2.0, 1e-5)
+    assert told["noise multiplier"] == f"{noise:g}, for 4 releases at ε = 2"
+    assert told["signed by"] == book.load_key().fingerprint
+    assert told["anchor"].replace(" ", "").endswith("/anchor.json")
+    settings = str(gate.settings.path)
+    assert call("gate", "show", settings) == 0
+    empty = facts_of(capsys)
+    assert empty["protects"] == "one record, added or removed"
+    assert empty["budget"] == "ε = 1.8 at δ = 1e-05"
+    assert (empty["spent"], empty["left"]) == ("ε = 0, 0 releases", "3 releases")
+    ask(gate, job="a-job")
+    assert call("gate", "show", settings) == 0
+    shown = capsys.readouterr().out.splitlines()
+    (row,) = [line.split() for line in shown if line.strip().startswith("a-job")]
+    assert row[1:3] == ["1", display.epsilon_text(spending.epsilon_of([4.0], 1e-5))]
+    (head,) = [line for line in shown if "alone" in line]
+    assert head.split() == ["job", "releases", "ε", "alone", "first", "last"]
+    assert call("gate", "verify", settings) == 0
+    shown = capsys.readouterr().out
+    assert {"check", "result", "found"} < set(shown.split())
+    assert ("holds" in shown, "DOES NOT" in shown) == (True, False)
+    gate.settings.anchor.unlink()
+    assert call("gate", "verify", settings) == 1
+    assert "DOES NOT HOLD" in capsys.readouterr().out
+
+
+def test_the_end_of_a_budget_is_told_where_a_rate_is_known(begin, monkeypatch, capsys):
+    gate = begin()
+    monkeypatch.setattr(verification, "_end", lambda charges, left: "2099-01-01 00:00 UTC")
+    assert call("gate", "show", str(gate.settings.path)) == 0
+    assert facts_of(capsys)["left"] == (
+        "3 releases, until 2099-01-01 00:00 UTC at the last 30 days' rate"
+    )
+    for number in range(3):
+        ask(gate, str(number))
+    assert call("gate", "show", str(gate.settings.path)) == 0
+    assert facts_of(capsys)["left"] == "0 releases"
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("epsilon", 1e-6, 1e6), ("delta", 1e-10, 0.5), ("releases", 1, 100_000), ("shards", 1, 4096)],
+)
+def test_an_option_may_lie_from_its_least_to_its_most(
+    tmp_path, model, capsys, monkeypatch, name, least, most
+):
+    monkeypatch.setattr(spending, "noise_for", lambda *asked: 4.0)
+    for number, value in enumerate((least, most)):
+        folder = tmp_path / str(number)
+        anchor = folder / "anchor.json"
+        made = words(tmp_path, model, anchor=anchor, **{name: value})
+        assert told(capsys, "init", folder, *made)["noise_multiplier"] == 4.0
+    for beyond in (0, most * 1.01 if name in ("epsilon", "delta") else most + 1):
+        wrong = words(tmp_path, model, anchor=tmp_path / "a", **{name: beyond})
+        assert call("gate", "init", str(tmp_path / "wrong"), *wrong) == 2
+        assert f"--{name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unit", ["person", "site"])
+def test_a_gate_may_protect_a_person_or_the_whole_site(tmp_path, model, capsys, unit):
+    made = words(tmp_path, model, unit=unit, shards=1)
+    told(capsys, "init", tmp_path / "gate", *made[:2], *made[4:])
+    found = read(tmp_path / "gate" / "gate.yaml")
+    assert (found.unit, found.shards) == (unit, 1)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, model, capsys):
+    (tmp_path / "file").write_text("")
+    assert call("gate", "init", str(tmp_path / "file" / "gate"), *words(tmp_path, model)) == 2
+    assert "file/gate: cannot be written (Not a directory)" in capsys.readouterr().err.replace(
+        "\n", ""
+    )
+
+
+def test_a_key_that_is_not_there_is_one_line(gate, capsys, tmp_path):
+    for name in ("verify", "report"):
+        span = ("--from", "2026-01-01", "--to", "2026-01-02") if name == "report" else ()
+        asked = ("gate", name, str(gate.settings.path), *span, "--key", str(tmp_path / "none.pub"))
+        assert call(*asked) == 2
+        assert "name the gate's public key with --key" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +194,11 @@ def test_rows_are_divided_by_the_command(tmp_path, model, capsys):
     found = told(capsys, "shards", tmp_path / "gate" / "gate.yaml", table, tmp_path / "out")
     assert sum(found["rows"]) == 100
     assert len(found["rows"]) == 5
+    assert found["folder"] == str(tmp_path / "out")
+    again = ("gate", "shards", str(tmp_path / "gate" / "gate.yaml"), str(table))
+    assert call(*again, str(tmp_path / "again")) == 0
+    said = f"again: 100 rows in 5 shards of {min(found['rows'])} to {max(found['rows'])}"
+    assert said in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_missing_gate_is_one_line(tmp_path, capsys):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 
 import numpy as np
 import pytest
+from safetensors.numpy import load
 
 from dpfedadamw.extensions.gate import book, mechanism, spending
 from dpfedadamw.extensions.gate.door import Gate
@@ -61,6 +63,52 @@ def test_the_budget_is_spent_to_its_end_and_not_beyond(gate):
     assert str(error.value) == str(early.value) == REFUSAL
     assert len(charges(gate)) == 3
     assert spending.epsilon_of([4.0] * 3, 1e-5) <= 1.8 < spending.epsilon_of([4.0] * 4, 1e-5)
+
+
+def test_a_release_may_use_the_budget_to_its_last_bit(begin):
+    gate = begin(budget={"epsilon": spending.epsilon_of([4.0], 1e-5), "delta": 1e-5})
+    ask(gate, "1")
+    with pytest.raises(Refused):
+        ask(gate, "2")
+
+
+def test_the_charge_says_who_asked_for_what_and_of_which_broadcast(gate):
+    sent = filled(gate, 1.5)
+    with Gate.open(gate.settings.path, "flower") as own:
+        own.release(job="a.b:c_d-1", request="x" * 128, broadcast=sent, shards=[None] * 4)
+    (charge,) = charges(gate)
+    told = charge.framework, charge.job, charge.request, charge.release, charge.shards
+    assert told == ("flower", "a.b:c_d-1", "x" * 128, 1, 4)
+    assert (charge.clip, charge.sensitivity, charge.noise_multiplier) == (0.5, 1.0, 4.0)
+    content = sent["bias"].tobytes() + sent["weight"].tobytes()
+    assert charge.broadcast == hashlib.sha256(content).hexdigest()
+    kept = load((gate.settings.ledger / "replies" / "000001.safetensors").read_bytes())
+    assert sorted(kept) == [
+        "broadcast.bias", "broadcast.weight", "released.bias", "released.weight",
+    ]  # fmt: skip
+    assert np.array_equal(kept["broadcast.bias"], sent["bias"])
+
+
+def test_a_gate_that_is_not_named_serves_another_framework(gate):
+    ask(gate)
+    assert charges(gate)[0].framework == "other"
+
+
+def test_refusals_are_counted_by_their_reason(gate):
+    with pytest.raises(Refused):
+        gate.release(job="j", request="r", broadcast={}, shards=[None] * 4)
+    with pytest.raises(Refused):
+        gate.release(job="j", request="r", broadcast=filled(gate, 0.0), shards=[None])
+    for number in range(3):
+        ask(gate, str(number))
+    for asked in (gate.check, lambda: ask(gate, "4")):
+        with pytest.raises(Refused) as error:
+            asked()
+        assert error.value.reason == "the budget of ε = 1.8 allows no further release"
+    (counted,) = book.refusals(gate.settings).values()
+    assert counted == {"form": 2, "budget": 2}
+    # What was released before is sent again after the budget's end, too.
+    assert ask(gate, "1") is not None
 
 
 def test_jobs_and_gates_share_one_budget(gate):

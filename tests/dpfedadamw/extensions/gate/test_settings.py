@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -25,6 +27,118 @@ def test_what_is_written_is_read(tmp_path):
     assert dict(found.model) == {"weight": Form((3, 2), "float32"), "bias": Form((2,), "float64")}
     assert found.ledger == tmp_path / "ledger"
     assert found.anchor == tmp_path / "elsewhere" / "head.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("clip", 1e-12, 1e12), ("noise_multiplier", 0.01, 1e6), ("epsilon", 1e-6, 1e6),
+     ("delta", 1e-10, 0.5), ("shards", 1, 4096)],
+)  # fmt: skip
+def test_a_number_may_lie_anywhere_from_its_least_to_its_most_and_nowhere_else(
+    tmp_path, name, least, most
+):
+    def with_value(value):
+        in_budget = {"budget": {**GATE["budget"], name: value}}
+        return read(tmp_path, **(in_budget if name in GATE["budget"] else {name: value}))
+
+    for value in (least, most):
+        assert getattr(with_value(value), name) == value
+    beyond = (0, 4097) if name == "shards" else (least * 0.999, most * 1.001)
+    for value in beyond:
+        with pytest.raises(SpecError, match=f"{name}: found .*; must be .*from"):
+            with_value(value)
+
+
+def test_a_number_may_be_written_without_a_point(tmp_path):
+    assert read(tmp_path, clip=2, budget={"epsilon": 2, "delta": 1e-5}).clip == 2.0
+    with pytest.raises(SpecError, match="clip: found true; must be a number"):
+        read(tmp_path, clip=True)
+
+
+def test_each_key_that_is_written_says_what_it_means(tmp_path):
+    lines = settings.write(GATE).splitlines()
+    told = {line.partition(":")[0] for line in lines if "  # " in line}
+    assert told == set(GATE)
+    read(tmp_path)
+
+
+def test_a_site_is_one_shard(tmp_path):
+    assert read(tmp_path, unit="site", shards=1).shards == 1
+
+
+def test_places_are_those_of_the_user_or_start_at_the_files_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    found = read(tmp_path, ledger="~/ledger", anchor="../anchor.json")
+    assert found.ledger == tmp_path / "home" / "ledger"
+    assert found.anchor == tmp_path.parent / "anchor.json"
+
+
+def test_a_model_has_up_to_two_to_the_31_coordinates(tmp_path):
+    most = read(tmp_path, model={"w": "float32[65536, 32767]", "b": "float64[65536]"})
+    assert sum(map(settings.size_of, most.model.values())) == 2**31
+    with pytest.raises(SpecError, match="has 2,147,549,184 coordinates; must have from 1 to 2,14"):
+        read(tmp_path, model={"w": "float32[65536,32769]"})
+
+
+def test_a_form_is_written_as_it_is_read(tmp_path):
+    forms = {"scalar": "float64[]", "row": "float32[7]", "table": "float32[64, 10]"}
+    assert {name: str(form) for name, form in read(tmp_path, model=forms).model.items()} == forms
+
+
+def header_only(path, header):
+    """A .safetensors file without values."""
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    return path
+
+
+def array(*shape):
+    return {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+
+
+def test_a_file_gives_names_and_shapes_by_its_header_alone(tmp_path):
+    made = header_only(
+        tmp_path / "m.safetensors",
+        {"__metadata__": {"format": "pt"}, "deep": array(*[1] * 64), "empty": array(0, 3)},
+    )
+    found = settings.model_of_file(made)
+    assert found == {"deep": Form((1,) * 64, "float32"), "empty": Form((0, 3), "float32")}
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ([], "its header is no mapping"),
+        ({"w": array(*[1] * 65)}, "shape is not a list of at most 64"),
+        ({"w": array(-1)}, "shape"),
+        ({"w": array(0)}, "has 0 coordinates"),
+        ({}, "has 0 coordinates"),
+    ],
+)
+def test_a_header_that_names_no_arrays_is_one_line(tmp_path, header, said):
+    made = header_only(tmp_path / "m.safetensors", header)
+    with pytest.raises(ValueError, match=said) as error:
+        settings.model_of_file(made)
+    assert str(error.value).startswith(f"{made}: ")
+
+
+@pytest.mark.parametrize("content", [b"", bytes(8), (3).to_bytes(8, "little") + b"{}"])
+def test_a_header_that_is_not_as_long_as_it_says_is_one_line(tmp_path, content):
+    made = tmp_path / "m.safetensors"
+    made.write_bytes(content)
+    with pytest.raises(ValueError, match="its header has another length than it says"):
+        settings.model_of_file(made)
+
+
+def test_all_that_is_wrong_is_said_at_once_each_at_its_line(tmp_path):
+    with pytest.raises(SpecError) as error:
+        read(tmp_path, sigma=5, clip=None, shards="many", model={"w": "x", "v": 3})
+    lines = {one.path: one.line for one in error.value.problems}
+    text = (tmp_path / "gate.yaml").read_text("utf-8").splitlines()
+    assert lines.keys() == {"sigma", "", "shards", "model.w", "model.v"}
+    assert [text[lines[name] - 1].split(":")[0].strip() for name in ("sigma", "model.v")] == [
+        "sigma", "v",
+    ]  # fmt: skip
 
 
 def test_the_arrays_may_be_those_of_a_file(tmp_path):
@@ -54,7 +168,7 @@ def test_the_arrays_may_be_those_of_a_file(tmp_path):
         ({"model": {"w": "float32[0]"}}, "model: has 0 coordinates"),
         ({"model": "none.safetensors"}, "cannot be read as a .safetensors file"),
         ({"ledger": 5}, "ledger: found 5; must be a path"),
-        ({"anchor": "ledger/head2.json"}, "must be outside the ledger's folder"),
+        ({"anchor": "ledger/h"}, 'anchor: found the text "ledger/h"; must be outside the ledger'),
         ({"sigma": 5}, "sigma: unknown key"),
         ({"clip": None}, "the key clip is missing"),
     ],

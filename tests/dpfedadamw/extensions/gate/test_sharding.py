@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import hmac
 
 import pytest
 
+from dpfedadamw.extensions.gate import sharding
 from dpfedadamw.extensions.gate.errors import GateError
-from dpfedadamw.extensions.gate.sharding import shard_of, write_shards
+from dpfedadamw.extensions.gate.sharding import shard_of, sharding_key, write_shards
 
 
 def write(path, rows):
@@ -28,11 +30,13 @@ def rows_of(folder):
 
 
 def table(path, count):
-    rows = [(f"p{number % 60}", f"line\n{number}, quoted") for number in range(count)]
+    rows = [(f"p{number % 60}", f'line\r\n{number}, "quoted"') for number in range(count)]
     return write(path, [("patient", "value"), *rows]), rows
 
 
-def test_every_row_lies_in_one_shard_and_all_of_a_person_in_the_same(begin, tmp_path):
+def test_every_row_lies_in_one_shard_and_all_of_a_person_in_the_same(begin, tmp_path, monkeypatch):
+    # The rows are written in several portions.
+    monkeypatch.setattr(sharding, "_ROWS_AT_ONCE", 7)
     gate = begin(unit="person")
     path, rows = table(tmp_path / "t.csv", 600)
     counts = write_shards(gate.settings, path, tmp_path / "out", "patient")
@@ -94,6 +98,48 @@ def test_another_key_divides_otherwise():
 def test_cells_are_not_confused_by_where_they_end():
     key = bytes(32)
     assert shard_of(key, ["ab", "c"], 1 << 62) != shard_of(key, ["a", "bc"], 1 << 62)
+
+
+def test_later_versions_divide_a_table_as_this_one_does():
+    key, shards = bytes(range(32)), 4096
+    named = b"dpfedadamw gate shard 1\0" + b"\0\0\0\3\xc3\xa9a" + b"\0\0\0\0"
+    digest = hmac.new(key, named, "sha256").digest()
+    assert shard_of(key, ["éa", ""], shards) == int(digest[:16].hex(), 16) % shards
+
+
+def test_a_sites_key_is_made_once_and_is_its_own_secret(gate):
+    key = sharding_key(gate.settings)
+    path = gate.settings.ledger / "sharding.key"
+    assert sharding_key(gate.settings) == key == path.read_bytes()
+    assert (len(key), len(set(key)) > 16) == (32, True)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_a_key_of_another_length_is_not_used(gate, length):
+    (gate.settings.ledger / "sharding.key").write_bytes(bytes(length))
+    with pytest.raises(GateError, match=f"has {length} bytes, not 32; put the key back"):
+        sharding_key(gate.settings)
+
+
+def test_a_folder_that_exists_is_left_as_it_is(gate, tmp_path):
+    path, _ = table(tmp_path / "t.csv", 3)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(GateError, match="out: exists; name a new folder"):
+        write_shards(gate.settings, path, tmp_path / "out", None)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file"), (b"a\n\xff\n", "is no CSV table in UTF-8"), (b'a\n"x', "is no CSV")],
+)
+def test_what_cannot_be_read_as_a_table_is_one_line(gate, tmp_path, content, said):
+    path = tmp_path / "t.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(GateError, match=f"t.csv: {said}"):
+        write_shards(gate.settings, path, tmp_path / "out", None)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from tests.runs import call
 
 pytest.importorskip("flwr.app", reason="Flower has an environment of its own: tox run -e flower")
 
+pytestmark = pytest.mark.flower
+
 
 pytestmark = pytest.mark.flower
 

@@ -1,0 +1,142 @@
+"""What was spent, when it ends, and whether a second accountant agrees."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from audit.extensions.gate.reading import Charge
+from dpfedadamw.accounting import dp_accounting_check
+from dpfedadamw.extensions.gate import book, settings, spending, verification
+from dpfedadamw.extensions.gate.errors import GateError
+from reports.signatures.keys import public_pem
+from tests.dpfedadamw.extensions.gate.conftest import GATE
+from tests.dpfedadamw.extensions.gate.replies import ask
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def charged(*days, job="job", sigma=4.0):
+    """Releases on some days after the start."""
+    return [
+        Charge(
+            release=1, time=f"{START + timedelta(days=day):%Y-%m-%dT%H:%M:%SZ}", framework="other",
+            job=job, request="r", shards=4, clip=0.5, sensitivity=1.0, noise_multiplier=sigma,
+            broadcast="0" * 64, line=2,
+        )
+        for day in days
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("days", "left", "ends"),
+    [
+        ([], 3, None),
+        ([5], 3, None),
+        ([5, 5], 3, None),
+        ([0, 2], 3, "2026-01-09 12:00 UTC"),
+        ([0, 1, 2], 0, "2026-01-03 12:00 UTC"),
+        # Thirty days before the last release still count, thirty and a half do not.
+        ([0, 8.5, 9, 39], 2, "2026-04-10 12:00 UTC"),
+        ([0, 8.5, 39], 2, None),
+        ([0, 1], 10**9, None),
+    ],
+)
+def test_a_budget_ends_at_the_rate_of_the_last_thirty_days(days, left, ends):
+    assert verification._end(charged(*days), left) == ends
+
+
+def test_what_was_spent_is_counted_in_all_and_by_job(gate):
+    charges = [*charged(0, job="a"), *charged(1, 2, job="b", sigma=8.0), *charged(3, job="a")]
+    found = verification.standing(gate.settings, charges)
+    sigmas = [4.0, 8.0, 8.0, 4.0]
+    assert (found.epsilon, found.releases) == (spending.epsilon_of(sigmas, 1e-5), 4)
+    assert found.left == spending.releases_left(sigmas, 4.0, 1.8, 1e-5) == 0
+    assert found.ends == "2026-01-04 12:00 UTC"
+    first, last = (one.time for one in (charges[0], charges[-1]))
+    assert found.jobs["a"] == {
+        "releases": 2, "epsilon_alone": spending.epsilon_of([4.0] * 2, 1e-5), "first": first,
+        "last": last,
+    }  # fmt: skip
+    assert found.jobs["b"]["epsilon_alone"] == spending.epsilon_of([8.0] * 2, 1e-5)
+
+
+def public():
+    return public_pem(book.load_key().private.public_key())
+
+
+def failing(rows):
+    return {name: said for name, holds, said in rows if not holds}
+
+
+def test_a_line_that_was_changed_is_named_and_nothing_is_counted(gate):
+    ask(gate)
+    path = gate.settings.ledger / "ledger.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"noise_multiplier":4.0', b'"noise_multiplier":9'))
+    with pytest.raises(GateError, match=r"ledger.jsonl, line \d: "):
+        verification.charges_of(gate.settings)
+
+
+def test_a_ledger_that_is_gone_has_no_charges_and_verifies_nothing(gate):
+    (gate.settings.ledger / "ledger.jsonl").unlink()
+    with pytest.raises(GateError, match="begin one with: dpfedadamw gate init"):
+        verification.charges_of(gate.settings)
+    assert {"settings", "dp-accounting"}.isdisjoint(
+        name for name, _, _ in verification.verify(gate.settings, public())
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"unit": "person"}, "unit: the ledger says record, "),
+        ({"budget": {"epsilon": 9.0, "delta": 1e-5}}, "epsilon: the ledger says 1.8, "),
+        ({"budget": {"epsilon": 1.8, "delta": 1e-3}}, "delta: the ledger says 1e-05, "),
+    ],
+)
+def test_other_settings_than_the_ledger_was_begun_with_do_not_hold(gate, changes, said):
+    gate.settings.path.write_text(settings.write({**GATE, **changes}), encoding="utf-8")
+    found = failing(verification.verify(settings.read(gate.settings.path), public()))
+    assert list(found) == ["settings"]
+    assert found["settings"].startswith(said)
+
+
+def test_a_ledger_that_does_not_begin_with_its_settings_does_not_hold(gate):
+    name, holds, _ = verification._header(gate.settings, None)
+    assert (name, holds) == ("settings", False)
+
+
+def test_nothing_released_is_nothing_to_disagree_about(gate):
+    assert failing(verification.verify(gate.settings, public())) == {}
+    assert verification._epsilon(gate.settings, []) == (
+        "dp-accounting", True, "nothing was released",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spent", "theirs", "agrees"),
+    [
+        ([4.0], lambda ours: ours * 1.0009, True),
+        ([4.0], lambda ours: ours * 1.0011, False),
+        ([4.0], lambda ours: ours * 0.9988, False),
+        # An ε of a thousandth: what counts is the distance itself.
+        ([4000.0], lambda ours: ours + 0.9e-4, True),
+        ([4000.0], lambda ours: ours + 1.1e-4, False),
+        ([4.0], lambda ours: None, False),
+    ],
+)
+def test_two_accountants_may_differ_by_a_thousandth_or_by_a_ten_thousandth(
+    gate, monkeypatch, spent, theirs, agrees
+):
+    asked = []
+
+    def checked(claim, composed):
+        asked.append((claim["delta"], claim["server"]["epsilon"], composed.parts))
+        return {"epsilon": theirs(spending.epsilon_of(spent, 1e-5))}
+
+    monkeypatch.setattr(dp_accounting_check, "checked", checked)
+    assert verification._epsilon(gate.settings, spent)[:2] == ("dp-accounting", agrees)
+    ((delta, told, parts),) = asked
+    assert (delta, [*told.values()]) == (1e-5, [spending.epsilon_of(spent, 1e-5)])
+    assert parts == spending.compositions(spent)
