@@ -8,7 +8,7 @@ import io
 
 import pytest
 
-from tests.changelogs import Item, items, write_table
+from tests.changelogs import Item, descriptions, items, texts, write_table, write_texts
 
 CHANGELOG = """\
 bread (1.0-2) unstable; urgency=medium
@@ -59,3 +59,40 @@ def test_rows_of_the_table_have_length_one(folder):
     assert [row[:2] for row in rows] == [[item.author, item.change] for item in FOUND]
     for row in rows:
         assert sum(float(value) ** 2 for value in row[2:]) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_texts_are_items_as_they_stand_of_those_who_wrote_them_first(folder):
+    assert texts(folder) == [
+        ("Ada Lovelace", "d/control: Drop the dependency on yeast. (Closes: #123456)"),
+        ("Emmy Noether", "Fixed spelling, and added crumbs."),
+    ]
+
+
+def test_no_author_has_more_texts_than_are_asked_for(tmp_path):
+    (tmp_path / "bread").mkdir()
+    lines = "".join(f"  * Bake a loaf of kind {number}.\n" for number in range(5))
+    signed = " -- Ada Lovelace <ada@example.org>  Mon, 01 Jan 2024 00:00:00 +0000\n"
+    file = tmp_path / "bread" / "changelog.Debian.gz"
+    file.write_bytes(
+        gzip.compress(f"bread (1.0-1) unstable; urgency=low\n\n{lines}\n{signed}".encode())
+    )
+    assert len(texts(tmp_path)) == 5
+    assert len(texts(tmp_path, most=2)) == 2
+
+
+def test_descriptions_are_paragraphs_of_packages(tmp_path):
+    file = tmp_path / "status"
+    file.write_text(
+        "Package: bread\nDescription: a loaf\n It is baked of rye and\n wheat.\n .\n Eat it.\n"
+        "Homepage: https://example.org\n\nPackage: air\nDescription: nothing but a line\n"
+    )
+    assert descriptions(file) == [("bread", "It is baked of rye and wheat.")]
+
+
+def test_a_table_of_texts_names_author_and_text(folder):
+    stream = io.StringIO()
+    write_texts(stream, texts(folder))
+    assert [row["author"] for row in csv.DictReader(io.StringIO(stream.getvalue()))] == [
+        "Ada Lovelace",
+        "Emmy Noether",
+    ]
