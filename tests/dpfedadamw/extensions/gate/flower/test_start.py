@@ -13,9 +13,6 @@ pytest.importorskip("flwr.app", reason="Flower has an environment of its own: to
 pytestmark = pytest.mark.flower
 
 
-pytestmark = pytest.mark.flower
-
-
 @pytest.fixture
 def settings(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
