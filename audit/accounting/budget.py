@@ -153,9 +153,12 @@ def rdp_estimate(history: Sequence[Steps], delta: float) -> float:
     return epsilon_improved(composed_rdp(events, orders), orders, delta)[0]
 
 
-def privacy_profile(history: Sequence[Steps], delta: float) -> LossPair:
-    """The whole curve δ(ε) of a history, accurate around the given δ and above."""
-    return composer(merge(history), float(delta)).distribution()
+def privacy_profile(history: Sequence[Steps], delta: float, fineness: int = 0) -> LossPair:
+    """The whole curve δ(ε) of a history, accurate around the given δ and above.
+
+    Cells of its grid are 4^fineness times as narrow.
+    """
+    return composer(merge(history), float(delta), fineness).distribution()
 
 
 class ThirdParty:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from audit.accounting.budget import Budget, Steps, privacy_profile
-from audit.accounting.registry import Range, accountants
+from audit.accounting.registry import LossPair, Range, accountants
 from audit.reading.ledger_lines import claimed_epsilons
 from audit.untrusted import fields
 
@@ -157,14 +158,20 @@ def profile_fault(claim: Mapping[str, Any], history: Sequence[Steps], delta: flo
     """
     if "profile" not in claim or not history:
         return None
-    pair = privacy_profile(history, delta)
+
+    @cache
+    def curve(fineness: int) -> LossPair:
+        return privacy_profile(history, delta, fineness)
+
     for point in fields.sequence(claim, "profile", most=10_000):
         if not isinstance(point, list) or len(point) != 2:
             return "the privacy profile has a point that is not [epsilon, delta]"
         epsilon = fields.as_number(point[0], "an epsilon of the profile", least=0.0)
         claimed = fields.as_number(point[1], "a delta of the profile", least=0.0, most=1.0)
-        shifted = pair.delta(epsilon * (1.0 + RELATIVE) + ABSOLUTE)
+        shifted = epsilon * (1.0 + RELATIVE) + ABSOLUTE
         # Our own curve charges cut tails to delta, up to a small share of the delta it is made for.
-        if max(claimed, _LEAST_DELTA) + _TAIL_SLACK * delta < shifted * 0.99:
+        stated = max(claimed, _LEAST_DELTA) + _TAIL_SLACK * delta
+        # Every grid's curve is an upper bound. With little noise the coarse one lies far above.
+        if all(stated < curve(fineness).delta(shifted) * 0.99 for fineness in range(_FINEST)):
             return f"the privacy profile understates delta at epsilon = {epsilon:.4g}"
     return None

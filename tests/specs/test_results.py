@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 import yaml
 
@@ -12,6 +14,7 @@ from tests.specs.results_page import PAGE, ROOT
 
 DATA = sorted((ROOT / "docs" / "results").glob("*.csv"))
 OF_PAPERS = sorted((ROOT / "docs" / "results" / "papers").glob("*.csv"))
+LANGUAGE = ROOT / "docs" / "results" / "language" / "changelogs.csv"
 REPLICATION = ROOT / "docs" / "replication.md"
 # What no audit passes, and no table shows: that is a result too.
 REJECTED = {
@@ -110,7 +113,23 @@ def test_all_that_is_reported_passed_its_audit_and_claims_what_the_sweep_asks_fo
     assert all(seeds == wanted for seeds in repeated.values())
 
 
-@pytest.mark.parametrize("path", [*DATA, *OF_PAPERS], ids=lambda path: path.stem)
+def test_the_perplexities_of_the_language_models_page_are_those_of_its_runs():
+    page = (ROOT / "docs" / "language-models.md").read_text(encoding="utf-8")
+    runs: dict[str, list[dict]] = {}
+    for row in run_rows.read_csv(LANGUAGE):
+        runs.setdefault(row["setting"], []).append(row)
+    assert len(runs) == 5
+    for setting, rows in runs.items():
+        assert {row["seed"] for row in rows} == {0, 1, 2}
+        values = [row["test_perplexity"] for row in rows]
+        (verdict,) = {row["audit"] for row in rows}
+        shown = f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f} | {verdict} |"
+        name = setting.replace("without privacy", "nothing (FedAdamW)")
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
+        assert line.endswith(shown)
+
+
+@pytest.mark.parametrize("path", [*DATA, *OF_PAPERS, LANGUAGE], ids=lambda path: path.stem)
 def test_the_data_tell_nothing_of_the_machines_folders(path):
     text = path.read_text(encoding="utf-8")
     assert "/root" not in text

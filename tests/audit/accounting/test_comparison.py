@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit.accounting.budget import Budget, Steps, ThirdParty, budget, dearest
-from audit.accounting.comparison import understates
+from audit.accounting.comparison import profile_fault, understates
 from audit.accounting.pld import composer
 from audit.accounting.registry import Range
 from dpfedadamw.accounting.pld import epsilon_pld, mixture_epsilon_pld
@@ -123,3 +123,13 @@ def test_the_dearest_of_several_is_asked_for_alone_where_it_suffices() -> None:
     assert dearest(several, 1) == 2.5
     assert asked == [3.0, 2.6]
     assert dearest([], 1) == 0.0
+
+
+def test_with_little_noise_a_right_curve_agrees_and_a_curve_below_is_found():
+    # dp-accounting 0.6.0 says 0.0229157 and 9.8547e-6 on cells of 1e-5. Our coarse grid has 0.0239
+    # for the first.
+    history = [Steps(0.01045751633986928, 0.36542, 3)]
+    for epsilon, right, low in ((0.0, 0.022916, 0.0222), (8.0, 9.8548e-6, 8.9e-6)):
+        assert profile_fault({"profile": [[epsilon, right]]}, history, 1e-5) is None
+        found = profile_fault({"profile": [[epsilon, low]]}, history, 1e-5)
+        assert found == f"the privacy profile understates delta at epsilon = {epsilon:.4g}"
