@@ -43,6 +43,16 @@ def square(vector):
     return sum(Fraction(float(value)) ** 2 for value in vector)
 
 
+def test_a_flat_vector_gets_its_arrays_back_each_from_its_own_place():
+    model = MODEL | {"c": Form((2,), "float64")}
+    sent = {"a": np.float32([[1, 2], [3, 4]]), "b": np.array([5.0]), "c": np.array([6.0, 7.0])}
+    back = mechanism.shaped(mechanism.flat(sent, model), model)
+    assert list(back) == list(sent)
+    for name, array in sent.items():
+        assert back[name].dtype == array.dtype
+        np.testing.assert_array_equal(back[name], array)
+
+
 @given(FLAT)
 @settings(max_examples=300, deadline=None)
 def test_a_clipped_update_is_finite_and_never_longer_than_c(update):
