@@ -90,7 +90,7 @@ def test_a_reply_leaves_after_the_same_time_whatever_the_shards_do(answers, monk
 
 def test_a_spent_budget_is_refused_at_once_in_fixed_words_and_no_shard_hears_of_it():
     one, shards = of(b"a")
-    told, gate = [], Gate(spent=Refused("0.1 is left, a release costs 0.5"))
+    told, gate = [], Gate(spent=Refused("0.1 is left, a release costs 0.5", "budget"))
     begin = time.monotonic()
     assert one.released(gate, "question", "sent", ("job", "request"), 5.0, told.append) == REFUSAL
     assert time.monotonic() - begin < 1.0

@@ -179,7 +179,7 @@ def test_a_reply_leaves_after_the_same_time_whatever_the_shards_do(ways, site):
 def test_a_refusal_after_the_shards_have_worked_leaves_at_that_time_too(site):
     one, _ = site(trained)
     started = time.monotonic()
-    found, reply = answered(Gate(fails=Refused("the budget is spent")), one, seconds=3.0)
+    found, reply = answered(Gate(fails=Refused("the budget is spent", "budget")), one, seconds=3.0)
     assert time.monotonic() - started == pytest.approx(3.0, abs=0.5)
     assert found == REFUSAL == reply.error.reason
 
@@ -220,7 +220,7 @@ def test_a_message_without_exactly_the_models_arrays_is_refused_before_any_shard
 def test_a_spent_budget_is_refused_before_any_shard_hears_in_words_that_are_fixed(site):
     heard, told = [], []
     one, _ = site(heard.append)
-    gate = Gate(spent=Refused("0.1 is left, a release costs 0.5"))
+    gate = Gate(spent=Refused("0.1 is left, a release costs 0.5", "budget"))
     found = relay.answer(gate, one, question(), 8.0, told.append)
     assert found == REFUSAL
     assert told == ["run 7: 0.1 is left, a release costs 0.5"]
