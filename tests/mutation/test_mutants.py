@@ -109,6 +109,7 @@ def of_any(path, text, lines):
     return mutants_of(path, text, lines)
 
 
+@pytest.mark.slow
 def test_what_is_called_equivalent_is_still_a_mutant_and_has_a_reason():
     """A line that has changed since is judged anew."""
     assert EQUIVALENT.is_file()

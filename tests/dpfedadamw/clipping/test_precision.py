@@ -29,6 +29,8 @@ OWN: dict[str, ModelSpec] = {
 }
 PUBLISHED = [(name, kind) for name in ("swin-tiny", "roberta-base") for kind in ("lora", "all")]
 CASES = [*OWN, *(f"{name} {kind}" for name, kind in PUBLISHED)]
+# Eleven million parameters, which take ten seconds.
+LONG = {"resnet18": pytest.mark.slow}
 TUNINGS = {"lora": LoraSpec(rank=2, alpha=4.0, dropout=0.2), "all": PlainTuningSpec(kind="all")}
 NORM, ALLOWED = 0.05, 0.05 * (1 + 1e-6)
 
@@ -49,7 +51,11 @@ def model_and_records(case: str) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("case", "engine"), [(case, "book-keeping") for case in CASES] + [("simple-cnn", "loop")]
+    ("case", "engine"),
+    [
+        *(pytest.param(case, "book-keeping", marks=LONG.get(case, ())) for case in CASES),
+        ("simple-cnn", "loop"),
+    ],
 )
 def test_no_record_moves_the_sum_by_more_than_the_clipping_norm(case: str, engine: str):
     model, inputs, targets = model_and_records(case)
@@ -69,7 +75,7 @@ def test_no_record_moves_the_sum_by_more_than_the_clipping_norm(case: str, engin
         assert float(whole.raw_norms[one]) == pytest.approx(float(alone.raw_norms), rel=1e-6)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=LONG.get(case, ())) for case in CASES])
 def test_gradients_are_float32s_but_for_the_rounding_of_bfloat16(case: str):
     model, inputs, targets = model_and_records(case)
     exact = choose(model, cross_entropy, NORM)(inputs, targets)
