@@ -25,6 +25,7 @@ from dpfedadamw.cli.terminal import (
     relative,
     status,
 )
+from dpfedadamw.extensions.gate.arguments import SettingsArgument
 from dpfedadamw.extensions.gate.flower.commands import gate_supernode
 from dpfedadamw.extensions.gate.nvflare.commands import gate_nvflare
 
@@ -44,7 +45,6 @@ KeyOption = Annotated[
     Path | None,
     typer.Option("--key", metavar="PUB", help="The gate's public key; this machine's by default."),
 ]
-SettingsArgument = Annotated[Path, typer.Argument(metavar="GATE.YAML", help="The gate's settings.")]
 
 
 def gate_init(

@@ -10,14 +10,20 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli.terminal import out
+from dpfedadamw.extensions.gate.arguments import (
+    AtOnceOption,
+    DataOption,
+    LogsOption,
+    ReplyOption,
+    ScratchOption,
+    SettingsArgument,
+)
 
 
 def gate_supernode(
-    settings: Annotated[Path, typer.Argument(metavar="GATE.YAML", help="The gate's settings.")],
+    settings: SettingsArgument,
     superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="The SuperLink's Fleet API.")],
-    data: Annotated[
-        Path, typer.Option(metavar="DIR", help="A folder with one folder a shard, as split.")
-    ],
+    data: DataOption,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Speak to the SuperLink without TLS.")
     ] = False,
@@ -31,24 +37,14 @@ def gate_supernode(
         Path | None,
         typer.Option(metavar="FILE", help="Private key by which the SuperLink knows this site."),
     ] = None,
-    reply_after: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Time from a message to its reply, the same always."),
-    ] = 60.0,
-    at_once: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Shards that train at the same time.")
-    ] = 1,
-    scratch: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory that a shard's files may take.")
-    ] = "1g",
+    reply_after: ReplyOption = 60.0,
+    at_once: AtOnceOption = 1,
+    scratch: ScratchOption = "1g",
     node_config: Annotated[
         str,
         typer.Option(metavar="WORDS", help="Flower's node configuration; data is set to /data."),
     ] = "",
-    logs: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep what jobs write; it may hold records."),
-    ] = None,
+    logs: LogsOption = None,
 ) -> None:
     """Take part in Flower runs through the gate: jobs train on shards, noised updates leave.
 

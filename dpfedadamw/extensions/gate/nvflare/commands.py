@@ -10,33 +10,29 @@ from rich.text import Text
 
 from dpfedadamw.cli.options import JsonOption
 from dpfedadamw.cli.terminal import out, print_json, relative
+from dpfedadamw.extensions.gate.arguments import (
+    AtOnceOption,
+    DataOption,
+    LogsOption,
+    ReplyOption,
+    ScratchOption,
+    SettingsArgument,
+)
 
 
 def gate_nvflare(
-    settings: Annotated[Path, typer.Argument(metavar="GATE.YAML", help="The gate's settings.")],
+    settings: SettingsArgument,
     kit: Annotated[
         Path, typer.Argument(metavar="SITE", help="The site's startup kit from NVFlare.")
     ],
-    data: Annotated[
-        Path, typer.Option(metavar="DIR", help="A folder with one folder a shard, as split.")
-    ],
+    data: DataOption,
     task: Annotated[
         str, typer.Option(metavar="NAME", help="The server's training task; others are refused.")
     ] = "train",
-    reply_after: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Time from a task to its reply, the same always."),
-    ] = 60.0,
-    at_once: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Shards that train at the same time.")
-    ] = 1,
-    scratch: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory that a shard's files may take.")
-    ] = "1g",
-    logs: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep what jobs write; it may hold records."),
-    ] = None,
+    reply_after: ReplyOption = 60.0,
+    at_once: AtOnceOption = 1,
+    scratch: ScratchOption = "1g",
+    logs: LogsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put the gate into a site's startup kit: jobs train on shards, noised updates leave.

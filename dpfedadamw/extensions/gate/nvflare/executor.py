@@ -37,8 +37,6 @@ NOT_MODEL = (
 )
 TEXT = "gate"
 """The header of a refusal that has its text."""
-# A number, a word or a text of a job is passed to the shards; nothing else of a task is.
-_PLAIN = str | int | float | bool | None
 _CODES = {NOT_TRAIN: ReturnCode.TASK_UNSUPPORTED, NOT_MODEL: ReturnCode.BAD_TASK_DATA}
 
 
