@@ -7,6 +7,8 @@ import hashlib
 import itertools
 import os
 import random
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,12 +27,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out the auditor's tests that need nothing else (`tox run -e auditor`)",
     )
     parser.addoption(
+        "--every-case",
+        action="store_true",
+        help="sample no test's cases: all are quick (for mutants and weakenings)",
+    )
+    parser.addoption(
         "--random-order", metavar="SEED", help="shuffle the files, and the tests of each, by a seed"
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffle by the seed of `--random-order`; a file's tests stay together, as its fixtures do."""
+    """Mark what a sample leaves out as slow, and shuffle by the seed of `--random-order`.
+
+    A file's tests stay together, as its fixtures do.
+    """
+    places: dict[str, Iterator[int]] = defaultdict(itertools.count)
+    for item in [] if config.getoption("--every-case") else items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled and next(places[item.nodeid.split("[")[0]]) % sampled.args[0]:
+            item.add_marker(pytest.mark.slow)
     seed = config.getoption("--random-order")
     if seed is None:
         return

@@ -162,19 +162,34 @@ _BASES: dict[str, tuple[str, str, tuple[str, ...], str]] = {
 }
 
 
-def write(folder: Path) -> list[Case]:
-    """Write all folders below one, with ``cases.json``, and return what must be said of each."""
+def write(folder: Path, every: int = 1) -> list[Case]:
+    """Write the folders below one, with ``cases.json``, and return what must be said of each.
+
+    Args:
+        folder: Where.
+        every: Write one in so many of the changed and of the forged, and of the others those that
+            they are made of.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    changes, forgeries = (dict([*all_.items()][::every]) for all_ in (_CHANGES, _FORGERIES))
+    bases = {"record", "every-client", "client", *(base for base, _, _ in forgeries.values())}
+    if every == 1:
+        bases |= {*_BASES}
     # No expectation rests on the reports' pictures, which take most of the time and the room.
     with patch.object(parts, "draw", lambda *_: PICTURE):
-        cases = [*_good(folder), *_changed(folder), *_signed_again(folder)]
+        cases = [
+            *_good(folder, bases),
+            *_changed(folder, changes),
+            *_signed_again(folder, forgeries),
+        ]
     text = json.dumps([asdict(case) for case in cases], indent=1, ensure_ascii=False)
     (folder / "cases.json").write_text(f"{text}\n", "utf-8")
     return cases
 
 
-def _good(folder: Path) -> Iterator[Case]:
-    for name, (text, claim, changes, why) in _BASES.items():
+def _good(folder: Path, bases: set[str]) -> Iterator[Case]:
+    for name in [name for name in _BASES if name in bases]:
+        text, claim, changes, why = _BASES[name]
         path = folder / f"{name}.yaml"
         path.write_text(text.replace("path: TABLE", f"path: {table()}"), "utf-8")
         options = [part for change in changes for part in ("--set", change)]
@@ -337,8 +352,8 @@ _CHANGES: dict[str, tuple[Edit, str]] = {
 }
 
 
-def _changed(folder: Path) -> Iterator[Case]:
-    for name, (edit, why) in _CHANGES.items():
+def _changed(folder: Path, changes: dict[str, tuple[Edit, str]]) -> Iterator[Case]:
+    for name, (edit, why) in changes.items():
         run = folder / name.replace("/", "-")
         # Its claim, which is not looked at here, is the quickest to compute again.
         shutil.copytree(folder / "client", run)
@@ -670,14 +685,14 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
 }
 
 
-def _signed_again(folder: Path) -> Iterator[Case]:
+def _signed_again(folder: Path, forgeries: dict[str, tuple[str, Edit, str]]) -> Iterator[Case]:
     for name, (edit, why) in _STATEMENTS.items():
         shutil.copytree(folder / "record", folder / name)
         edit(folder / name)
         holds = name == "lock-alone"
         yield Case(name, UNKNOWN if holds else BROKEN, AGREES if holds else None, why)
     signers = filing.load_signers(None, None)
-    for name, (base, edit, why) in _FORGERIES.items():
+    for name, (base, edit, why) in forgeries.items():
         path = folder / name
         shutil.copytree(folder / base, path)
         edit(path)

@@ -35,16 +35,19 @@ def befalls(operation: Operation, call: str, start: str) -> bool:
     return operation.call == call and Path(operation.path).name.startswith(start)
 
 
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(one, marks=pytest.mark.crashes) for one in (1, 2))]
+)
 @apart
-def test_a_run_that_is_killed_at_any_stage_is_finished_by_resume(tmp_path):
-    reference = whole("reproducible-record")
+def test_a_run_that_is_killed_at_any_stage_is_finished_by_resume(tmp_path, part):
+    reference, moments = whole("reproducible-record"), list(MOMENTS.values())[part::3]
     count = survive(
         cases.first(reference.spec, tmp_path / "case"),
         tmp_path / "results",
-        lambda operation: [KILL for one in MOMENTS.values() if befalls(operation, *one)],
+        lambda operation: [KILL for one in moments if befalls(operation, *one)],
         reference,
     )
-    assert count == len(MOMENTS)
+    assert count == len(moments)
 
 
 @apart

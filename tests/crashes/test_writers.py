@@ -38,6 +38,7 @@ def aside(process: Process, number: int) -> Process:
     return Process(process.arguments, process.case, process.key, prints=f".{number}")
 
 
+@pytest.mark.crashes
 @apart
 def test_of_ten_resumes_at_once_one_runs_and_nine_are_told(tmp_path):
     reference, case = cut_off(tmp_path)

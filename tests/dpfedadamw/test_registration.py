@@ -81,6 +81,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("ending", "value"),
     [("register(ENTRY)\n", "other_algorithms"), ("", "other_algorithms:ENTRY")],

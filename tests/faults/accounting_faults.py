@@ -291,7 +291,6 @@ GROUP = FaultGroup(
             lambda: small_spec(clients_per_round=2, overrides=FIXED),
             with_fewer_digits,
             says="is claimed",
-            twin=True,
         ),
         Fault(
             "epsilon-of-clients-rounded-down",

@@ -41,8 +41,6 @@ class Fault:
         patch: Breaks the engine.
         judge: From spec and folder to findings; a plain run and its audit by default.
         says: Words that the first of these checks must use.
-        twin: Whether it is another fault at the other unit, judged by the same law: it is run where
-            slow tests are, and by `tests.faults.table`.
     """
 
     name: str
@@ -53,7 +51,6 @@ class Fault:
     patch: Callable[[Patch], None] = unpatched
     judge: Callable[[Spec, Path], Findings] = judged
     says: str = ""
-    twin: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -127,14 +127,11 @@ def twice(
     patches: tuple[Callable[[Patch], None], Callable[[Patch], None]],
     specs: tuple[Callable[[], Spec], Callable[[], Spec]] = (small_spec, client_spec),
     check: str = "noise-scale",
-    twin: bool = True,
 ) -> tuple[Fault, Fault]:
     """A fault for single records, and for whole clients."""
     record, client = (
-        Fault(prefix + name, breaks, seen, (check,), spec, patch, says=says, twin=other and twin)
-        for prefix, spec, patch, other in zip(
-            ("", "client-level-"), specs, patches, (False, True), strict=True
-        )
+        Fault(prefix + name, breaks, seen, (check,), spec, patch, says=says)
+        for prefix, spec, patch in zip(("", "client-level-"), specs, patches, strict=True)
     )
     return record, client
 
@@ -156,7 +153,6 @@ GROUP = FaultGroup(
             _LOOPS,
             "some coordinates carry no noise at all",
             alike(weakened(slice(3, None, 97), 0.0)),
-            twin=False,
         ),
         *twice(
             "no-noise-on-the-last-biases",
@@ -178,7 +174,6 @@ GROUP = FaultGroup(
             "schedules of the noise that are accounted for by their mean",
             "the noise of the first rounds has a different scale",
             (changed(falling(4)), changed(falling(30))),
-            twin=False,
         ),
         *twice(
             "noise-cut-off-at-four-deviations",

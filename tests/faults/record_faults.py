@@ -495,7 +495,6 @@ GROUP = FaultGroup(
             clients_evenly,
             one_record_under_two_rows,
             says="those of another record of its own",
-            twin=True,
         ),
         Fault(
             "a-partition-of-another-seed",

@@ -102,7 +102,6 @@ GROUP = FaultGroup(
             on_clients,
             judge=seen_at_once,
             says="before the first round",
-            twin=True,
         ),
         Fault(
             "start-warmed-up-on-clients-records-client-level",

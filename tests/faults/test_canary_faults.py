@@ -91,6 +91,7 @@ def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path):
     assert found.details["scores"]["noise"] == pytest.approx(1.0, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 def test_crafted_inputs_show_half_the_noise(tmp_path, share):
     with noise_times(share):
@@ -99,6 +100,7 @@ def test_crafted_inputs_show_half_the_noise(tmp_path, share):
     assert found.details["scores"]["noise"] == pytest.approx(share, rel=0.1)
 
 
+@pytest.mark.slow
 def test_crafted_inputs_show_that_nothing_is_clipped(tmp_path):
     with no_clipping():
         found = judged(tmp_path, kind="input", count=150)
@@ -118,6 +120,7 @@ def judged_at_client_level(parent):
     return CANARY_CLIENTS.judge(open_bundle(training.run.path))
 
 
+@pytest.mark.slow
 def test_canary_clients_do_not_contradict_a_correct_run(tmp_path):
     found = judged_at_client_level(tmp_path)
     assert found.verdict.value == "PASS", found.measurement
@@ -130,6 +133,7 @@ def test_canary_clients_contradict_a_claim_whose_noise_was_dropped(tmp_path):
     assert {"uploads", "final-model"} <= contradicted_views(found)
 
 
+@pytest.mark.slow
 def test_canary_clients_contradict_a_claim_whose_clipping_is_off(tmp_path):
     with no_clipping():
         found = judged_at_client_level(tmp_path)

@@ -48,6 +48,7 @@ def test_a_run_passes_again_with_all_its_reports_beside_it(tmp_path):
     assert again["verdict"] == "PASS", failing(again)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("overrides", [SPARSE, SHORT_BATCHES], ids=["empty", "short"])
 def test_empty_and_short_batches_pass(overrides, tmp_path):
     passes(small_spec(overrides=overrides), tmp_path)
@@ -58,16 +59,19 @@ def test_a_model_with_hidden_layers_and_a_small_clipping_norm_passes(tmp_path):
     passes(small_spec(overrides=changes), tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spec", [ali, adap], ids=["ali", "adap"])
 def test_rules_that_adapt_pass(spec, tmp_path):
     passes(spec(), tmp_path)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", ["dp-fedadamw", "dp-fedopt", "dp-scaffold"])
 def test_runs_that_publish_the_average_of_their_models_pass(algorithm, tmp_path):
     passes(small_spec(algorithm, overrides=("algorithm.server.averaging=8",)), tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("overrides", [BY_CHANCE_RECORDS, LARGER], ids=["by chance", "in pieces"])
 def test_averages_pass_where_rounds_may_be_empty_and_where_pieces_are_kept(overrides, tmp_path):
     changes = ("algorithm.server.averaging=2", *overrides)
@@ -80,6 +84,7 @@ def test_every_sampler_passes(sampler, seed, tmp_path):
     passes(small_spec(overrides=CORRECT[sampler], seed=seed), tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("algorithm", "overrides"),
     [
@@ -93,6 +98,7 @@ def test_rules_that_adapt_or_remember_pass_with_other_samplers(algorithm, overri
     passes(small_spec(algorithm, rounds=6, overrides=overrides), tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("by", ["server", "clients"])
 def test_client_level_runs_pass(by, tmp_path):
     passes(client_spec(by), tmp_path)
@@ -117,6 +123,7 @@ def test_two_queries_on_one_batch_are_one_draw_of_it(tmp_path):
     passes(small_spec("dp-fedsam", seed=117), tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -93,6 +93,7 @@ def a_fifth_more(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(oracle_module, "clipped_sum", lying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

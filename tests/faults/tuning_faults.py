@@ -122,7 +122,6 @@ GROUP = FaultGroup(
             unchecked,
             tried_once_more,
             says="not what the spec's distribution gives",
-            twin=True,
         ),
         Fault(
             "a-search-that-the-claim-denies",

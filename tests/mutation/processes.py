@@ -188,7 +188,7 @@ def pytest_arguments(tree: Path, tests: Iterable[str]) -> list[str]:
             str(tree / "pyproject.toml"),
         ),
         *("--hypothesis-seed=0", "--basetemp", str(tree / ".tests"), "--tb=line"),
-        *("-m", "not slow and not browser and not crashes"),
+        *("--every-case", "-m", "not slow and not browser and not crashes"),
         *tests,
     ]
 

@@ -84,6 +84,7 @@ warm.close()
 """
 
 
+@pytest.mark.slow
 def test_a_mutant_is_tried_in_a_fork_or_said_to_need_a_process_of_its_own(tmp_path: Path) -> None:
     files = {
         "pyproject.toml": """

@@ -120,6 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, whole: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_a_run_of_an_outside_algorithm_passes_where_its_package_brings_a_replay(folder, whole):
     ended = call(whole, folder, "audit", "runs/latest", "--json")
     found = json.loads(ended.stdout)

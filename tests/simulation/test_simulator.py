@@ -8,20 +8,13 @@ from tests.simulation.mutations import MUTATIONS, applied
 from tests.simulation.simulator import ScheduleError, run_all
 
 SCHEDULES = 10_000
-PARTS = 8
-# What is tried in every run of the tests; the others are slow.
-AT_ONCE = 1
+PARTS = 40
 # A mutation must be noticed within so many.
 FEW = 200
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        pytest.param(part, marks=[pytest.mark.slow] if part >= AT_ONCE else [])
-        for part in range(PARTS)
-    ],
-)
+@pytest.mark.sampled(PARTS)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_lost_or_spent_twice_in_ten_thousand_schedules(part):
     size = SCHEDULES // PARTS
     tally = run_all(range(part * size, (part + 1) * size))
@@ -30,6 +23,7 @@ def test_nothing_is_lost_or_spent_twice_in_ten_thousand_schedules(part):
     assert tally["draws of noise"] > 2 * size
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_step_that_is_taken_out_or_moved_is_noticed(mutation):
     with applied(mutation), pytest.raises(ScheduleError, match="--schedules 1 --seed "):

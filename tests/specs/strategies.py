@@ -239,6 +239,8 @@ def _make_task_coherent(mapping: dict[str, Any]) -> None:
     if language:
         mapping["evaluation"]["metrics"] = []
         task["loss_on"], model["pooling"] = "text", "published"
+        if "columns" in data:
+            data["columns"] = []
         if model["fine_tuning"]["kind"] == "head":
             model["fine_tuning"] = {"kind": "all"}
     if "gradient_checkpointing" in model and (not language or model["fine_tuning"].get("dropout")):

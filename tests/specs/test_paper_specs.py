@@ -50,6 +50,7 @@ def test_every_table_and_figure_that_can_be_run_is_there():
     assert wanted | {"paper-ali-dpfl-figure-4"} <= set(NAMES)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cell_of_a_table_has_its_printed_number_and_a_figure_none(name):
     sweep, match = once(name), PAPER.fullmatch(name)
@@ -148,6 +149,7 @@ def test_rounds_of_ali_dpfl_follow_from_its_ratios_and_not_from_what_it_prints()
         assert printed == ours or furthest(printed, table) > 1.3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "only"), SAMPLE)
 def test_a_cell_trains_in_small_and_passes_its_audit(name, only, tmp_path):
     axis, _, label = only.partition("=")

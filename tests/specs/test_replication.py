@@ -39,6 +39,7 @@ def once(name: str) -> Sweep:
     return load_sweep(name, ["seeds={numbers: 1, vary: [partition, weights, run]}"])
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_each_search_has_seeds_of_its_own_and_chooses_by_records_that_are_not_reported_on(name):
     sweep, written = once(name), yaml.safe_load(specs.find(name).read_text(encoding="utf-8"))

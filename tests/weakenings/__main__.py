@@ -44,7 +44,14 @@ def noticed(one: Weakening, folder: Path) -> str | None:
         applied(one, folder)
         os.utime(edited, (times.st_atime, times.st_mtime + next(_SECONDS)))
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-        command += ["--tb=no", "-m", _ORDINARY, f"--basetemp={folder.parent / 'tmp'}", *one.tests]
+        command += [
+            "--tb=no",
+            "--every-case",
+            "-m",
+            _ORDINARY,
+            f"--basetemp={folder.parent / 'tmp'}",
+            *one.tests,
+        ]
         environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False

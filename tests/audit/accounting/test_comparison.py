@@ -94,6 +94,7 @@ SEEDS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_engines_epsilon_is_accepted_and_a_little_less_is_not(seed: int) -> None:
     grid, engine = drawn(seed)

@@ -83,6 +83,7 @@ def test_any_number_of_gaussians_costs_what_the_closed_form_says(steps: int) -> 
     assert len(composed.remove.masses) < 10_000
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rate", "noise", "steps", "kind"),
     [

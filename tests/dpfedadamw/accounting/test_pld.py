@@ -167,6 +167,7 @@ def participation_sum(
     return total
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("participation", [0.1, 0.6])
 def test_the_mixture_over_participation_is_the_binomial_sum(participation: float) -> None:
     per_round = Composition(1.0, 0.05, 4)

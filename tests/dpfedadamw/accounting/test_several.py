@@ -61,6 +61,7 @@ def by_convolution(records, sigma, rate, steps, delta, width=2e-3):
     return max(found)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("records", [1, 2, 3])
 def test_it_is_that_of_an_independent_convolution(records):
     ours = epsilon_of_records((QUICKSTART,), records, DELTA)
@@ -110,6 +111,7 @@ def test_where_every_record_is_in_every_batch_it_is_one_gaussian_moved_further()
     )
 
 
+@pytest.mark.slow
 def test_queries_on_one_batch_and_rounds_at_another_noise_are_counted():
     twice = Composition(2.8, 0.4, 50, 2)
     ours = epsilon_of_records((twice, Composition(2.8, 0.4, 50)), 2, DELTA)

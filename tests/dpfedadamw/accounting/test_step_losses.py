@@ -88,6 +88,7 @@ def test_a_finer_grid_changes_little_and_only_downwards() -> None:
     assert epsilons[1] <= epsilons[0] <= epsilons[1] * 1.001
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rate", [0.016, 0.5])
 def test_with_hardly_any_noise_each_step_that_draws_the_record_costs_a_gaussian_s_loss(
     rate: float,
@@ -113,6 +114,7 @@ def close(one: float, other: float) -> bool:
     return abs(one - other) <= RELATIVE * max(one, other) + ABSOLUTE
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", SETTINGS)
 def test_engine_dp_accounting_and_auditor_agree_on_fixed_sizes(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -133,6 +135,7 @@ def test_engine_dp_accounting_and_auditor_agree_on_fixed_sizes(seed: int) -> Non
     assert epsilon_pld(composition, DELTA) <= rdp
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", SETTINGS)
 def test_engine_dp_accounting_and_auditor_agree_on_shuffled_epochs(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)

@@ -146,6 +146,7 @@ BY = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "by"), BY)
 def test_every_name_of_client_level_trains_and_passes_its_audit(name, by, tmp_path):
     privacy = CLIENT_PRIVACY.replace("}", f", noise_added_by: {by}}}")
@@ -161,6 +162,7 @@ def test_every_name_without_privacy_trains_and_claims_nothing(name, tmp_path):
     assert judged(small_spec(name, rounds=2), tmp_path)["verdict"] == "NO CLAIM"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("ablation", ABLATIONS)
 def test_every_ablation_of_dp_fedadamw_runs_from_the_spec_and_passes(ablation, tmp_path):
     findings = judged(small_spec(overrides=(f"algorithm.{ablation}",)), tmp_path)

@@ -164,6 +164,7 @@ def test_a_table_is_rows_columns_and_a_frame(monkeypatch):
     assert table.to_pandas() == ([{"a": 1, "b": "<i>"}, {"a": 2.5}], ["a", "b"])
 
 
+@pytest.mark.slow
 def test_a_sweep_returns_a_row_a_cell_and_a_wrong_one_says_what_the_command_says(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(

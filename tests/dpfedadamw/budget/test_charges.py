@@ -96,6 +96,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_reserved_covers_what_is_charged_and_every_client_alone(case, tmp_path):
     algorithm, overrides = CASES[case]

@@ -100,6 +100,7 @@ def test_an_audit_run_says_everywhere_what_it_is(audited):
     assert not (audited.path.parent / "latest").exists()
 
 
+@pytest.mark.slow
 def test_the_auditor_without_the_engine_says_the_same(audited):
     done = subprocess.run(
         [sys.executable, "-m", "audit", str(audited.path), "--json"],
@@ -202,6 +203,7 @@ def test_coins_that_the_scores_know_contradict_the_claim(audited, tmp_path):
     assert finding(path).measurement.startswith("contradicts the claim: the final model")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("algorithm", "overrides", "kind"),
     [
@@ -276,6 +278,7 @@ def audited_people(tmp_path_factory):
     return people_audit_run(tmp_path_factory.mktemp("people"))
 
 
+@pytest.mark.slow
 def test_canary_people_are_judged_with_all_their_clients_together(audited_people):
     found = audit_run(audited_people.path).to_json()
     assert found["verdict"] == "PASS", failing(found)
@@ -339,6 +342,7 @@ def sparse_audit_run(parent, kind):
     return training
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -415,6 +419,7 @@ def test_an_audit_run_is_not_continued(audited, tmp_path):
         engine_setup.resume(type(audited)(path), torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_the_command_audits_a_spec_and_a_run_and_leaves_the_run_as_it_is(tmp_path, capsys):
     file = tmp_path / "spec.yaml"
     file.write_text(specs.dump(small_spec(overrides=FEW)))

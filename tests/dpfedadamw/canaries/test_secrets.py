@@ -55,6 +55,7 @@ def test_a_private_model_knows_planted_secrets_no_better_than_those_it_never_saw
     assert "exposure" in found.measurement
 
 
+@pytest.mark.slow
 def test_without_noise_secrets_are_known_and_contradict_the_claim():
     found = judged(secret_spec((STEPS,)), 10, noise=0.0)
     assert found.verdict.value == "FAIL", found.measurement

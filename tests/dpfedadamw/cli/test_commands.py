@@ -295,6 +295,7 @@ def test_epsilon_is_checked_by_dp_accounting_where_that_is_asked_for(capsys):
     assert "dp-accounting" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_epsilon_says_what_a_person_with_several_records_has(capsys):
     assert call("epsilon", "quickstart", "--records-per-person", "1,3,2", "--json") == 0
     claim = json.loads(capsys.readouterr().out)
@@ -584,6 +585,7 @@ print(len([name for name in ours if getattr(sys.modules[name], "__file__", None)
 """
 
 
+@pytest.mark.slow
 def test_a_run_its_audit_and_its_report_are_300_files_at_most(tmp_path):
     """A reader of the quickstart has no more to read than what it loads."""
     done = subprocess.run(

@@ -63,6 +63,7 @@ def test_a_run_on_publishers_files_is_audited_and_names_its_public_validation_se
     assert report["identity"]["data_sha256"] == header["data_sha256"]
 
 
+@pytest.mark.slow
 def test_a_reproducible_run_repeats_its_random_views(spec, tmp_path):
     weights = []
     for _ in range(2):

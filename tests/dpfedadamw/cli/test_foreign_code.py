@@ -146,6 +146,7 @@ TRIED = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("command", "attack"), TRIED)
 def test_no_command_runs_code_that_only_a_spec_names(command, attack, folder, capsys):
     code = typed(command, folder, MODEL_ATTACKS[attack])
@@ -303,6 +304,7 @@ THAT_READ_ALONE = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("attack", ["here:Net", "subprocess:getoutput"])
 @pytest.mark.parametrize("command", [*OF_RUNS, *THAT_READ_ALONE])
 def test_no_command_runs_code_that_a_run_directory_names(command, attack, edited, capsys):
@@ -386,6 +388,7 @@ def test_a_run_that_was_cut_off_is_not_taken_up_with_code_that_was_not_named(fol
     assert call("run", "--resume", run, "--allow-code", "nets") == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["nets:Net", "nets:Net.made"])
 def test_what_the_user_names_is_run_in_every_process_of_the_run(target, folder, capsys):
     """Worker processes, and the runs of a sweep, are given the names as their arguments."""
@@ -466,8 +469,8 @@ def run_among_shadows(folder: Path, model: dict, *options: str) -> None:
     assert not (folder / CANARY).exists()
 
 
-# Two workers start the processes that one starts, and more.
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_of_the_working_directory_stands_for_no_library(workers, folder):
     """Processes that Python starts for others look there first, unless they are told not to."""
     mlp = {"name": "mlp", "hidden": []}

@@ -77,6 +77,7 @@ def test_own_bits_draw_others_and_are_told(announced: Parties, capsys) -> None:
     assert [one["share"] for one in details["chances"]] == [0.01, 0.05, 0.2]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
 def test_who_has_its_way_with_the_noise_fails_once_it_is_opened(
     forge, tmp_path: Path, capsys

@@ -36,6 +36,7 @@ def reexecuted(run: RunDirectory, count: int = EVERYTHING, **keys: Any) -> Findi
     return after_training.audit(run, replay=replay_of(rerun, order)).named("reexecution")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -132,6 +132,7 @@ def test_an_authority_that_does_not_answer_costs_no_training(case, tmp_path, cap
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("answers", [1, 2])
 def test_an_authority_that_fails_after_training_loses_no_run(tmp_path, authority, capsys, answers):
     spec = str(write_spec(tmp_path))
@@ -226,6 +227,7 @@ SIGNING = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
 def test_a_changed_finding_is_signed_by_no_command_that_judges_nothing(command, case, capsys):
     run, _ = case
@@ -275,6 +277,7 @@ def spoilt_and_signed(finished: Path, folder: Path, seeds: range, capsys) -> int
     return held
 
 
+@pytest.mark.slow
 def test_what_is_signed_of_a_spoilt_run_is_what_was_judged(case, tmp_path, capsys):
     run, _ = case
     assert spoilt_and_signed(Path(run), tmp_path / "spoilt", range(20), capsys) > 0
@@ -286,6 +289,7 @@ def test_what_is_signed_of_three_hundred_spoilt_runs_is_what_was_judged(case, tm
     assert spoilt_and_signed(Path(run), tmp_path / "spoilt", range(1000, 1300), capsys) > 10
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
 def test_without_evidence_what_was_signed_must_be_put_back(command, case, capsys):
     run, _ = case
@@ -394,6 +398,7 @@ def test_a_check_for_others_compares_with_nothing_and_remembers_nothing(case, tm
     assert call("verify", run, "--no-memory") == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
 def test_an_earlier_state_that_was_put_back_is_signed_by_nothing(command, case, tmp_path, capsys):
     run, keys = case

@@ -78,6 +78,7 @@ def test_engines_agree_with_the_loop(name: str, engine: str) -> None:
     assert_agrees(*build(name), loss=cross_entropy, engine=engine)
 
 
+@pytest.mark.slow
 def test_a_residual_network_agrees_with_the_loop() -> None:
     torch.manual_seed(0)
     model = ResNet18()

@@ -50,6 +50,7 @@ def model_and_records(case: str) -> tuple[nn.Module, Tensor, Tensor]:
     return small_model, *records_for(small_model, name)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("case", "engine"),
     [
@@ -75,6 +76,7 @@ def test_no_record_moves_the_sum_by_more_than_the_clipping_norm(case: str, engin
         assert float(whole.raw_norms[one]) == pytest.approx(float(alone.raw_norms), rel=1e-6)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", [pytest.param(case, marks=LONG.get(case, ())) for case in CASES])
 def test_gradients_are_float32s_but_for_the_rounding_of_bfloat16(case: str):
     model, inputs, targets = model_and_records(case)

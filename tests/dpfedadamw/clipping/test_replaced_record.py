@@ -28,6 +28,7 @@ def step(clipping_norm: float, engine: str, inputs: np.ndarray, labels: np.ndarr
     return summed.total.detach().double().numpy()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["book-keeping", "vmap"])
 @given(
     signs=st.lists(st.sampled_from([-1.0, 0.5, 1.0]), min_size=2 * WIDTH, max_size=2 * WIDTH),

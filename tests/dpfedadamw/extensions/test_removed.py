@@ -104,6 +104,7 @@ def test_what_a_user_asks_of_each_extension_stands_here() -> None:
     assert sorted([*ASKED, *NEVER_ASKED]) == EXTENSIONS
 
 
+@pytest.mark.slow
 def test_without_any_extension_a_run_is_trained_audited_reported_and_verified(copy: Path) -> None:
     with without(copy, *ALL):
         told = typed(copy, "--help")

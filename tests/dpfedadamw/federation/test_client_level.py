@@ -149,6 +149,7 @@ def test_sparse_uploads_are_as_short_as_the_published_traffic_says(kind, by, tmp
         assert length < 65 * per_value + 200 < DENSE_BYTES / 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", SPARSE)
 def test_noise_lies_on_public_coordinates_alone_and_on_all_where_they_are_private(kind, tmp_path):
     training, _ = train(client_spec(f"algorithm={SPARSE[kind]}", rounds=12), tmp_path)
@@ -165,6 +166,7 @@ def test_noise_lies_on_public_coordinates_alone_and_on_all_where_they_are_privat
     assert squares / noised == pytest.approx(0.25, rel=0.26)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", SPARSE)
 def test_a_sparse_run_that_is_cut_off_goes_on_as_if_it_had_not_been(kind, tmp_path, monkeypatch):
     spec = client_spec(f"algorithm={SPARSE[kind]}")

@@ -24,6 +24,7 @@ def attested(algorithm: str, overrides: tuple[str, ...], folder: Path) -> RunDir
     return training.run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("algorithm", "overrides"),
     [("dp-fedadamw", ()), ("dp-fedsam", ()), ("dp-fedavg", (CLIENT_LEVEL,))],

@@ -78,6 +78,7 @@ def by_sequences(model, record, targets):
     return torch.cat([one.reshape(-1) for one in found])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 @given(
     sizes=st.lists(st.integers(0, LONGEST), min_size=1, max_size=4),

@@ -44,6 +44,7 @@ TUNINGS = {
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", TUNINGS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_clipped_sum_is_the_per_record_loops(name: str, kind: str):

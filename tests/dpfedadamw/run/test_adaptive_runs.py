@@ -177,6 +177,7 @@ def test_adap_dpfl_lowers_its_noise_and_never_below_what_is_accounted_for(tmp_pa
     assert outcome.claim["server_worst_case"]["epsilon"]["pld"] == before
 
 
+@pytest.mark.slow
 def test_a_target_is_met_at_the_fastest_decay():
     overrides = (
         "privacy={unit: record, clipping_norm: 1, target_epsilon: 4, delta: 1.0e-5, "
@@ -268,6 +269,7 @@ def test_the_shipped_specs_learn_within_their_budget(name, tmp_path):
     assert 0 < outcome.claim["server"]["epsilon"]["pld"] <= 8
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["ali-dpfl", "adap-dpfl"])
 @pytest.mark.parametrize("clients_per_round", [2, 5])
 def test_the_audit_passes_whoever_takes_part(name, clients_per_round, tmp_path):

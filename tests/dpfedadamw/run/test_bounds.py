@@ -106,6 +106,7 @@ def test_an_honest_run_on_odd_records_passes(algorithm, unit, change, tmp_path):
     assert findings["verdict"] == "PASS", failing(findings)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("algorithm", "overrides"),
     [

@@ -68,6 +68,7 @@ def scores(model, images: torch.Tensor) -> torch.Tensor:
 IMAGES = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tuning", [PAIRS, B_OF_PAIRS])
 def test_low_rank_pairs_are_written_alone_and_loaded_by_peft(published, tmp_path, tuning):
     run = trained(published, tmp_path, "pretrained", tuning)
@@ -96,6 +97,7 @@ def test_a_random_backbone_is_written_beside_its_pairs(published, tmp_path):
     assert torch.equal(scores(loaded, IMAGES), load_model(run)(IMAGES))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tuning", ["all", "head"])
 def test_whole_models_are_loaded_by_transformers(published, tmp_path, tuning):
     run = trained(published, tmp_path, "pretrained", tuning)

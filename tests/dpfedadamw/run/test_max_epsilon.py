@@ -44,6 +44,7 @@ def audited(training):
     return filing.audit(training.run).to_json()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", sorted(ENDS))
 def test_a_run_ends_before_its_limit_says_so_and_passes(case, tmp_path):
     training, outcome = train(spec_of(case), tmp_path)
@@ -69,6 +70,7 @@ def test_a_limit_that_is_not_reached_changes_nothing(tmp_path):
     assert findings["verdict"] == "PASS", failing(findings)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", ["fixed", "poisson", "client"])
 def test_a_repeated_round_is_paid_out_of_the_same_limit(case, tmp_path, monkeypatch):
     whole, _ = train(spec_of(case), tmp_path / "whole")

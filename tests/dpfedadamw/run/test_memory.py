@@ -7,6 +7,7 @@ import tracemalloc
 import weakref
 
 import numpy as np
+import pytest
 import torch
 
 from dpfedadamw.accounting import losses
@@ -53,6 +54,7 @@ def test_what_a_run_starts_with_is_not_held_beside_the_message_of_its_first_roun
     assert gone == [True] * 4
 
 
+@pytest.mark.slow
 def test_a_participation_leaves_less_than_seven_hundred_bytes_in_memory(tmp_path):
     spec = small_spec(
         rounds=ROUNDS,

@@ -119,6 +119,7 @@ def test_validate_and_init_say_in_one_line_that_a_column_looks_like_people(
     assert "this column may only name people" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_a_spec_that_keeps_few_records_of_each_claims_for_so_many_whatever_the_data_hold(
     table, tmp_path, monkeypatch, capsys
 ):

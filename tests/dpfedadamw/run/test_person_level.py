@@ -39,6 +39,7 @@ def spec_of(table, *given, **more):
     return people_spec(*given, table=table, **more)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RECORD_LEVEL)
 def test_every_record_level_algorithm_protects_people_and_passes_the_audit(name, table, tmp_path):
     more = ", target_epsilon: 3" if name == "ali-dpfl" else ""
@@ -282,6 +283,7 @@ def test_epsilon_and_calibrate_speak_of_people(table, tmp_path, monkeypatch, cap
     assert 1.9 < solved["epsilon"] <= 2.0
 
 
+@pytest.mark.slow
 def test_both_ways_to_keep_a_person_to_a_target_are_compared(table, tmp_path, capsys):
     file = tmp_path / "spec.yaml"
     file.write_text(specs.dump(spec_of(table)))

@@ -255,6 +255,7 @@ def trained(name: str, folder: Path) -> Trained:
     return Trained(training.run, rows, torch.cat(found), case.module() if case.module else None)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=case.marks) for name, case in CASES.items()]
 )
@@ -291,6 +292,7 @@ def test_a_label_is_told_where_it_is_more_likely_than_not():
     assert [row[:2] for row in lines] == [[1, "coughs"], [2, "smokes;coughs"], [3, ""]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [
@@ -354,6 +356,7 @@ def called(capsys, *words: str) -> tuple[int, str, str]:
     return int(ended.value.code or 0), told.out, told.err
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_the_run_answers(of_images, tmp_path, capsys):
     out = tmp_path / "out.csv"
     words = (str(of_images.run.path), "--input", str(of_images.rows))

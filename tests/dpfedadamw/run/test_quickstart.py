@@ -17,6 +17,7 @@ def finished(request, tmp_path_factory):
     return train(specs.load("quickstart", changes), tmp_path_factory.mktemp("quickstart"))
 
 
+@pytest.mark.sampled(2)
 def test_the_quickstart_learns_within_its_budget(finished):
     _, outcome = finished
     assert outcome.accuracy is not None

@@ -85,6 +85,7 @@ def content(run):
     return model, [{k: v for k, v in line.items() if k not in own} for line in lines]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("algorithm", ["dp-fedadamw", "dp-scaffold", "client", "fedavg"])
 def test_a_station_gives_the_same_model_the_same_charges_and_evidence_that_passes(
     algorithm, tmp_path, monkeypatch

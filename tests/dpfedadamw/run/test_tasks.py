@@ -78,6 +78,7 @@ def spec_of(tmp_path, monkeypatch):
         yield make
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_run_of_every_task_passes_its_audit_and_tells_its_measures(spec_of, tmp_path, kind):
     run = api.run(spec_of(kind).to_mapping(), out=tmp_path / "runs", allow_code=["tagger"])
@@ -113,6 +114,7 @@ def test_a_run_of_every_task_passes_its_audit_and_tells_its_measures(spec_of, tm
     assert all(torch.equal(value, trained[name]) for name, value in loaded.state_dict().items())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", TASKS)
 def test_sums_computed_again_plainly_agree_with_the_engine_and_so_do_canaries(
     spec_of, tmp_path, kind

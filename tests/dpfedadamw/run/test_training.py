@@ -69,6 +69,7 @@ def test_the_weights_rebuild_the_model_from_the_run_alone(tmp_path):
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_run_in_either_precision_passes_its_audit_and_says_which_it_was(precision, tmp_path):
     spec = small_spec(overrides=(f"compute.precision={precision}",))
@@ -82,6 +83,7 @@ class PowerCutError(Exception):
     """The power goes."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [0, 1, 5, 7])
 def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_path, monkeypatch):
     whole, outcome = train(small_spec(), tmp_path)

@@ -73,6 +73,7 @@ def spec_of(kind, request):
     return runs.small_spec(algorithm, rounds=2, overrides=changes)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["record", "memory", "client", "lora"])
 def test_two_workers_leave_the_same_model_ledger_and_evidence_as_none(kind, request, tmp_path):
     spec = spec_of(kind, request)

@@ -81,6 +81,7 @@ def assert_clean(path: Path) -> None:
         assert struct.pack(form, VALUE) not in found, path.name
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("audience", ["internal", "public"])
 @pytest.mark.parametrize("options", [{}, {"verdict": "FAIL"}, {"private": False}])
 def test_planted_values_reach_no_form(
@@ -102,6 +103,7 @@ def test_the_search_would_find_them(make_run: MakeRun) -> None:
             assert_clean(path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("noise", ["server", "clients"])
 def test_planted_values_reach_no_form_of_a_client_level_run(
     make_client_run: MakeRun, noise: str

@@ -94,6 +94,7 @@ def streams(document: Any) -> Iterator[Any]:
             yield entry
 
 
+@pytest.mark.sampled(4)
 def test_it_is_tagged_named_and_in_a_language(opened: Any) -> None:
     root = opened.Root
     assert root.MarkInfo.Marked

@@ -143,6 +143,7 @@ def made(
     return Made(shown, source, Page(source))
 
 
+@pytest.mark.sampled(4)
 def test_the_page_is_whole_and_asks_for_nothing(made: Made) -> None:
     source, page = made.source, made.page
     assert page.faults == []
@@ -246,6 +247,7 @@ def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None
     assert squeezed(shown) in page.text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drawn_anew")
 def test_same_run_same_bytes(make_run: MakeRun) -> None:
     report = data_of(make_run())

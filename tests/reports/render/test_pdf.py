@@ -85,6 +85,7 @@ def test_the_embedded_data_is_the_report(make_run: MakeRun, tmp_path: Path) -> N
     assert target.read_bytes() == files.json.read_bytes()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("audience", AUDIENCES)
 @pytest.mark.parametrize(
     "options",
@@ -119,6 +120,7 @@ def test_a_warning_of_typst_is_an_error(make_run: MakeRun, monkeypatch: pytest.M
 
 
 # What could be run as a program; the others are read with every font, which takes seconds.
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -171,6 +173,7 @@ def test_a_run_without_privacy_shows_no_loss(make_run: MakeRun) -> None:
 
 
 @pytest.mark.usefixtures("drawn_anew")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("clients", "blocks"), [(50, 60), (500, 200)])
 def test_a_large_run_is_set_quickly_and_stays_small(
     make_run: MakeRun, clients: int, blocks: int
@@ -185,6 +188,7 @@ def test_a_large_run_is_set_quickly_and_stays_small(
     assert len(json.loads(files.json.read_text("utf-8"))["clients"]["rows"]) == clients
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drawn_anew")
 def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> None:
     report = data_of(make_run())
@@ -289,6 +293,7 @@ def test_a_run_without_privacy_has_no_privacy_figures(make_run: MakeRun) -> None
     assert names == ["client-sampling", "accuracy-over-rounds", "accuracy-by-class"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("value", [1e308, 5e-324, -1e308])
 def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: float) -> None:
     report = data_of(make_run())
@@ -302,6 +307,7 @@ def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: 
         pdf.typeset(document(report_of(report)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "created", ["", "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1900-01-01"]
 )

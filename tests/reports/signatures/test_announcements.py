@@ -182,6 +182,7 @@ def header(**changes: object) -> Callable[[Case], None]:
     return lambda case: rewrite(case.run, lambda entries: entries[0]["public_coin"].update(changes))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("forge", "words"),
     [

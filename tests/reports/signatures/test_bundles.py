@@ -62,6 +62,7 @@ def official(run: Path) -> int:
     return subprocess.run(command, capture_output=True, timeout=120).returncode
 
 
+@pytest.mark.slow
 def test_the_librarys_own_command_accepts_it_and_refuses_another_model(run: Path) -> None:
     assert official(run) == 0
     (run / "model.safetensors").write_bytes(b"another model")

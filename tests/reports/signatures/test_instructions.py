@@ -91,6 +91,7 @@ def test_a_run_that_was_signed_while_types_had_addresses_all_holds(case: Case) -
     assert case.check().code == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -406,6 +407,7 @@ FORGERIES: dict[str, tuple[Callable[[Case], None], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_named_in_the_last_line(case: Case, name: str) -> None:
     forge, reasons = FORGERIES[name]

@@ -127,6 +127,7 @@ def test_there_are_enough_changed_files() -> None:
     assert len(AFTER) + len(BEFORE) + len(BOTH) >= 80
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", AFTER)
 def test_a_change_behind_the_signature_does_not_hold(desk: Desk, name: str) -> None:
     changed = AFTER[name](desk.signed)
@@ -136,6 +137,7 @@ def test_a_change_behind_the_signature_does_not_hold(desk: Desk, name: str) -> N
     is_not_forged(found)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [name for name in AFTER if name not in NOT_SIGNED_AGAIN])
 def test_a_strangers_signature_does_not_make_a_change_hold(desk: Desk, name: str) -> None:
     """Until now whatever stood between two signatures was not looked at."""
@@ -168,6 +170,7 @@ def test_what_was_prepared_cannot_be_switched_over(desk: Desk, name: str) -> Non
     assert {one.decision for one in found.signers} == {None}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [name for name in AFTER if name not in NOT_ON_A_CERTIFIED_FILE])
 def test_the_reports_own_certification_allows_no_change(desk: Desk, name: str) -> None:
     certified = desk.certified

@@ -488,6 +488,7 @@ UNFIT = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("purpose", UNFIT)
 def test_an_authority_whose_certificate_is_not_for_timestamps_alone_is_refused(
     tmp_path: Path,

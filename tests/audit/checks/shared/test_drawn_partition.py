@@ -26,6 +26,7 @@ DIVISIONS = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("division", DIVISIONS)
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_partition_of_the_engine_is_drawn_again(division: str, seed: int) -> None:

@@ -16,11 +16,12 @@ from dpfedadamw.extensions.gate.door import Gate, Refused
 from dpfedadamw.filing import after_training
 from dpfedadamw.run.training import train
 from reports import run_rows
+from reports.content import parts
 from reports.signatures import signing
 from tests.challenged import challenged
 from tests.dpfedadamw.extensions.deployment.loops import led, made, opened
 from tests.dpfedadamw.extensions.recorders import loops
-from tests.runs import begin, call, small_spec
+from tests.runs import PICTURE, begin, call, small_spec
 
 _TABLE = """
 version: 1
@@ -43,6 +44,13 @@ _CLAIM = Path("audit/extensions/claims/papers/ali-dpfl-epsilon-2-5.yaml")
 
 def make(folder: Path) -> None:
     """Fill a folder with good files."""
+    with pytest.MonkeyPatch.context() as patch:
+        # No test looks at the reports' pictures, which take half of the time.
+        patch.setattr(parts, "draw", lambda *_: PICTURE)
+        _make(folder)
+
+
+def _make(folder: Path) -> None:
     parties = challenged(folder)
     assert parties.draw(2) == parties.open() == 0
     run = parties.run

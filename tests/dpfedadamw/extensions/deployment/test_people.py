@@ -82,6 +82,7 @@ def split_one_person(arrays):
     digests[first[times > 1][0]] ^= 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "given",
     [
@@ -229,6 +230,7 @@ def test_people_at_more_clients_than_claimed_fail(project, tmp_path):
     assert "at more clients than the 1 that" in checks["partition"]["measurement"]
 
 
+@pytest.mark.slow
 def test_more_training_records_of_a_person_than_the_bound_are_refused_and_fail(
     table, tmp_path, monkeypatch
 ):

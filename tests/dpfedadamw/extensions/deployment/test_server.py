@@ -49,6 +49,7 @@ def nan(tensors):
     return tensors
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -117,6 +118,7 @@ def test_a_missing_client_is_named_before_anything_is_written(fresh, clients):
     assert not list(runs.iterdir() if runs.exists() else ())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if ALGORITHMS[name].unit != "none"])
 def test_clients_take_every_broadcast_of_an_honest_server_whatever_the_algorithm(name, tmp_path):
     per_round = 3 if ALGORITHMS[name].unit == "record" else 2
@@ -156,6 +158,7 @@ def may_drop_out(tmp_path, *changes, algorithm="dp-fedadamw"):
     return made(spec, tmp_path / "project")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("algorithm", "changes"),
     [("dp-fedadamw", ()), ("blur", ("privacy.noise_added_by=server",))],

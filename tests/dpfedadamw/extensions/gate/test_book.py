@@ -113,6 +113,7 @@ def test_twenty_kills_between_charge_and_send_are_charged_and_send_no_second_noi
     assert all(holds for _, holds, _ in verify(gate.settings, _public()))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_kills_at_any_time_lose_no_charge_of_what_was_sent(begin):
     gate = begin(**MANY)

@@ -43,6 +43,7 @@ def _critical(found: Findings) -> list[Finding]:
     return [one for one in found.findings if one.severity is Severity.CRITICAL]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("loop", loops.CORRECT, ids=lambda loop: loop.__name__)
 def test_a_correct_loop_passes(loop, tmp_path: Path) -> None:
     found = audit_run(attest(loop(tmp_path / "run")))
@@ -56,6 +57,7 @@ def test_a_correct_loop_passes(loop, tmp_path: Path) -> None:
     assert len(found.qualifications) >= 3
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("loop", "meant"), loops.BROKEN.items(), ids=[loop.__name__ for loop in loops.BROKEN]
 )
@@ -332,6 +334,7 @@ def test_a_recording_of_another_loop_is_not_gone_on_with(tmp_path: Path) -> None
         )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("keeps", "verdict"), [(True, "PASS"), (False, "FAIL")])
 def test_a_client_that_does_not_know_its_last_round_is_closed_afterwards(
     keeps: bool, verdict: str, tmp_path: Path, capsys

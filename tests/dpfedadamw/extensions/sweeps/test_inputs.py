@@ -62,6 +62,7 @@ def test_a_published_model_that_is_not_there_is_said_too(tmp_path, monkeypatch):
         check_inputs(swept(tmp_path, text).cells)
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_read_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     one = BASE.replace("rounds: 4", "rounds: 1")

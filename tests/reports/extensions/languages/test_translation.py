@@ -142,6 +142,7 @@ def promised(shown: Document) -> Iterator[str]:
     yield from (picture.title for picture in shown.pictures.values())
 
 
+@pytest.mark.sampled(3)
 def test_no_text_of_the_first_pages_no_heading_and_no_head_of_a_table_is_missing(
     run: Path,
 ) -> None:
@@ -195,6 +196,7 @@ def test_numbers_are_written_as_the_language_writes_them(
     assert number(printed, "en") == printed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("language", OTHERS)
 @pytest.mark.parametrize("verdict", ["FAIL", "NOT VERIFIED"])
 def test_no_english_of_the_auditor_stands_on_the_first_pages(
@@ -222,6 +224,7 @@ def test_a_promise_is_put_together_of_its_parts(make_run: MakeRun) -> None:
     assert translate("A sentence that nobody wrote.", "de") is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("language", OTHERS)
 def test_pages_are_in_the_language_the_data_are_not_and_what_is_english_says_so(
     make_run: MakeRun, language: Language
