@@ -356,7 +356,6 @@ def called(capsys, *words: str) -> tuple[int, str, str]:
     return int(ended.value.code or 0), told.out, told.err
 
 
-@pytest.mark.slow
 def test_the_command_writes_what_the_run_answers(of_images, tmp_path, capsys):
     out = tmp_path / "out.csv"
     words = (str(of_images.run.path), "--input", str(of_images.rows))
