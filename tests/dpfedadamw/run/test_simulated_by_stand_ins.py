@@ -213,7 +213,7 @@ def test_what_a_client_remembers_is_handed_over_for_its_owner_alone_and_is_gone_
     assert handed
     assert {mode for _, mode in handed} == {0o600}
     assert all(name.startswith("memory-00001-1-") for name, _ in handed)
-    assert settled == [{"settle": False}] * len(handed)
+    assert settled == [{"lasting": False}] * len(handed)
 
 
 def test_a_client_that_fails_ends_the_run_with_its_reason_and_tells_no_value(tmp_path, monkeypatch):
