@@ -22,11 +22,13 @@ import itertools
 import pkgutil
 import threading
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dpfedadamw.errors import DpfedadamwError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class MissingExtensionError(DpfedadamwError):
@@ -287,6 +289,9 @@ class Registry(Mapping[str, _Entry]):
         return self._alone
 
     def _points(self) -> list[EntryPoint]:
+        # Loaded by what looks at a registry, which most commands do not.
+        from importlib.metadata import entry_points
+
         return sorted(entry_points(group=self.group), key=lambda p: (p.name, p.value))
 
     def _load_foreign(self, point: EntryPoint) -> None:

@@ -290,14 +290,19 @@ def _modified(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], lasting: bool = True) -> None:
     """Write named arrays, whole or not at all, for their owner alone.
 
     The folder's names are synced when the round is completed (`run.journal`).
+
+    Args:
+        path: The file.
+        arrays: By name.
+        lasting: As for `write_atomically`.
     """
     # Commands that only ask where a run is are spared it.
     import numpy as np
 
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    write_atomically(path, buffer.getvalue(), PRIVATE_MODE, settle=False)
+    write_atomically(path, buffer.getvalue(), PRIVATE_MODE, settle=False, lasting=lasting)

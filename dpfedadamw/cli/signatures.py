@@ -36,6 +36,7 @@ from dpfedadamw.cli.terminal import (
     status,
     stop,
 )
+from dpfedadamw.loading import loading
 
 if TYPE_CHECKING:
     from reports.signatures.verification import VerificationResult
@@ -273,12 +274,14 @@ def _check_folder(
 ) -> tuple[str, VerificationResult]:
     """Check a run, its public files alone, or a comparison; also returns what is checked."""
     from dpfedadamw.rundir import open_existing
-    from reports.files import Snapshot
-    from reports.signatures.keys import default_directory
-    from reports.signatures.verification import results, verify_comparison
-    from reports.signatures.verification import verify as verify_run
-    from reports.signatures.verification.comparisons import is_comparison
-    from reports.signatures.verification.contents import is_public_alone
+
+    with loading("reports.signatures.verification"):
+        from reports.files import Snapshot
+        from reports.signatures.keys import default_directory
+        from reports.signatures.verification import results, verify_comparison
+        from reports.signatures.verification import verify as verify_run
+        from reports.signatures.verification.comparisons import is_comparison
+        from reports.signatures.verification.contents import is_public_alone
 
     if is_comparison(Snapshot(folder)):
         _refuse_level(require_level)

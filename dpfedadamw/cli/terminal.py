@@ -9,24 +9,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import measure_renderables
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.segment import Segment
 
 from audit.untrusted.documents import STEERING, steerless
 from dpfedadamw.rundir import RunDirectory, mark_resumable, newest, open_existing
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 EXIT_NOT_PASSED = 1
 EXIT_WRONG_INPUT = 2
@@ -180,6 +174,16 @@ def status(text: str, quiet: bool) -> Iterator[None]:
 
 def progress_bar(quiet: bool) -> Progress:
     """A progress bar for long work, on a terminal; elsewhere it would print an empty line."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),

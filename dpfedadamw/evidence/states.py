@@ -49,7 +49,7 @@ class StateKeeper:
         self._disk = disk
 
     @part("evidence")
-    def keep(self, round_index: int, state: bytes, largest: int) -> None:
+    def keep(self, round_index: int, state: bytes, largest: int) -> bool:
         """Write the state after a round, if it is one of those that are kept.
 
         The state after the last round is not: it is the published model, and its digest is in the
@@ -59,9 +59,14 @@ class StateKeeper:
             round_index: t, from 0.
             state: Serialised.
             largest: Bytes that a state will have at most.
+
+        Returns:
+            Whether it is.
         """
         completed = round_index + 1
-        if completed < self._rounds and completed % stride(largest, self._rounds) == 0:
+        kept = completed < self._rounds and completed % stride(largest, self._rounds) == 0
+        if kept:
             path = self._directory / state_file(round_index)
             # The folder's names are synced when the round is completed (`run.journal`).
             write_atomically(path, state, PRIVATE_MODE, self._disk, settle=False)
+        return kept

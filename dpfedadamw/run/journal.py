@@ -6,10 +6,21 @@ The order is what makes a crash harmless, whenever it comes:
    is drawn.
 2. Its evidence and the state after it are on the disk before the ledger says that it is over. That
    line names the state's digest, so the state to go on from cannot be an older one, another run's
-   or a torn one.
+   or a torn one. Where the evidence keeps the state, it is not written a second time.
 3. Its line of metrics follows. Should it be missing, it is made again from the state.
 4. Model and evidence are on the disk before the claim is. Then the checkpoint is deleted: what
    follows, the audit, the report and the signatures, can be made any number of times.
+
+A round waits for the disk twice before its noise, and then once for each file of its evidence, for
+their names, for the ledger and for the metrics. None of these can be left out:
+
+* Without the ledger's wait in 1, noise could exist that nothing was charged for. Without that for
+  `paid`, a ledger that loses its end later would be taken for one that a crash tore.
+* Without a wait in 2, a crash could take evidence of a round that the ledger says is over. The
+  round's noise cannot be drawn again, so that the run could not be audited.
+* The ledger's line in 2 could wait for the next charge. A crash in between, while the model is
+  evaluated or the run is probed, would then have a finished round run and charged again.
+* Only the last line of metrics can be made again, because no more than two states are kept.
 
 Nothing here knows what a state is, or trains anything; tests drive it on disks that lose writes.
 """
@@ -27,6 +38,7 @@ from typing import Any
 
 import yaml
 
+from dpfedadamw.evidence.states import state_file
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
@@ -134,18 +146,20 @@ class Journal:
         self._paid_size += len(record)
 
     @part("checkpoints")
-    def complete(self, entry: Mapping[str, Any], state: bytes) -> None:
+    def complete(self, entry: Mapping[str, Any], state: bytes, kept: bool = False) -> None:
         """Say that a round is over, once all of it is on the disk.
 
         Args:
             entry: Its line of the ledger, without the state's digest.
             state: What is carried into the next round, serialised.
+            kept: Whether the evidence has the state, as `evidence.states` writes it.
         """
         completed = int(entry["round"]) + 1
         # The names of the round's evidence; its content is synced file by file.
         if self._disk.is_folder(self._run.evidence):
             self._disk.sync_folder(self._run.evidence)
-        write_atomically(self._state(completed), state, PRIVATE_MODE, self._disk)
+        if not kept:
+            write_atomically(self._state(completed), state, PRIVATE_MODE, self._disk)
         digest = hashlib.sha256(state).hexdigest()
         self.ledger.append("round", {**entry, "state_sha256": digest})
         for number in self._states():
@@ -264,12 +278,12 @@ class Journal:
         for completed in range(over, over - _KEPT_STATES, -1):
             if completed == 0:
                 return Recovery(0, None, _repeated(over, 0))
-            path = self._state(completed)
-            if not self._disk.is_file(path):
-                continue
-            state = self._disk.read(path)
-            if hashlib.sha256(state).hexdigest() == digests.get(completed):
-                return Recovery(completed, state, _repeated(over, completed))
+            for path in (self._state(completed), self._run.evidence / state_file(completed - 1)):
+                if not self._disk.is_file(path):
+                    continue
+                state = self._disk.read(path)
+                if hashlib.sha256(state).hexdigest() == digests.get(completed):
+                    return Recovery(completed, state, _repeated(over, completed))
         raise RunDirectoryError(
             f"{self._run.checkpoint}: the states after round {over} and the round before do not "
             "match the ledger (lost, damaged, or from another run). Restore the folder, because "

@@ -3,6 +3,7 @@
 Flower's messages hold what a server and a client of a real federation would send each other: the
 round's broadcast, what a client is asked, its upload. What a client notes for the auditor and keeps
 for itself passes through files of ``evidence/`` that are gone when it is read, not through Flower.
+Nothing waits until these are on the disk: a run that goes on after a crash asks all clients again.
 
 The keys that open one participation's noise are sent with it, because the run's own key decides the
 noise of a simulation; where clients are on machines of their own, each has a key of its own.
@@ -147,7 +148,7 @@ class SimulatedClients:
     def _hand_memory(self, part: Participation) -> None:
         if part.memory:
             path = _memory_of(self._run.stations, Asked.of(part))
-            write_atomically(path, packed(part.memory), PRIVATE_MODE, settle=False)
+            write_atomically(path, packed(part.memory), PRIVATE_MODE, lasting=False)
 
 
 _SHARED = "shared."
@@ -218,7 +219,7 @@ def _answered(opening: str, content: Any) -> Any:
         )
     # Before what was noted is written down: a short model's sums are looked at many at once.
     shared = {f"{_SHARED}{name}": value for name, value in unit.take_shared().items()}
-    write_arrays(_noted_by(process.folder, asked), {**recorded(found), **shared})
+    write_arrays(_noted_by(process.folder, asked), {**recorded(found), **shared}, lasting=False)
     return RecordDict({"upload": arrays_of(found.message)})
 
 

@@ -149,11 +149,12 @@ def _train(
             up, down = result.traffic
             numbers = RoundNumbers(result.learning_rate, up, down, result.last)
             state = checkpoints.pack_state(result.state, numbers)
+            kept = False
             if training.keeper is not None:
                 clients = len(experiment.plan.records)
                 largest = checkpoints.largest_state(result.state, clients)
-                training.keeper.keep(result.completed - 1, state, largest)
-            training.journal.complete(result.entry, state)
+                kept = training.keeper.keep(result.completed - 1, state, largest)
+            training.journal.complete(result.entry, state, kept)
             # Else it would stay while the next round is run.
             del state
             training.state, training.completed = result.state, result.completed

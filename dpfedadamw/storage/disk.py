@@ -235,7 +235,13 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def write_atomically(
-    path: Path, content: bytes, mode: int = PUBLIC_MODE, disk: Disk = DISK, settle: bool = True
+    path: Path,
+    content: bytes,
+    mode: int = PUBLIC_MODE,
+    disk: Disk = DISK,
+    *,
+    settle: bool = True,
+    lasting: bool = True,
 ) -> None:
     """Write a file so that a crash leaves either the old content or the new, never a half.
 
@@ -249,6 +255,8 @@ def write_atomically(
         disk: Where it is written.
         settle: Whether to wait until the name, too, is on the disk. A caller that writes many files
             may do so once, by `Disk.sync_folder`, before anything relies on them.
+        lasting: False for a file that nobody reads once the power has gone, which is then waited
+            for in no way. Processes that run see it whole or not at all.
 
     Raises:
         OSError: It cannot be written; its `filename` is `path`.
@@ -258,7 +266,8 @@ def write_atomically(
         file = disk.create(temporary, mode)
         try:
             disk.write(file, content)
-            disk.sync(file)
+            if lasting:
+                disk.sync(file)
         finally:
             disk.close(file)
         disk.rename(temporary, path)
@@ -270,7 +279,7 @@ def write_atomically(
             # The name that the reader of a message knows.
             error.filename, error.filename2 = str(path), None
         raise
-    if settle:
+    if settle and lasting:
         disk.sync_folder(path.parent)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 from pydantic import WithJsonSchema
 
 from reports import figures, formatting
@@ -613,8 +612,8 @@ def _draw_profile(axes: Axes, report: Report) -> None:
     points = [pair for pair in report[Accounting].profile if pair[1] > 0]
     axes.plot([pair[0] for pair in points], [pair[1] for pair in points], color=BLUE)
     axes.set_yscale("log")
-    exponents = np.log10([pair[1] for pair in points]) if points else np.zeros(1)
-    low, high = int(np.floor(exponents.min())), int(np.ceil(exponents.max()))
+    exponents = [math.log10(delta) for _, delta in points] or [0.0]
+    low, high = math.floor(min(exponents)), math.ceil(max(exponents))
     step = max(1, (high - low) // 5)
     powers_of_ten(axes.yaxis, range(low, high + 1, step))
     epsilon, delta = report[Guarantee].epsilon, report[Guarantee].delta

@@ -202,7 +202,7 @@ def test_a_broken_or_second_entry_is_one_line_and_exit_code_2(
     def points(group: str) -> list[EntryPoint]:
         return [Point(found)] if group == f"dpfedadamw.{kind}" else []
 
-    monkeypatch.setattr("dpfedadamw.registration.entry_points", points)
+    monkeypatch.setattr("importlib.metadata.entry_points", points)
     with pytest.raises(RegistrationError, match=fault):
         list(registry)
     assert call("list", kind) == 2

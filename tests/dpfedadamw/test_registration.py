@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from dpfedadamw import registration
 from dpfedadamw.registration import RegistrationError, Registry
 
 ROOT = Path(__file__).parents[2]
@@ -279,7 +278,7 @@ def test_where_another_package_brings_entries_everything_is_imported_at_the_firs
 ):
     monkeypatch.setitem(sys.modules, "somebody_elses", Thing("two"))  # type: ignore[arg-type]
     points = [EntryPoint("theirs", "somebody_elses", "things")]
-    monkeypatch.setattr(registration, "entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     with pytest.raises(RegistrationError, match="the thing two is registered twice"):
         tabled["one"]
     assert imported() == {"one", "two"}

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.evidence.states import state_file
 from dpfedadamw.rundir import RunDirectoryError
 from dpfedadamw.storage.lock import LockedError
 from tests.simulation import trainer
@@ -103,10 +104,13 @@ class Watcher:
     def _is_over(self, run: Path, entry: dict[str, Any]) -> None:
         over = int(entry["round"])
         self._evidence_is_safe(run, lambda name: f"-{over:05d}" in name)
-        state = self.world.machine.storage.durable(
-            run / "checkpoint" / f"state-{over + 1:05d}.safetensors"
+        places = (
+            run / "checkpoint" / f"state-{over + 1:05d}.safetensors",
+            run / "evidence" / state_file(over),
         )
-        good = state is not None and hashlib.sha256(state).hexdigest() == entry["state_sha256"]
+        states = map(self.world.machine.storage.durable, places)
+        digests = [hashlib.sha256(state).hexdigest() for state in states if state is not None]
+        good = entry["state_sha256"] in digests
         self.require(good, f"round {over} is over before its state is safe")
 
     def _is_complete(self, run: Path, claim: dict[str, Any], found: list[dict[str, Any]]) -> None:

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from dpfedadamw import rundir
 from dpfedadamw.algorithms.base import ServerState, Upload
+from dpfedadamw.evidence.states import state_file
 from dpfedadamw.federation import rounds, unprotected
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
@@ -373,6 +374,21 @@ class _Clients(_Evidence, ClientLevel):
         return None, None
 
 
+@dataclass(frozen=True)
+class _Keeper:
+    """Keeps states as `evidence.states` does, where clients are drawn independently."""
+
+    directory: Path
+    rounds: int
+    disk: SimulatedDisk
+
+    def keep(self, round_index: int, content: bytes, largest: int) -> bool:
+        kept = WORLD.toy.cohort == "poisson" and round_index + 1 < self.rounds
+        if kept:
+            WORLD.write_evidence(self.directory / state_file(round_index), content)
+        return kept
+
+
 def _source(spec: Any) -> _Randomness:
     if spec.randomness.mode == "reproducible":
         return _Randomness(ReproducibleRandomness(spec.randomness.seed))
@@ -453,8 +469,7 @@ def toys() -> Iterator[None]:
             "write_environment": lambda *_: None,
             # The toy's model has no source that could change.
             "refuse_changed_source": lambda *_: None,
-            # Nobody goes on from a state in the evidence; the checkpoint has its own.
-            "StateKeeper": lambda *_: SimpleNamespace(keep=lambda *_: None),
+            "StateKeeper": _Keeper,
             "unit_of": unit_of,
             "Worker": _Worker,
             "_randomness": _source,

@@ -26,6 +26,7 @@ from dpfedadamw.cli.terminal import (
     refuse,
     status,
 )
+from dpfedadamw.loading import loading
 
 if TYPE_CHECKING:
     from reports.extensions.comparison import Comparison, Group
@@ -87,10 +88,11 @@ def compare(
     """
     if sum((as_csv, as_markdown, as_latex, as_json)) > 1:
         refuse("--csv, --markdown, --latex, --json: give one of them")
-    import reports.extensions.comparison as comparison
-    from reports.errors import ReportError
-    from reports.extensions.comparison import data, tables
-    from reports.extensions.comparison.terms import Towards
+    with loading("reports.extensions.comparison"):
+        import reports.extensions.comparison as comparison
+        from reports.errors import ReportError
+        from reports.extensions.comparison import data, tables
+        from reports.extensions.comparison.terms import Towards
 
     if output is not None:
         _check_output(output)

@@ -37,9 +37,9 @@ def test_all_states_are_kept_where_they_fit_and_every_nth_where_they_do_not() ->
 def test_what_is_kept_never_exceeds_the_capacity(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(states, "CAPACITY_BYTES", 1000)
     keeper = StateKeeper(tmp_path, rounds=50)
-    for index in range(50):
-        keeper.keep(index, bytes(90), largest=90)
+    told = [keeper.keep(index, bytes(90), largest=90) for index in range(50)]
     kept = sorted(tmp_path.iterdir())
+    assert told == [(tmp_path / state_file(index)).exists() for index in range(50)]
     assert 0 < sum(path.stat().st_size for path in kept) <= 1000
     assert kept[0].name == state_file(4)
     assert oct(kept[0].stat().st_mode)[-3:] == "600"

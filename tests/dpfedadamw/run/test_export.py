@@ -187,7 +187,7 @@ def test_checkpoints_audit_and_probe_hold_the_trained_part_alone(published, tmp_
     states = []
 
     def kept(*_):
-        states.extend(map(load_file, training.run.checkpoint.glob("state-*")))
+        states.extend(map(load_file, training.run.path.glob("*/state-*")))
 
     with training.lock:
         engine_run.train(training, on_round=kept)

@@ -79,6 +79,16 @@ def test_a_lost_or_foreign_state_makes_the_round_before_run_again_and_says_so(ru
     assert not path.exists()
 
 
+def test_a_state_that_the_evidence_keeps_is_gone_on_from(run):
+    last = run.checkpoint / "state-00003.safetensors"
+    last.rename(run.evidence / "state-00002.safetensors")
+    found = Journal(run).recover()
+    assert (found.completed, found.state, found.note) == (3, state(3), None)
+    (run.evidence / "state-00002.safetensors").write_bytes(b"another run's")
+    assert Journal(run).recover().completed == 2
+    assert not (run.evidence / "state-00002.safetensors").exists()
+
+
 def test_without_either_of_the_last_two_states_it_is_refused(run):
     for path in run.checkpoint.glob("state-*"):
         path.unlink()

@@ -64,6 +64,11 @@ def test_a_round_is_over_once_its_evidence_and_the_state_after_it_are_on_the_dis
     assert journal.completed == 1
 
 
+def test_a_state_that_the_evidence_keeps_is_not_written_a_second_time(journal):
+    journal.complete({"round": 0}, b"state", kept=True)
+    assert journal._disk.steps == ["names in evidence", "content of ledger.jsonl"]
+
+
 def test_the_claim_comes_after_the_evidence_and_the_checkpoint_goes_after_the_claim(journal):
     folder = journal._run.path.name
     journal.close({"epsilon": 2.0})

@@ -363,7 +363,8 @@ def test_the_engine_vmap_is_refused_for_dropout_before_anything_is_written(tmp_p
 def told(tmp_path_factory):
     """A run of two rounds with all that it calls back, and what it comes to."""
     folder = tmp_path_factory.mktemp("told")
-    heard = {"rounds": [], "clients": [], "before": [], "epsilons": []}
+    heard = {"rounds": [], "clients": [], "before": [], "epsilons": [], "waits": []}
+    waits, wait = [], os.fsync
     made = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
     training = engine_setup.start(
         prepare(small_spec(rounds=2), CPU), folder, options=StartOptions(created=made)
@@ -373,14 +374,18 @@ def told(tmp_path_factory):
     def on_round(result, evaluation):
         heard["rounds"].append((result.completed, evaluation))
         heard["epsilons"].append(training.epsilon)
+        heard["waits"].append(len(waits))
+        waits.clear()
 
     def before_claim(one):
         heard["before"].append((one, training.run.weights.is_file(), training.journal.claim))
         probed(one)
 
-    outcome = engine_run.train(
-        training, on_round, lambda *of: heard["clients"].append(of), before_claim
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: waits.append(file) or wait(file))
+        outcome = engine_run.train(
+            training, on_round, lambda *of: heard["clients"].append(of), before_claim
+        )
     yield training, outcome, heard
     training.lock.release()
 
@@ -398,6 +403,13 @@ def test_a_run_calls_back_after_each_client_each_round_and_before_its_claim(told
     assert heard["epsilons"] == [plan.epsilon_after(rounds, 0) for rounds in range(3)]
     assert heard["epsilons"][0] == 0.0 < heard["epsilons"][1] < heard["epsilons"][2]
     assert (training.completed, training.repeated, training.note) == (2, 0, None)
+
+
+def test_a_round_waits_for_the_disk_five_times_and_once_for_each_file_of_evidence(told):
+    _, _, heard = told
+    # Four participations, the round, its coordinates and the state after it. No evidence keeps the
+    # last state, so that the name of its file is waited for too.
+    assert heard["waits"] == [5 + 7, 5 + 7 + 1]
 
 
 def test_the_outcome_is_the_last_evaluation_the_claim_and_how_sums_were_computed(told):
@@ -571,7 +583,7 @@ def test_a_private_run_notes_its_records_and_keeps_each_state_under_the_round_it
 ):
     kept, noted = [], []
     monkeypatch.setattr(
-        engine_run.StateKeeper, "keep", lambda self, number, *_: kept.append(number)
+        engine_run.StateKeeper, "keep", lambda self, number, *_: bool(kept.append(number))
     )
     monkeypatch.setattr(engine_setup, "write_records", lambda folder, *_: noted.append(folder))
     training, _ = train(small_spec(rounds=3), tmp_path)

@@ -222,6 +222,12 @@ def test_whoever_writes_many_files_may_wait_for_their_names_once(tmp_path):
     assert disk.steps == ["write", "sync", "rename"]
 
 
+def test_nobody_waits_for_a_file_that_only_running_processes_read(tmp_path):
+    disk = Watched()
+    write_atomically(tmp_path / "file", b"content", disk=disk, lasting=False)
+    assert disk.steps == ["write", "rename"]
+
+
 @pytest.mark.parametrize("place", [".", "evidence"])
 def test_an_unfinished_file_is_hidden_and_in_the_runs_place_if_there_is_one(place, tmp_path):
     seen = []
