@@ -2,9 +2,9 @@
 
     python tests/bench/bench_gate_flower.py [--shards 20] [--numbers 650] [--messages 10]
 
-Shards are threads that answer at once with arrays of the model. Their own part, which makes
-Flower's objects, is counted too, so the figure is an upper bound: the question goes out, the
-answers are read, clipped, charged on the disk and noised, and the reply is made.
+Shards are threads that answer at once with arrays of the model. Their own part is counted too, so
+the figure is an upper bound: the question goes out, the answers are read, clipped, charged on the
+disk and noised, and the reply is made. `bench_gate_sites` has what real processes take.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from dpfedadamw.extensions.gate.flower import relay
-from tests.dpfedadamw.extensions.gate.flower.messages import Node, message, question
+from dpfedadamw.extensions.gate.windows import Windows
+from tests.dpfedadamw.extensions.gate.flower.messages import asked
+from tests.dpfedadamw.extensions.gate.threads import CellThread
 from tests.runs import call
 
 
@@ -56,32 +58,24 @@ def measured(place: Path, shards: int, numbers: int, messages: int) -> list[floa
     )  # fmt: skip
     assert call(*map(str, made)) == 0
 
-    def answers(name: str) -> object:
-        return message(reply_to=name, arrays=ArrayRecord({"weights": Array(values + 1)}))
-
-    nodes = [Node(place / f"{one}", answers) for one in range(shards)]
     found = []
     with Gate.open(place / "gate" / "gate.yaml") as gate:
-        model = {name: (one.shape, one.dtype) for name, one in gate.model.items()}
-        site = relay.Site(nodes, model, shards)  # type: ignore[arg-type]
-        for node, shard in zip(nodes, site._shards, strict=True):
-            node.shard = shard
-        with site:
-            for one in range(messages):
-                sent = ArrayRecord({"weights": Array(values * one)})
-                asked = question(arrays=sent)
-                before = time.process_time()
-                gate.check()
-                _, broadcast = relay.objects.read_arrays(asked.name, asked.contents, model)
-                shards_ = site.ask(asked, 600.0)
-                released = gate.release(
-                    job="bench", request=asked.name, broadcast=broadcast, shards=shards_
-                )
-                relay.reply_to(asked, ("arrays", released))
-                found.append(time.process_time() - before)
-                assert all(one is not None for one in shards_)
-            for node in nodes:
-                node.end()
+        data = (values + 1).tobytes()
+        nodes = [CellThread(place / f"{one}", lambda _: data) for one in range(shards)]
+        # Threads join at once, so that none is started to see that it does.
+        site = Windows(nodes, gate.model, shards)  # type: ignore[arg-type]
+        for one in range(messages):
+            sent = asked(arrays=ArrayRecord({"weights": Array(values * one)}))
+            before = time.process_time()
+            gate.check()
+            _, broadcast = relay.objects.read_arrays(sent.name, sent.contents, gate.model)
+            answers = site.ask(sent.question(gate.model).to_bytes(), 600.0)
+            released = gate.release(
+                job="bench", request=sent.name, broadcast=broadcast, shards=answers
+            )
+            relay.reply_to(sent, ("arrays", released))
+            found.append(time.process_time() - before)
+            assert all(answer is not None for answer in answers)
     return found
 
 

@@ -1,4 +1,4 @@
-"""A cell's first process: builds its file tree, gives up every privilege, runs its program.
+"""A cell's first process: builds its file tree, gives up every privilege, runs its program once.
 
 A cell is what one shard's job code can see: the programs of this machine read-only, one shard of
 the data read-only, scratch space in memory, and one socket, which leads to the gate. It has no
@@ -19,7 +19,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 # Of <sys/mount.h>, <linux/prctl.h> and <net/if.h>.
@@ -30,13 +29,12 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CAPABILITIES = 64
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_AGAIN = 1.0
 _PIECE = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Build the cell and run its program in it, again whenever it ends."""
+    """Build the cell and run its program in it."""
     wanted = json.loads(sys.argv[1])
     root = Path(wanted["root"])
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
@@ -62,11 +60,8 @@ def main() -> None:
     socket.sethostname("cell")
     _give_up()
     _listen(wanted["port"], wanted["socket"])
-    while True:
-        done = subprocess.run(wanted["program"], env=wanted["environment"], cwd="/tmp", check=False)
-        if wanted["once"]:
-            sys.exit(done.returncode)
-        time.sleep(_AGAIN)
+    done = subprocess.run(wanted["program"], env=wanted["environment"], cwd="/tmp", check=False)
+    sys.exit(done.returncode)
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, more: str = "") -> None:

@@ -52,8 +52,7 @@ class Cell:
     Args:
         data: The shard's folder; the job sees it read-only at ``/data``.
         work: A folder of the cell's own, which this makes; the socket lies in it.
-        program: What runs in it, again whenever it ends.
-        environment: What the program sees next to language, time zone and numbers of threads.
+        program: What runs in it, once.
         scratch: Memory that the job's files may take, as ``mount`` has it: ``1g``.
         log: Where everything in the cell writes; None keeps nothing.
         more: Files and folders that the job sees too, read-only, by their places in the cell.
@@ -64,7 +63,6 @@ class Cell:
         data: Path,
         work: Path,
         program: Sequence[str],
-        environment: Mapping[str, str] = MappingProxyType({}),
         scratch: str = "1g",
         log: Path | None = None,
         more: Mapping[str, Path] = MappingProxyType({}),
@@ -77,7 +75,7 @@ class Cell:
         shown = [(str(path), str(path)) for path in visible()]
         shown += [(str(path.resolve()), place) for place, path in more.items()]
         shown += [(str(data.resolve()), DATA), (str(door.resolve()), _DOOR)]
-        self._command = _command(root, scratch, shown, program, environment)
+        self._command = _command(root, scratch, shown, program)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -118,7 +116,7 @@ def check(private: Sequence[Path], work: Path) -> None:
     root = work / "try"
     root.mkdir()
     shown = [(str(path), str(path)) for path in visible()]
-    tried = _command(root, "1m", shown, [sys.executable, "-c", ""], {}, once=True)
+    tried = _command(root, "1m", shown, [sys.executable, "-c", ""])
     try:
         done = subprocess.run(
             tried, env=_environment(), capture_output=True, timeout=_TRY_SECONDS, check=False
@@ -167,14 +165,12 @@ def _command(
     scratch: str,
     shown: Sequence[tuple[str, str]],
     program: Sequence[str],
-    environment: Mapping[str, str],
-    once: bool = False,
 ) -> list[str]:
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     spec = {
         "root": str(root.resolve()), "scratch": scratch, "shown": shown, "port": PORT,
-        "socket": f"{_DOOR}/socket", "program": list(program), "once": once,
-        "environment": {**_environment(), "PATH": path, "HOME": "/tmp", **environment},
+        "socket": f"{_DOOR}/socket", "program": list(program),
+        "environment": {**_environment(), "PATH": path, "HOME": "/tmp"},
     }  # fmt: skip
     unshare = shutil.which(_UNSHARE[0]) or _UNSHARE[0]
     return [unshare, *_UNSHARE[1:], sys.executable, "-I", cell.__file__, json.dumps(spec)]

@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.extensions.gate.cells import Cell, CellError
 from dpfedadamw.extensions.gate.errors import REFUSAL, Refused
+from dpfedadamw.extensions.gate.shards import Model, Shard
 
 if TYPE_CHECKING:
     from dpfedadamw.extensions.gate.door import Gate
@@ -43,42 +43,19 @@ def refuse_short(reply_after: float) -> None:
         )
 
 
-class Shard(Protocol):
-    """The gate's side of one shard's socket."""
-
-    def ask(self, question: Any) -> None:
-        """Put a question, in place of the one before; None takes that one back."""
-
-    def answered(self) -> Any:
-        """The answer to what was asked last, once it is complete; else None."""
-
-    def has_joined(self, seconds: float) -> bool:
-        """Whether a cell's program is there, after so many seconds at most."""
-
-    def close(self) -> None:
-        """Stop serving."""
-
-
 class Windows:
     """The site's shards, asked together.
 
     Args:
         cells: One a shard.
-        serve: Serves a shard at the path of a socket, and calls a function once it has answered.
-        read: The model's arrays in an answer. It may raise ValueError.
+        model: The arrays of an answer.
         at_once: Shards that compute at the same time.
     """
 
-    def __init__(
-        self,
-        cells: Sequence[Cell],
-        serve: Callable[[Path, Callable[[], None]], Shard],
-        read: Callable[[Any], Arrays],
-        at_once: int,
-    ) -> None:
-        self._cells, self._read, self._at_once = cells, read, at_once
+    def __init__(self, cells: Sequence[Cell], model: Model, at_once: int) -> None:
+        self._cells, self._at_once = cells, at_once
         self._answered = threading.Condition()
-        self._shards = [serve(one.socket, self._wake) for one in cells]
+        self._shards = [Shard(one.socket, model, self._wake) for one in cells]
 
     def __enter__(self) -> Self:
         """Start one cell, to see that they do.
@@ -103,7 +80,7 @@ class Windows:
     def released(
         self,
         gate: Gate,
-        question: Any,
+        question: bytes,
         broadcast: Arrays,
         names: tuple[str, str],
         reply_after: float,
@@ -116,7 +93,7 @@ class Windows:
 
         Args:
             gate: What charges and noises.
-            question: What the shards are asked.
+            question: What the shards are asked, as `Question.to_bytes` has it.
             broadcast: The arrays that the server sent.
             names: The job's identifier, and the request's within the job.
             reply_after: Seconds from now to the reply's departure.
@@ -139,7 +116,7 @@ class Windows:
             tell(str(error))
             return FAILED
 
-    def ask(self, question: Any, seconds: float) -> list[Arrays | None]:
+    def ask(self, question: bytes, seconds: float) -> list[Arrays | None]:
         """What each shard answers, in so many seconds; None where that is no arrays of the model.
 
         Each shard has a window of its own, which begins and ends at times that follow from the
@@ -148,7 +125,7 @@ class Windows:
         several updates, and 2C would not bound what it does.
 
         Args:
-            question: The server's message.
+            question: The server's.
             seconds: Those that it may take altogether.
         """
         found: list[Arrays | None] = []
@@ -160,7 +137,7 @@ class Windows:
             found += self._asked(question, batch, begin + (number + 1) * window)
         return found
 
-    def _asked(self, question: Any, batch: range, last: float) -> list[Arrays | None]:
+    def _asked(self, question: bytes, batch: range, last: float) -> list[Arrays | None]:
         try:
             for place in batch:
                 self._shards[place].ask(question)
@@ -170,19 +147,11 @@ class Windows:
                     lambda: all(self._shards[place].answered() is not None for place in batch),
                     max(0.0, last - time.monotonic()),
                 )
-            return [self._arrays(self._shards[place].answered()) for place in batch]
+            return [self._shards[place].answered() for place in batch]
         finally:
             for place in batch:
                 self._cells[place].end()
                 self._shards[place].ask(None)
-
-    def _arrays(self, answer: Any) -> Arrays | None:
-        if answer is None:
-            return None
-        try:
-            return self._read(answer)
-        except ValueError:
-            return None
 
     def _wake(self) -> None:
         with self._answered:

@@ -48,8 +48,8 @@ def gate_supernode(
 ) -> None:
     """Take part in Flower runs through the gate: jobs train on shards, noised updates leave.
 
-    To the SuperLink this is one SuperNode. Each shard has a SuperNode of its own, in a cell without
-    a network. Runs until it is ended.
+    To the SuperLink this is one SuperNode. The job's app runs once for each shard and message, in a
+    cell without a network. Runs until it is ended.
     """
     from dpfedadamw.extensions.gate.flower.link import Address
     from dpfedadamw.extensions.gate.flower.start import Options, supernode

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.extensions.gate.exchange import Question
 from dpfedadamw.extensions.gate.flower import objects
-from dpfedadamw.extensions.gate.flower.shards import Question
 
 # The SuperLink gives a node up after two of them.
 _HEARTBEAT_SECONDS = 30
@@ -20,6 +20,35 @@ _MOST_KEY_BYTES = 1 << 16
 
 class LinkError(DpfedadamwError):
     """The SuperLink cannot be spoken to as it was asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the researcher's server asks, as it came.
+
+    Attributes:
+        name: The message's.
+        run: The run's number.
+        message: Flower's Message, without content.
+        contents: Its objects by name.
+        about: Flower's answers to GetRun and GetFab.
+    """
+
+    name: str
+    run: int
+    message: Any
+    contents: Mapping[str, bytes]
+    about: tuple[Any, Any]
+
+    def question(self, model: objects.Model) -> Question:
+        """As `trainer` reads it: the run, the app and the objects, and the model's arrays."""
+        run, app = self.about
+        told = {
+            "message": self.name,
+            "arrays": [[name, one.dtype, one.shape] for name, one in model.items()],
+        }
+        parts = [run.run.SerializeToString(), app.fab.content, *self.contents.values()]
+        return Question(told, parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +81,7 @@ class Link:
         self._client, self._node, self._most = client, node, most
         self._about: dict[int, tuple[Any, Any]] = {}
 
-    def pull(self) -> Question | None:
+    def pull(self) -> Asked | None:
         """The next message; None where there is none.
 
         Its contents are empty where they are more than the model's message can need.
@@ -92,10 +121,7 @@ class Link:
             except httpx.HTTPStatusError:
                 # The run has ended meanwhile: nobody waits for a reply.
                 return None
-        return Question(
-            name=name, run=run, message=message, tree=tree, contents=contents,
-            about=self._about[run],
-        )  # fmt: skip
+        return Asked(name=name, run=run, message=message, contents=contents, about=self._about[run])
 
     def push(self, answer: Any) -> None:
         """Send Flower's Message, which is all that leaves."""

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.lib import format as numpy_format
 from numpy.typing import NDArray
 
+from dpfedadamw.extensions.gate.settings import Form, size_of
+
 Arrays = Mapping[str, NDArray[Any]]
-Model = Mapping[str, tuple[tuple[int, ...], str]]
-"""Shape and type of each array by name."""
+Model = Mapping[str, Form]
 
 _NUMPY = "numpy.ndarray"
 # NumPy describes an array in about a hundred bytes.
@@ -31,7 +32,7 @@ _DEPTH = 8
 
 def most_bytes(model: Model) -> int:
     """Bytes that all objects of an honest message with this model's arrays need at most."""
-    numbers = sum(_size(*one) for one in model.values())
+    numbers = sum(map(_size, model.values()))
     # Names, metrics and configurations are small next to the arrays.
     return 2 * numbers + _HEAD * len(model) + (1 << 20)
 
@@ -91,7 +92,7 @@ def read_arrays(name: str, objects: Mapping[str, bytes], model: Model) -> tuple[
         if named.keys() != model.keys():
             raise ValueError("has arrays of other names")
         return record, {
-            key: _array(objects[named[key]], objects, *expected) for key, expected in model.items()
+            key: _array(objects[named[key]], objects, form) for key, form in model.items()
         }
     except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
@@ -117,36 +118,32 @@ def _is_record(content: bytes) -> bool:
     return content.startswith(b"ArrayRecord ")
 
 
-def _array(
-    content: bytes, objects: Mapping[str, bytes], shape: tuple[int, ...], kind: str
-) -> NDArray[Any]:
+def _array(content: bytes, objects: Mapping[str, bytes], form: Form) -> NDArray[Any]:
     chunks, body = _parts(content, "Array")
     told = json.loads(body)
-    if told["stype"] != _NUMPY or told["dtype"] != kind or tuple(told["shape"]) != shape:
+    if (told["stype"], told["dtype"], tuple(told["shape"])) != (_NUMPY, form.dtype, form.shape):
         raise ValueError("has an array of another shape or type")
-    data, most = bytearray(), _HEAD + _size(shape, kind)
+    data, most = bytearray(), _HEAD + _size(form)
     for place in told["arraychunk_ids"]:
         data += _parts(objects[chunks[place]], "ArrayChunk")[1]
         if len(data) > most:
             raise ValueError("has an array that is too long")
-    return _read(bytes(data), shape, kind)
+    return _read(bytes(data), form)
 
 
-def _read(data: bytes, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
+def _read(data: bytes, form: Form) -> NDArray[Any]:
     file = BytesIO(data)
     if numpy_format.read_magic(file) != (1, 0):
         raise ValueError("is in another version of NumPy's format")
     found, by_column, numbers = numpy_format.read_array_header_1_0(file)
-    if found != shape or numbers != np.dtype(kind) or numbers.hasobject:
+    if found != form.shape or numbers != np.dtype(form.dtype) or numbers.hasobject:
         raise ValueError("has an array of another shape or type")
-    if len(data) - file.tell() != _size(shape, kind):
+    if len(data) - file.tell() != _size(form):
         raise ValueError("is not as long as it says")
     order: Literal["F", "C"] = "F" if by_column else "C"
-    return np.ndarray(shape, numbers, data, file.tell(), order=order)
+    return np.ndarray(form.shape, numbers, data, file.tell(), order=order)
 
 
-def _size(shape: tuple[int, ...], kind: str) -> int:
-    size = np.dtype(kind).itemsize
-    for one in shape:
-        size *= one
-    return size
+def _size(form: Form) -> int:
+    """In bytes."""
+    return size_of(form) * np.dtype(form.dtype).itemsize

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.extensions.gate.cells import Cell
 from dpfedadamw.extensions.gate.errors import REFUSAL
-from dpfedadamw.extensions.gate.flower import link, objects, shards
+from dpfedadamw.extensions.gate.flower import link, objects
 from dpfedadamw.extensions.gate.windows import Windows
 from dpfedadamw.federation.flower.required import quiet, require
 
@@ -31,29 +30,9 @@ _LOOK = 0.2
 _AGAIN = 2.0
 
 
-class Site(Windows):
-    """The site's shards behind sockets that serve Flower's Fleet API.
-
-    Args:
-        cells: One a shard.
-        model: Shape and type of each array by name.
-        at_once: Shards that compute at the same time.
-    """
-
-    def __init__(self, cells: Sequence[Cell], model: objects.Model, at_once: int) -> None:
-        self.most = most = objects.most_bytes(model)
-        self.model = model
-        super().__init__(
-            cells,
-            lambda place, wake: shards.Shard(place, most, wake),
-            lambda answer: objects.read_arrays(answer.name, answer.contents, model)[1],
-            at_once,
-        )
-
-
 def serve(
     gate: Gate,
-    site: Site,
+    site: Windows,
     address: link.Address,
     reply_after: float,
     tell: Callable[[str], None] = lambda _: None,
@@ -85,7 +64,7 @@ def serve(
 
     while True:
         try:
-            with link.connected(address, site.most) as opened:
+            with link.connected(address, objects.most_bytes(gate.model)) as opened:
                 say(f"connected to the SuperLink at {address.superlink}")
                 while True:
                     _carry(gate, site, opened, reply_after, tell)
@@ -107,7 +86,7 @@ def serve(
 
 def _carry(
     gate: Gate,
-    site: Site,
+    site: Windows,
     opened: link.Link,
     reply_after: float,
     tell: Callable[[str], None],
@@ -115,50 +94,52 @@ def _carry(
     """Carry one message and its reply, or wait a moment where there is none."""
     import httpx
 
-    question = opened.pull()
-    if question is None:
+    asked = opened.pull()
+    if asked is None:
         time.sleep(_LOOK)
         return
-    found = answer(gate, site, question, reply_after, tell)
-    tell(f"run {question.run}: {found if isinstance(found, str) else 'released'}")
+    found = answer(gate, site, asked, reply_after, tell)
+    tell(f"run {asked.run}: {found if isinstance(found, str) else 'released'}")
     # The run may have ended meanwhile; if the link is broken, the next message says so.
     with contextlib.suppress(httpx.HTTPStatusError):
-        opened.push(reply_to(question, found))
+        opened.push(reply_to(asked, found))
 
 
 def answer(
     gate: Gate,
-    site: Site,
-    question: shards.Question,
+    site: Windows,
+    asked: link.Asked,
     reply_after: float,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, objects.Arrays] | str:
     """The name of the record and the arrays that leave, or the refusal."""
-    if question.message.metadata.message_type != _TRAIN:
+    if asked.message.metadata.message_type != _TRAIN:
         return NOT_TRAIN
     try:
-        record, broadcast = objects.read_arrays(question.name, question.contents, site.model)
+        record, broadcast = objects.read_arrays(asked.name, asked.contents, gate.model)
+        question = asked.question(gate.model).to_bytes()
     except ValueError:
         return NOT_MODEL
     found = site.released(
-        gate, question, broadcast, (f"flower-{question.run}", question.name), reply_after,
-        lambda line: tell(f"run {question.run}: {line}"),
+        gate, question, broadcast, (f"flower-{asked.run}", asked.name), reply_after,
+        lambda line: tell(f"run {asked.run}: {line}"),
     )  # fmt: skip
     return found if isinstance(found, str) else (record, found)
 
 
-def reply_to(question: shards.Question, found: tuple[str, Mapping[str, Any]] | str) -> Any:
+def reply_to(asked: link.Asked, found: tuple[str, Mapping[str, Any]] | str) -> Any:
     """Flower's Message to the server: all that ever leaves the site is made here."""
     from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
     from flwr.common.constant import ErrorCode
     from flwr.common.serde import message_from_proto
 
-    asked = message_from_proto(question.message)
+    question = message_from_proto(asked.message)
     if isinstance(found, str):
-        return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, found), reply_to=asked)
+        return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, found), reply_to=question)
     record, released = found
     arrays = ArrayRecord({name: Array(one) for name, one in released.items()})
     # Flower's strategies weigh sites by this number; the true one is a fact about the records.
     return Message(
-        RecordDict({record: arrays, "metrics": MetricRecord({"num-examples": 1})}), reply_to=asked
+        RecordDict({record: arrays, "metrics": MetricRecord({"num-examples": 1})}),
+        reply_to=question,
     )

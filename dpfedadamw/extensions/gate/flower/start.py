@@ -11,15 +11,11 @@ from pathlib import Path
 
 from dpfedadamw.extensions.gate.cells import DATA, PORT, Cell, check, folders_of
 from dpfedadamw.extensions.gate.flower.link import Address
-from dpfedadamw.extensions.gate.flower.relay import Site, serve
-from dpfedadamw.extensions.gate.windows import refuse_short
+from dpfedadamw.extensions.gate.flower.relay import serve
+from dpfedadamw.extensions.gate.windows import Windows, refuse_short
 from dpfedadamw.federation.flower.required import require
 
-_ENVIRONMENT = {
-    "FLWR_HOME": "/tmp/flwr",
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-}
+_TRAINER = "dpfedadamw.extensions.gate.flower.trainer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,26 +71,17 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
         gate = stack.enter_context(Gate.open(settings, "flower"))
         if options.logs is not None:
             options.logs.mkdir(parents=True, exist_ok=True)
+        node_config = f'{options.node_config} data="{DATA}"'.strip()
         cells = [
             Cell(
                 folder,
                 work / f"{place:04d}",
-                _program(options.node_config),
-                _ENVIRONMENT,
+                [sys.executable, "-P", "-m", _TRAINER, str(PORT), node_config],
                 options.scratch,
                 options.logs and options.logs / f"shard-{place:04d}.log",
             )
             for place, folder in enumerate(folders)
         ]
-        model = {name: (one.shape, one.dtype) for name, one in gate.model.items()}
-        site = stack.enter_context(Site(cells, model, options.at_once))
+        site = stack.enter_context(Windows(cells, gate.model, options.at_once))
         tell(f"{len(cells)} shards, each in a cell of its own for each message")
         serve(gate, site, options.address, options.reply_after, tell)
-
-
-def _program(settings: str) -> list[str]:
-    """Flower's SuperNode, to which the gate is its SuperLink."""
-    return [
-        str(Path(sys.executable).with_name("flower-supernode")), "--insecure",
-        "--superlink", f"127.0.0.1:{PORT}", "--node-config", f'{settings} data="{DATA}"'.strip(),
-    ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 NVFlare's parent process at the site starts one process for each job, which loads the job's code and
 speaks to the server. `launcher` starts `executor` there instead, in a workspace of its own with no
-file of the job, and closes the parent's commands that read the site. `shards` is the gate's side of
-one shard's socket, `trainer` what runs the job's own client in the shard's cell. `install` writes
-the launcher into a site's startup kit.
+file of the job, and closes the parent's commands that read the site. `trainer` runs the job's own
+client in the shard's cell. `install` writes the launcher into a site's startup kit.
 """

@@ -23,8 +23,8 @@ from nvflare.apis.shareable import ReservedHeaderKey, make_reply
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.extensions.gate import mechanism
 from dpfedadamw.extensions.gate.errors import REFUSAL
+from dpfedadamw.extensions.gate.exchange import Question
 from dpfedadamw.extensions.gate.nvflare.options import read_options
-from dpfedadamw.extensions.gate.nvflare.shards import Question
 from dpfedadamw.extensions.gate.nvflare.start import opened
 from dpfedadamw.extensions.gate.windows import FAILED, Windows
 
@@ -101,8 +101,11 @@ class GateExecutor(Executor):
             if sent.data_kind != DataKind.WEIGHTS or mechanism.flat(sent.data, gate.model) is None:
                 return NOT_MODEL
             arrays = {name: sent.data[name] for name in gate.model}
-            question = Question({**told, "meta": plain(sent.meta)}, arrays)
-            question.to_bytes()
+            told |= {
+                "meta": plain(sent.meta),
+                "arrays": [[name, str(one.dtype), one.shape] for name, one in arrays.items()],
+            }
+            question = Question(told, [one.tobytes() for one in arrays.values()]).to_bytes()
         except (ValueError, TypeError):
             return NOT_MODEL
         return windows.released(gate, question, arrays, (job, request), options.reply_after, _tell)

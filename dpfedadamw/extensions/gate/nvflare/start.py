@@ -14,7 +14,6 @@ from dpfedadamw.extensions.gate.cells import PORT, Cell, check, folders_of
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.nvflare.install import KitError, install
 from dpfedadamw.extensions.gate.nvflare.options import Options
-from dpfedadamw.extensions.gate.nvflare.shards import Shard, read_answer
 from dpfedadamw.extensions.gate.windows import Windows, refuse_short
 
 _TRAINER = "dpfedadamw.extensions.gate.nvflare.trainer"
@@ -68,13 +67,7 @@ def opened(options: Options, kit: Path, app: Path) -> Iterator[tuple[Gate, Windo
             )
             for place, folder in enumerate(folders_of(Path(options.data), gate.shards))
         ]
-        windows = Windows(
-            cells,
-            lambda place, wake: Shard(place, gate.model, wake),
-            lambda answer: read_answer(answer, gate.model),
-            options.at_once,
-        )
-        yield gate, stack.enter_context(windows)
+        yield gate, stack.enter_context(Windows(cells, gate.model, options.at_once))
 
 
 @contextmanager

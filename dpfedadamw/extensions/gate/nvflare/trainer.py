@@ -2,23 +2,22 @@
 
 The job's configuration, filters and components are loaded here and nowhere else at the site. There
 is no server: the job's messages and events reach nobody. Run as ``python -m …trainer APP PORT``;
-it gets a question from the gate's socket, and sends back numbers (`shards` says in which form).
+`exchange` says what it reads and sends back.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import socket
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from dpfedadamw.extensions.gate.nvflare.shards import read_question
+from dpfedadamw.extensions.gate.exchange import Question, answer
 
 _HOME = Path("/tmp/site")
 # The root of the cell's own messages, which training in a process of its own needs.
@@ -27,20 +26,14 @@ _ROOT = "tcp://127.0.0.1:8002"
 
 def main() -> None:
     """Answer one question."""
-    with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as line:
-        told, arrays = read_question(line)
-        line.sendall(trained(told, arrays, Path(sys.argv[1]), _HOME))
-    # Whatever the job left running ends with the cell.
-    sys.stdout.flush()
-    os._exit(0)
+    answer(int(sys.argv[2]), lambda asked: trained(asked, Path(sys.argv[1]), _HOME))
 
 
-def trained(told: dict[str, Any], arrays: dict[str, Any], app: Path, home: Path) -> bytes:
+def trained(question: Question, app: Path, home: Path) -> bytes:
     """The parameters after the job's task, as one array after the other.
 
     Args:
-        told: The question without its arrays.
-        arrays: The broadcast.
+        question: The task, and the arrays of the broadcast.
         app: The job's app, as NVFlare deployed it.
         home: A folder for NVFlare's files.
     """
@@ -50,6 +43,11 @@ def trained(told: dict[str, Any], arrays: dict[str, Any], app: Path, home: Path)
     from nvflare.apis.fl_context import FLContext
     from nvflare.private.fed.client.client_runner import TaskAssignment
 
+    told = question.told
+    arrays = {
+        name: np.frombuffer(part, kind).reshape(shape)
+        for (name, kind, shape), part in zip(told["arrays"], question.parts, strict=True)
+    }
     runner = _runner(told, app, home)
     sent = DXO(DataKind.WEIGHTS, data={name: one.copy() for name, one in arrays.items()})
     sent.meta.update(told["meta"])
@@ -82,7 +80,7 @@ def trained(told: dict[str, Any], arrays: dict[str, Any], app: Path, home: Path)
     return whole
 
 
-def _runner(told: dict[str, Any], app: Path, home: Path) -> Any:
+def _runner(told: Mapping[str, Any], app: Path, home: Path) -> Any:
     """NVFlare's runner of the job's client, connected to nothing."""
     from nvflare.apis.workspace import Workspace
     from nvflare.fuel.f3.cellnet.cell import Cell

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dpfedadamw import spec as specs
+from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.extensions.gate import book, settings
 from dpfedadamw.extensions.gate.door import Gate
+from dpfedadamw.preprocessing import ImagePreprocessing
 
 # Three releases: σ = 4 costs ε = 0.93, 1.36, 1.70 and 2.00 at δ = 1e-5 after one to four.
 GATE = {
@@ -42,3 +45,11 @@ def begin(tmp_path: Path) -> Begin:
 def gate(begin: Begin) -> Gate:
     """The small gate."""
     return begin()
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """Images as vectors of 64 numbers, and labels."""
+    every = DATASETS["digits"].bring(specs.load("quickstart").data, ImagePreprocessing())
+    found = every.parts["train"]
+    return found.values.reshape(-1, 64), found.labels

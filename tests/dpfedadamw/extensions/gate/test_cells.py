@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from dpfedadamw.extensions.gate.cells import Cell, CellError, check
 
+ROOT = Path(__file__).parents[4]
 # Each attempt is done by the same lines inside and outside.
 PROBE = r"""
 import json, os, socket, sys
@@ -195,6 +197,30 @@ def test_a_cell_ends_with_all_that_runs_in_it(shards, tmp_path):
     while sleepers() and time.monotonic() < last:
         time.sleep(0.1)
     assert not sleepers()
+
+
+NOBODY = 65534
+CHECK = """
+import sys
+from pathlib import Path
+from dpfedadamw.extensions.gate.cells import check
+check([], Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="all tests run without rights then")
+def test_a_user_without_any_rights_can_isolate_shards():
+    with tempfile.TemporaryDirectory() as place:
+        os.chown(place, NOBODY, NOBODY)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", CHECK, place], user=NOBODY, group=NOBODY, extra_groups=[],
+                capture_output=True, text=True, check=False, timeout=60, cwd="/",
+                env={"PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+        except PermissionError:
+            pytest.skip("Python lies where no other user can read it")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_ledger_that_jobs_could_read_is_refused(tmp_path):

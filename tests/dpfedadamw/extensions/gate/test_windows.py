@@ -4,51 +4,48 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.extensions.gate import windows
 from dpfedadamw.extensions.gate.cells import CellError
 from dpfedadamw.extensions.gate.errors import REFUSAL, Refused
+from dpfedadamw.extensions.gate.exchange import Question
+from dpfedadamw.extensions.gate.settings import Form
 from dpfedadamw.extensions.gate.windows import FAILED, Windows, refuse_short
+from tests.dpfedadamw.extensions.gate.threads import CellThread
+
+MODEL = {"value": Form((1,), "float32")}
+QUESTION = Question({}, []).to_bytes()
+# What is left out of one number.
+WRONG = bytes(3)
 
 
-class Shard:
-    """A cell and the gate's side of its socket in one: answers at once, or never."""
+@pytest.fixture
+def of(tmp_path):
+    """Makes windows over shards with these answers; None never answers."""
+    opened = []
 
-    def __init__(self, answer):
-        self.socket, self._answer = answer, answer
-        self.runs, self.begun, self.asked, self.wake = False, None, None, None
+    def make(*answers, at_once=4):
+        cells = [
+            CellThread(tmp_path / f"{place}", lambda _, one=one: one)
+            for place, one in enumerate(answers)
+        ]
+        opened.append(Windows(cells, MODEL, at_once))
+        return opened[-1], cells
 
-    def start(self):
-        self.runs, self.begun = True, time.monotonic()
-
-    def end(self):
-        self.runs = False
-
-    def ask(self, question):
-        self.asked = question
-
-    def answered(self):
-        return self._answer if self.runs and self.asked is not None else None
-
-    def has_joined(self, _):
-        return self._answer is not None
-
-    def close(self):
-        self.runs = False
+    yield make
+    for one in opened:
+        one.__exit__()
 
 
-def of(*answers, at_once=4):
-    shards = [Shard(one) for one in answers]
-    waiting = iter(shards)
+def number(value):
+    return np.float32(value).tobytes()
 
-    def read(answer):
-        if answer == b"wrong":
-            raise ValueError
-        return {"value": answer}
 
-    return Windows(shards, lambda place, wake: next(waiting), read, at_once), shards
+def values(found):
+    return [None if one is None else float(one["value"][0]) for one in found]
 
 
 class Gate:
@@ -68,49 +65,58 @@ class Gate:
         return {"released": len(shards)}
 
 
-def test_late_and_wrong_answers_count_as_none_and_no_cell_outlives_its_window():
-    one, shards = of(b"a", None, b"wrong", b"b", at_once=2)
+def test_late_and_wrong_answers_count_as_none_and_no_cell_outlives_its_window(of):
+    one, cells = of(number(1), None, WRONG, number(2), at_once=2)
     begin = time.monotonic()
-    assert one.ask("question", 0.2) == [{"value": b"a"}, None, None, {"value": b"b"}]
+    assert values(one.ask(QUESTION, 0.4)) == [1.0, None, None, 2.0]
     # The first window lasts to its end, although one of its shards has answered.
-    assert [shard.begun - begin >= 0.1 for shard in shards] == [False, False, True, True]
-    assert not any(shard.runs or shard.asked for shard in shards)
+    assert [cell.begun - begin >= 0.2 for cell in cells] == [False, False, True, True]
+    assert not any(cell.runs for cell in cells)
 
 
-@pytest.mark.parametrize("answers", [(b"a", b"b"), (None, b"b"), (b"wrong", b"wrong")])
-def test_a_reply_leaves_after_the_same_time_whatever_the_shards_do(answers, monkeypatch):
+@pytest.mark.parametrize("answers", [(number(1), number(2)), (None, number(2)), (WRONG, WRONG)])
+def test_a_reply_leaves_after_the_same_time_whatever_the_shards_do(answers, of, monkeypatch):
     monkeypatch.setattr(windows, "RELEASE_SECONDS", 0.1)
     one, _ = of(*answers)
     gate, begin = Gate(), time.monotonic()
-    found = one.released(gate, "question", "sent", ("job", "request"), 0.2, [].append)
-    assert 0.2 <= time.monotonic() - begin < 1.2
+    found = one.released(gate, QUESTION, "sent", ("job", "request"), 0.3, [].append)
+    assert 0.3 <= time.monotonic() - begin < 1.3
     assert found == {"released": 2}
     assert gate.given[0][:3] == ("job", "request", "sent")
 
 
-def test_a_spent_budget_is_refused_at_once_in_fixed_words_and_no_shard_hears_of_it():
-    one, shards = of(b"a")
+def test_a_refusal_after_the_shards_have_worked_leaves_at_that_time_too(of, monkeypatch):
+    monkeypatch.setattr(windows, "RELEASE_SECONDS", 0.1)
+    one, _ = of(number(1))
+    gate, begin = Gate(fails=Refused("the budget is spent", "budget")), time.monotonic()
+    assert one.released(gate, QUESTION, "sent", ("job", "request"), 0.3, [].append) == REFUSAL
+    assert 0.3 <= time.monotonic() - begin < 1.3
+
+
+def test_a_spent_budget_is_refused_at_once_in_fixed_words_and_no_shard_hears_of_it(of):
+    one, cells = of(number(1))
     told, gate = [], Gate(spent=Refused("0.1 is left, a release costs 0.5", "budget"))
     begin = time.monotonic()
-    assert one.released(gate, "question", "sent", ("job", "request"), 5.0, told.append) == REFUSAL
+    assert one.released(gate, QUESTION, "sent", ("job", "request"), 5.0, told.append) == REFUSAL
     assert time.monotonic() - begin < 1.0
     assert told == ["0.1 is left, a release costs 0.5"]
-    assert shards[0].begun is None
+    assert cells[0].begun is None
 
 
-def test_what_is_wrong_at_the_site_is_said_to_its_operator_alone(monkeypatch):
+def test_what_is_wrong_at_the_site_is_said_to_its_operator_alone(of, monkeypatch):
     monkeypatch.setattr(windows, "RELEASE_SECONDS", 0.01)
-    one, _ = of(b"a")
+    one, _ = of(number(1))
     told, gate = [], Gate(fails=DpfedadamwError("/site/ledger.jsonl: cannot be written to"))
-    assert one.released(gate, "question", "sent", ("job", "request"), 0.03, told.append) == FAILED
+    assert one.released(gate, QUESTION, "sent", ("job", "request"), 0.03, told.append) == FAILED
     assert told == ["/site/ledger.jsonl: cannot be written to"]
 
 
-def test_a_cell_that_does_not_start_is_found_before_any_question():
-    one, shards = of(None)
+def test_a_cell_that_does_not_start_is_found_before_any_question(of, monkeypatch):
+    monkeypatch.setattr(windows, "_START_SECONDS", 0.05)
+    one, (cell,) = of(None)
+    monkeypatch.setattr(cell, "start", lambda: None)
     with pytest.raises(CellError, match="does not start"), one:
         raise AssertionError
-    assert not shards[0].runs
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0])

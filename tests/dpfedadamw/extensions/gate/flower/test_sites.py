@@ -3,194 +3,54 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr.app", reason="Flower has an environment of its own: tox run -e flower")
 
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
-from dpfedadamw import spec as specs
-from dpfedadamw.data.registry import DATASETS
-from dpfedadamw.extensions.gate.cells import CellError, check
 from dpfedadamw.extensions.gate.errors import REFUSAL
 from dpfedadamw.extensions.gate.flower import relay
-from dpfedadamw.preprocessing import ImagePreprocessing
+from tests.dpfedadamw.extensions.gate.flower.superlink import machines, seconds_of_a_message
+from tests.dpfedadamw.extensions.gate.processes import free_port, needs_cells, shards_of
 
 pytestmark = pytest.mark.flower
 
-APP = Path(__file__).parent / "app"
 TEXT = "these are the records"
 SHARDS, SITES = 2, 2
-# So little noise that the training shows through it; nobody is protected by it.
-EPSILON, DELTA = 20_000, 1e-5
 HONEST = 2
 ATTACKS = ("exception", "extras", "scalar", "second-record", "record-name", "around")
 LEFT = 1
 ALLOWED = HONEST + len(ATTACKS) + LEFT
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-class Machines:
-    """Processes of one SuperLink and of what joins it."""
-
-    def __init__(self, place):
-        self.place, self.started = place, []
-        self.address = f"127.0.0.1:{free_port()}"
-        bin_ = Path(sys.executable).parent
-        self.environment = {
-            **os.environ, "FLWR_HOME": str(place / "flwr"), "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1",
-            "PATH": f"{bin_}:{os.environ['PATH']}", "DPFEDADAMW_KEYS": str(place / "keys"),
-        }  # fmt: skip
-        (place / "flwr").mkdir(parents=True)
-        (place / "flwr" / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{self.address}"\n'
-            "insecure = true\n"
-        )
-
-    def start(self, name, *command):
-        with (self.place / f"{name}.log").open("wb") as log:
-            self.started.append(
-                subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
-            )
-
-    def log(self, name):
-        return (self.place / f"{name}.log").read_text()
-
-    def superlink(self):
-        host, port = self.address.split(":")
-        self.start("superlink", "flower-superlink", "--insecure", "--host", host, "--port", port)
-        self.wait(self.listens, "superlink")
-
-    def listens(self):
-        host, port = self.address.split(":")
-        with socket.socket() as one:
-            return one.connect_ex((host, int(port))) == 0
-
-    def wait(self, true, name, seconds=180.0):
-        last = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < last, self.log(name)[-3000:]
-            assert all(one.poll() is None for one in self.started), self.log(name)[-3000:]
-            time.sleep(0.2)
-
-    def run(self, name, steps, sites=SITES):
-        out = self.place / f"{name}.json"
-        told = f'plan="{",".join(steps)}" out="{out}" sites={sites} superlink="{self.address}"'
-        command = ["flwr", "run", str(APP), "here", "--run-config", told]
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def found(self, name, seconds=900.0):
-        done = self.place / f"{name}.done"
-        self.wait(done.exists, "superlink", seconds)
-        return json.loads((self.place / f"{name}.json").read_text())
-
-    def end(self):
-        for one in reversed(self.started):
-            one.terminate()
-        for one in self.started:
-            try:
-                one.wait(20)
-            except subprocess.TimeoutExpired:
-                one.kill()
-                one.wait()
-
-
-def seconds_of_a_message():
-    """What a message takes as busy as this machine is: each shard starts a process for it."""
-    command = [str(Path(sys.executable).with_name("flwr-clientapp")), "--help"]
-    started = time.monotonic()
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(SHARDS * SITES)
-    ]
-    assert [one.wait(120) for one in processes] == [0] * len(processes)
-    return 10.0 + 5.0 * (time.monotonic() - started)
-
-
-@contextmanager
-def machines(place):
-    one = Machines(place)
-    try:
-        one.superlink()
-        yield one
-    finally:
-        one.end()
-
-
-def shards_of(folder, images, labels, count):
-    for shard in range(count):
-        place = folder / f"{shard:04d}"
-        place.mkdir(parents=True)
-        np.savez(place / "records.npz", images=images[shard::count], labels=labels[shard::count])
-
-
-@pytest.fixture(scope="module")
-def digits():
-    found = DATASETS["digits"].bring(specs.load("quickstart").data, ImagePreprocessing())
-    train = found.parts["train"]
-    return train.values.reshape(-1, 64), train.labels
-
-
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory, digits):
     """Two gated sites, an honest job that then attacks, and two jobs at once for what is left."""
     place = tmp_path_factory.mktemp("gated")
-    try:
-        check([], place)
-    except CellError as error:
-        pytest.skip(str(error))
+    needs_cells(place)
     images, labels = digits
-    reply_after = seconds_of_a_message()
-    save_file(
-        {"weights": np.zeros((64, 10), np.float32), "bias": np.zeros(10, np.float32)},
-        place / "model.safetensors",
-    )
+    reply_after = seconds_of_a_message(SHARDS * SITES)
     with machines(place / "m") as m:
         for site in range(SITES):
             folder = place / f"site-{site}"
             mine = slice(site, 1400, SITES)
             shards_of(folder / "data", images[mine], labels[mine], SHARDS)
-            gate = [sys.executable, "-m", "dpfedadamw", "gate"]
-            made = subprocess.run(
-                [*gate, "init", str(folder / "gate"), "--unit", "record", "--shards", str(SHARDS),
-                 "--model", str(place / "model.safetensors"), "--clip", "1", "--epsilon",
-                 str(EPSILON), "--delta", str(DELTA), "--releases", str(ALLOWED),
-                 "--anchor", str(folder / "anchor" / "head.json")],
-                env=m.environment, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            assert made.returncode == 0, made.stderr
-            m.start(
-                f"site-{site}", *gate, "supernode", str(folder / "gate" / "gate.yaml"),
-                "--superlink", m.address, "--insecure", "--data", str(folder / "data"),
-                "--reply-after", str(reply_after), "--at-once", str(SHARDS),
-                "--logs", str(place / f"logs-{site}"),
+            m.supernode(
+                f"site-{site}", m.begin(folder, ALLOWED, SHARDS), folder / "data", "--reply-after",
+                reply_after, "--at-once", SHARDS, "--logs", place / f"logs-{site}",
             )  # fmt: skip
         for site in range(SITES):
-            m.wait(lambda s=site: "connected" in m.log(f"site-{s}"), f"site-{site}")
+            m.joined(f"site-{site}")
         steps = [*["train honest"] * HONEST, "query x", "evaluate x", "train other-model"]
         steps += [f"train {way}" for way in ATTACKS]
-        m.run("first", steps)
+        m.run("first", steps, SITES)
         first = m.found("first", 1800.0)
         for name in ("left", "right"):
-            m.run(name, ["train honest"])
+            m.run(name, ["train honest"], SITES)
         both = [m.found(name) for name in ("left", "right")]
         yield place, first, both, m
 
@@ -290,7 +150,7 @@ def test_the_same_job_gets_the_records_out_of_a_supernode_without_the_gate(tmp_p
             "supernode", "flower-supernode", "--insecure", "--superlink", m.address, "--port",
             str(free_port()), "--node-config", f'data="{tmp_path / "data" / "0000"}"',
         )  # fmt: skip
-        m.run("bare", steps, sites=1)
+        m.run("bare", steps, 1)
         found = m.found("bare")
     query, extras, exception, around = (one["replies"][0] for one in found["steps"])
     ((_, _, raw),) = query["records"]["raw"].values()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
+from tests.dpfedadamw.extensions.gate.processes import Processes, free_port
 
 APP = Path(__file__).parent / "app"
 USER = "admin@nvidia.com"
@@ -47,68 +43,33 @@ os._exit(0)
 """
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-class Machines:
-    """Processes of one server and of its sites."""
+class Machines(Processes):
+    """One server and its sites."""
 
     def __init__(self, place, sites):
-        self.place, self.port = place, free_port()
+        super().__init__(place)
+        self.port = free_port()
         self.sites = [f"site-{number + 1}" for number in range(sites)]
-        self._started = {}
-        self.environment = {
-            **os.environ, "OMP_NUM_THREADS": "1", "HOME": str(place / "home"),
-            "DPFEDADAMW_KEYS": str(place / "keys"),
-        }  # fmt: skip
-        (place / "home").mkdir(parents=True)
         listed = "\n".join(f"  - {{name: {one}, type: client, org: nvidia}}" for one in self.sites)
         project = place / "project.yml"
         project.write_text(PROJECT.format(port=self.port, user=USER, sites=listed))
         self.call("-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(place / "made"))
         self.kits = place / "made" / "gated" / "prod_00"
 
-    def call(self, *words, code=0):
-        """Run Python with these words to its end."""
-        done = subprocess.run(
-            [sys.executable, *words], env=self.environment, capture_output=True, text=True,
-            timeout=300, check=False, stdin=subprocess.DEVNULL, cwd=self.place,
-        )  # fmt: skip
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    def start(self, name):
+    def launch(self, name):
         """Start the server, or a site, as its startup kit does."""
         side = "server" if name == "server" else "client"
         more = [] if side == "server" else [f"uid={name}"]
-        command = [
-            sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}.{side}_train",
+        self.start(
+            name, sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}.{side}_train",
             "-m", str(self.kits / name), "-s", f"fed_{side}.json", "--set", "secure_train=true",
             *more, "org=nvidia", "config_folder=config",
-        ]  # fmt: skip
-        with (self.place / f"{name}.log").open("ab") as log:
-            self._started[name] = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=log, cwd=self.place,
-                start_new_session=True, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        return self._started[name].pid
-
-    def log(self, name):
-        return (self.place / f"{name}.log").read_text(errors="replace")
-
-    def wait(self, true, name, seconds=240.0):
-        last = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < last, self.log(name)[-4000:]
-            time.sleep(0.2)
+        )  # fmt: skip
 
     def up(self):
         """Start all, and wait until all sites have joined."""
         for name in ("server", *self.sites):
-            self.start(name)
+            self.launch(name)
         self.wait(self.joined, "server")
 
     def joined(self):
@@ -121,12 +82,8 @@ class Machines:
         In a process of its own: NVFlare's sessions of two servers in one process hang.
         """
         told = json.dumps([USER, str(self.kits / USER), method, words, part])
-        done = subprocess.run(
-            [sys.executable, "-c", ADMIN, told], env=self.environment, capture_output=True,
-            text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert code is None or done.returncode == code, done.stdout + done.stderr
-        return done.stdout.rpartition("returned: ")[2].strip() or done.stderr
+        said = self.call("-c", ADMIN, told, code=code)
+        return said.rpartition("returned: ")[2].strip()
 
     def submit(self, name, steps, client=None, **meta):
         """Submit the test's job with a plan; its own number is returned."""
@@ -152,16 +109,6 @@ class Machines:
         self.wait(done.exists, "server", seconds)
         return json.loads((self.place / f"{name}.json").read_text())
 
-    def end(self):
-        for one in reversed(self._started.values()):
-            one.terminate()
-        for one in self._started.values():
-            try:
-                one.wait(15)
-            except subprocess.TimeoutExpired:
-                one.kill()
-                one.wait()
-
 
 @contextmanager
 def machines(place, sites=2):
@@ -170,10 +117,3 @@ def machines(place, sites=2):
         yield one
     finally:
         one.end()
-
-
-def shards_of(folder, images, labels, count):
-    for shard in range(count):
-        place = folder / f"{shard:04d}"
-        place.mkdir(parents=True)
-        np.savez(place / "records.npz", images=images[shard::count], labels=labels[shard::count])

@@ -51,6 +51,19 @@ def test_the_gates_process_finds_one_component_and_no_file_of_the_job(home):
     assert read_options(home / "options.json") == OPTIONS
 
 
+def test_a_server_that_deploys_a_job_again_changes_nothing_of_the_one_that_runs(tmp_path):
+    for name in ("kit/startup", "home", "again"):
+        (tmp_path / name).mkdir(parents=True)
+    app = tmp_path / "kit" / "job-1" / "app_site-1"
+    (app / "custom").mkdir(parents=True)
+    (app / "custom" / "train.py").write_text("first")
+    launcher.write_workspace(tmp_path / "home", tmp_path / "kit", app, META, OPTIONS)
+    (app / "custom" / "train.py").write_text("second")
+    launcher.write_workspace(tmp_path / "again", tmp_path / "kit", app, META, OPTIONS)
+    found = [tmp_path / name / "submitted/custom/train.py" for name in ("home", "again")]
+    assert [one.read_text() for one in found] == ["first", "second"]
+
+
 def test_nvflares_process_imports_nothing_from_where_it_starts_and_a_path_is_one_word():
     args = {
         JobProcessArgs.EXE_MODULE: ("-m", "nvflare.private.fed.app.client.worker_process"),

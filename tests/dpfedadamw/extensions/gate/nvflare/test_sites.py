@@ -15,78 +15,52 @@ import pytest
 
 pytest.importorskip("nvflare", reason="NVFlare has an environment of its own: tox run -e nvflare")
 
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
-from dpfedadamw import spec as specs
-from dpfedadamw.data.registry import DATASETS
-from dpfedadamw.extensions.gate.cells import CellError, check
 from dpfedadamw.extensions.gate.door import Gate, Refused
 from dpfedadamw.extensions.gate.errors import REFUSAL
 from dpfedadamw.extensions.gate.nvflare import executor
-from dpfedadamw.preprocessing import ImagePreprocessing
-from tests.dpfedadamw.extensions.gate.nvflare.poc import APP, machines, shards_of
+from tests.dpfedadamw.extensions.gate.nvflare.poc import APP, machines
+from tests.dpfedadamw.extensions.gate.processes import needs_cells, seconds_of, shards_of
 
 pytestmark = pytest.mark.nvflare
 
 TEXT, NUMBER = "these are the records", "31337.25"
 SHARDS, SITES = 2, 2
-# So little noise that the training shows through it; nobody is protected by it.
-EPSILON, DELTA = 20_000, 1e-5
 HONEST = 2
 ATTACKS = (
     "exception", "panic", "code", "metrics", "records", "scalar", "names", "extras", "messages",
     "patches", "around", "dies",
 )  # fmt: skip
 KILLS = 3
+# NVFlare's Client API with a trainer that is another process than the job's.
+OUTSIDE = ("external_process", "attach")
 LEFT = 1
-ALLOWED = HONEST + len(ATTACKS) + KILLS + LEFT
+ALLOWED = HONEST + len(ATTACKS) + len(OUTSIDE) + KILLS + LEFT
 
 
 def seconds_of_a_task():
-    """What a task takes as busy as this machine is: each shard imports NVFlare for it."""
-    from subprocess import Popen
-
-    command = [sys.executable, "-c", "import nvflare.private.fed.simulator.simulator_app_runner"]
-    started = time.monotonic()
-    processes = [Popen(command) for _ in range(SHARDS * SITES)]
-    assert [one.wait(120) for one in processes] == [0] * len(processes)
-    return 5.0 + 4.0 * (time.monotonic() - started)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    found = DATASETS["digits"].bring(specs.load("quickstart").data, ImagePreprocessing())
-    train = found.parts["train"]
-    return train.values.reshape(-1, 64), train.labels
+    """What a task takes: each shard imports NVFlare for it."""
+    module = "nvflare.private.fed.simulator.simulator_app_runner"
+    return 5.0 + 4.0 * seconds_of([sys.executable, "-c", f"import {module}"], SHARDS * SITES)
 
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory, digits):
     """Two gated sites: honest training, refusals and attacks, kills, and the last release."""
     place = tmp_path_factory.mktemp("gated")
-    try:
-        check([], place)
-    except CellError as error:
-        pytest.skip(str(error))
+    needs_cells(place)
     images, labels = digits
     reply_after = seconds_of_a_task()
-    model = place / "model.safetensors"
-    save_file({"weights": np.zeros((64, 10), np.float32), "bias": np.zeros(10, np.float32)}, model)
     with machines(place / "m", SITES) as m:
         for number, site in enumerate(m.sites):
             mine = slice(number, 1400, SITES)
             shards_of(place / site / "data", images[mine], labels[mine], SHARDS)
-            m.call(
-                "-m", "dpfedadamw", "gate", "init", str(place / site / "gate"), "--unit", "record",
-                "--shards", str(SHARDS), "--model", str(model), "--clip", "1", "--epsilon",
-                str(EPSILON), "--delta", str(DELTA), "--releases", str(ALLOWED),
-                "--anchor", str(place / site / "anchor" / "head.json"),
-            )  # fmt: skip
-            m.call(
-                "-m", "dpfedadamw", "gate", "nvflare", str(settings(place, site)),
-                str(m.kits / site), "--data", str(place / site / "data"),
-                "--reply-after", str(reply_after), "--at-once", str(SHARDS),
-                "--logs", str(place / f"logs-{site}"),
+            m.begin(place / site, ALLOWED, SHARDS)
+            m.gate(
+                "nvflare", settings(place, site), m.kits / site, "--data", place / site / "data",
+                "--reply-after", reply_after, "--at-once", SHARDS, "--logs",
+                place / f"logs-{site}",
             )  # fmt: skip
         m.up()
         m.reply_after = reply_after
@@ -223,6 +197,27 @@ def test_the_server_can_read_no_file_of_the_sites_machine(gated):
     assert TEXT not in found
 
 
+@pytest.mark.parametrize("mode", OUTSIDE)
+def test_a_trainer_that_is_another_process_is_not_asked_and_released_arrays_leave(
+    mode, first, gated
+):
+    place, m = gated
+    assert first
+    more = {"command": "python custom/train.py"} if mode == "external_process" else {}
+    path = "nvflare.app_common.executors.client_api_executor.ClientAPIExecutor"
+    args = {"execution_mode": mode, "train_task_name": "train", **more}
+    client = {
+        "format_version": 2, "components": [], "task_data_filters": [], "task_result_filters": [],
+        "executors": [{"tasks": ["train"], "executor": {"path": path, "args": args}}],
+    }  # fmt: skip
+    before = len(charges(place, "site-1"))
+    m.submit(mode, ["train honest"], client=client)
+    (step,) = m.found(mode, 200 + m.reply_after)["steps"]
+    assert [one["code"] for one in step["replies"]] == ["OK"] * SITES
+    assert {one["kind"] for one in step["replies"]} == {"WEIGHTS"}
+    assert len(charges(place, "site-1")) == before + 1
+
+
 def process_of(m, site, job):
     """The gate's process for a job, by its command line."""
     for one in Path("/proc").glob("[0-9]*/cmdline"):
@@ -254,11 +249,11 @@ def test_a_kill_between_charge_and_reply_costs_a_release_and_sends_nothing(first
         assert "site-1" not in json.dumps(told["steps"])
         assert len(charges(place, "site-1")) == before + 1
         # The other site may have had its turn or not; its ledger counts what it did.
-        while len(charges(place, "site-2")) < HONEST + len(ATTACKS) + number + 1:
+        while len(charges(place, "site-2")) < before + 1:
             Gate.open(settings(place, "site-2"), "other").release(
                 job="fills", request=f"{number}", broadcast=zeros(), shards=[zeros()] * SHARDS
             )
-    assert "holds" in m.call("-m", "dpfedadamw", "gate", "verify", str(settings(place, "site-1")))
+    assert "holds" in m.gate("verify", settings(place, "site-1"))
 
 
 def zeros():
@@ -293,7 +288,7 @@ def test_of_two_frameworks_at_once_one_gets_the_last_release_and_no_more_leaves(
         assert reply["whole"]["__headers__"]["gate"] == REFUSAL
     for site in m.sites:
         assert len(charges(place, site)) == ALLOWED
-        told = m.call("-m", "dpfedadamw", "gate", "verify", str(settings(place, site)))
+        told = m.gate("verify", settings(place, site))
         assert "DOES NOT HOLD" not in told
 
 

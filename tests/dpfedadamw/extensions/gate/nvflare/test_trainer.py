@@ -30,13 +30,15 @@ RUN = """
 import os, sys
 from pathlib import Path
 import numpy as np
+from dpfedadamw.extensions.gate.exchange import Question
 from dpfedadamw.extensions.gate.nvflare.trainer import trained
 
-arrays = {"weight": np.full((3, 2), 0.5, np.float32), "bias": np.zeros(2)}
 told = {"job": "j1", "site": "s1", "task": "train", "request": "r", "meta": {},
-        "headers": {"current_round": 3}}
+        "headers": {"current_round": 3},
+        "arrays": [["weight", "float32", [3, 2]], ["bias", "float64", [2]]]}
+parts = [np.full((3, 2), 0.5, np.float32).tobytes(), bytes(16)]
 app, home, out = map(Path, sys.argv[1:])
-out.write_bytes(trained(told, arrays, app, home))
+out.write_bytes(trained(Question(told, parts), app, home))
 os._exit(0)
 """
 

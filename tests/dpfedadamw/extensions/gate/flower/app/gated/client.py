@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,13 @@ def trained(weights, bias, images, labels, steps=20, rate=0.5):
     return weights.astype(np.float32), bias.astype(np.float32)
 
 
+def burn(seconds):
+    """Use so much processor time, for the benchmark."""
+    started = time.process_time()
+    while time.process_time() < started + seconds:
+        pass
+
+
 @app.query()
 def query(message, context):
     images, _ = _records(context)
@@ -54,6 +62,8 @@ def train(message, context):
         "arrays": ArrayRecord({"weights": Array(weights), "bias": Array(bias)}),
         "metrics": MetricRecord({"num-examples": len(images)}),
     }
+    if way.startswith("burn-"):
+        burn(float(way.removeprefix("burn-")))
     if way == "exception":
         raise ValueError(TEXT)
     if way == "extras":

@@ -16,12 +16,16 @@ app = ServerApp()
 @app.main()
 def main(grid, context):
     told = context.run_config
+    place = Path(told["out"])
     while len(nodes := sorted(grid.get_node_ids())) < told["sites"]:
         time.sleep(0.2)
     model = {"weights": np.zeros((64, 10), np.float32), "bias": np.zeros(10, np.float32)}
-    steps = []
+    steps, waited = [], {}
     for step in told["plan"].split(","):
         kind, way = step.split()
+        if kind == "ask":
+            waited |= _ask(grid, model, way, known=waited.values())
+            continue
         sent = dict(model)
         if way == "other-model":
             sent["weights"] = np.zeros((32, 10), np.float32)
@@ -39,11 +43,29 @@ def main(grid, context):
         answers = [_plain(one) for one in replies]
         nodes_now = len(list(grid.get_node_ids()))
         steps.append({"step": step, "seconds": seconds, "replies": answers, "nodes": nodes_now})
-        final = {name: value.tolist() for name, value in model.items()}
-        place = Path(told["out"])
-        place.with_suffix(".part").write_text(json.dumps({"steps": steps, "model": final}))
-        place.with_suffix(".part").rename(place)
+        _write(place, {"steps": steps})
+    late = []
+    while waited:
+        for reply in grid.pull_messages(waited):
+            del waited[reply.metadata.reply_to_message_id]
+            late.append(_plain(reply))
+        time.sleep(0.2)
+    _write(place, {"steps": steps, "late": late})
     place.with_suffix(".done").touch()
+
+
+def _ask(grid, model, way, known):
+    """Ask a node as soon as it joins, and wait for no reply; the node by the message's name."""
+    while not (new := set(grid.get_node_ids()) - set(known)):
+        time.sleep(0.2)
+    node = new.pop()
+    (name,) = grid.push_messages([_asked(model, "train", way, node)])
+    return {name: node}
+
+
+def _write(place, found):
+    place.with_suffix(".part").write_text(json.dumps(found))
+    place.with_suffix(".part").rename(place)
 
 
 def _asked(model, kind, way, node):

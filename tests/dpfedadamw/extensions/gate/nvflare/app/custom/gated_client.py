@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,13 @@ def trained(weights, bias, images, labels, steps=20, rate=0.5):
     return weights.astype(np.float32), bias.astype(np.float32)
 
 
+def burn(seconds):
+    """Use so much processor time, for the benchmark."""
+    started = time.process_time()
+    while time.process_time() < started + seconds:
+        pass
+
+
 class Trainer(Executor):
     """Trains, or does what the task's way says."""
 
@@ -45,6 +53,8 @@ class Trainer(Executor):
         print(TEXT, way, flush=True)
         if task_name != "train":
             return DXO(DataKind.METRICS, data={"leak": NUMBER, TEXT: images}).to_shareable()
+        if way.startswith("burn-"):
+            burn(float(way.removeprefix("burn-")))
         if way == "exception":
             raise ValueError(TEXT)
         if way == "panic":
