@@ -220,7 +220,7 @@ class UploadRecorder:
             exchange: What passed between its rule and its oracle.
         """
         broadcast, upload = messages
-        if not self._kept(round_index, place, client, digest):
+        if not self.keeps(round_index, place, client, digest):
             return
         arrays: dict[str, NDArray[Any]] = {
             "broadcast": self._message(broadcast),
@@ -248,7 +248,7 @@ class UploadRecorder:
             messages: The serialised broadcast of this round and of the next.
             released: The noised mean update, [d].
         """
-        if not self._kept(round_index, (0, 1), -1, vector_digest(released)):
+        if not self.keeps(round_index, (0, 1), -1, vector_digest(released)):
             return
         kept = released if self.coordinates is None else released[self.coordinates]
         arrays: dict[str, NDArray[Any]] = {
@@ -258,7 +258,8 @@ class UploadRecorder:
         }
         write_arrays(self._directory / upload_file(round_index, None), arrays)
 
-    def _kept(self, round_index: int, place: tuple[int, int], client: int, digest: bytes) -> bool:
+    def keeps(self, round_index: int, place: tuple[int, int], client: int, digest: bytes) -> bool:
+        """Whether a participation is kept; its arguments are those of `participation`."""
         last = (round_index, place[0]) == (self._last_round, place[1] - 1)
         if last or (round_index, place[0]) == (0, 0):
             return True

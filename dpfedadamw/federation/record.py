@@ -144,6 +144,18 @@ class RecordLevel(Unprotected):
         return self.observer.observed(oracle, part.client, part.current.index)
 
     @part("evidence")
+    def forget_unkept(self, part: Participation, answer: Answer) -> None:
+        """Let go of points and gradients that are not kept: of most participations of a long run.
+
+        They are two vectors a query, which the process that leads the run would only throw away.
+        """
+        place, evidence = (part.place, len(part.current.chosen)), answer.result.evidence
+        assert evidence is not None
+        digest = sha256(answer.message).digest()
+        if not self.evidence.uploads.keeps(part.current.index, place, part.client, digest):
+            evidence.exchange.forget()
+
+    @part("evidence")
     def took_part(self, part: Participation, answer: Answer) -> None:
         """Write what the auditor needs to recompute the client's upload."""
         self.evidence.add_squares()

@@ -80,11 +80,13 @@ class Station:
         plan: The plan of the run's first round.
         worker: Runs clients in this process.
         clients: The records of the clients that it may be asked for, by client.
+        has_salt: Whether it notes under the run's salt, and so knows what the run will keep.
     """
 
     plan: RunPlan
     worker: Worker
     clients: Mapping[int, ClientData] | Sequence[ClientData]
+    has_salt: bool = False
 
     def answer(
         self,
@@ -110,7 +112,10 @@ class Station:
             data=self.clients[asked.client],
             memory=memory,
         )
-        return worker.take_part(part)
+        answer = worker.take_part(part)
+        if self.has_salt:
+            unit.forget_unkept(part, answer)
+        return answer
 
     def round_of(self, asked: Asked, message: bytes) -> Round:
         """The round as a client knows it.

@@ -157,6 +157,9 @@ class Unprotected:
         """
         return pack(upload.update, upload.state)
 
+    def forget_unkept(self, part: Participation, answer: Answer) -> None:
+        """Let go of what `took_part` will not write down, before an answer goes to its process."""
+
     def took_part(self, part: Participation, answer: Answer) -> None:
         """Write the evidence of one client's part in a round."""
 

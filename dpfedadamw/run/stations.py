@@ -108,7 +108,8 @@ def open_station(opening: Opening, scratch: Path) -> tuple[Station, Spec]:
     clients = len(experiment.plan.records)
     train, people = experiment.dataset.train, experiment.people
     held = divided(experiment, train, experiment.owner, clients, people)
-    return Station(plan=experiment.plan, worker=worker, clients=held), experiment.spec
+    station = Station(plan=experiment.plan, worker=worker, clients=held, has_salt=True)
+    return station, experiment.spec
 
 
 def keys_of(part: Participation, source: RandomSource) -> dict[str, bytes]:

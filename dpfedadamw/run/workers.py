@@ -17,15 +17,11 @@ import signal
 import tempfile
 import threading
 import traceback
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -111,8 +107,6 @@ class WorkerProcesses:
             allow_code=permission().handed_on(),
         )
         self._processes: list[_Process] = []
-        self._idle: SimpleQueue[_Process] = SimpleQueue()
-        self._threads: ThreadPoolExecutor | None = None
 
     def answers(self, parts: Sequence[Participation]) -> Iterator[Answer]:
         """What each client's part comes to, in the order of ``parts``.
@@ -122,47 +116,54 @@ class WorkerProcesses:
         """
         if not parts:
             return
-        threads, waiting = self._started(), iter(parts)
-        ahead: deque[Future[tuple[bytes, _Given]]] = deque(
-            threads.submit(self._ask, part) for part in islice(waiting, _AHEAD * self._number)
-        )
+        # Nothing else waits for the processes: a thread for each would cost more than the messages.
+        idle, asked = list(self._started()), 0
+        busy: dict[Any, tuple[_Process, int]] = {}
+        found: dict[int, tuple[bytes, _Given]] = {}
         unit, device = self._worker.unit, self._worker.flat.vector.device
-        while ahead:
-            message, given = ahead.popleft().result()
-            ahead.extend(threads.submit(self._ask, part) for part in islice(waiting, 1))
-            answer = answered(message, given.noted, unit.evidence_of_client(), device)
-            unit.add_shared(given.shared)
-            del message, given
-            yield answer
-            # Else the last answer would stay while the next one is read.
-            del answer
+        try:
+            for place in range(len(parts)):
+                while True:
+                    most = min(len(parts), place + _AHEAD * self._number)
+                    while idle and asked < most:
+                        process = idle.pop()
+                        process.ask(self._task(parts[asked]), parts[asked].current.message)
+                        busy[process.connection] = process, asked
+                        asked += 1
+                    # Who has answered is asked for more before the next answer is used.
+                    ready = wait(busy, 0.0 if place in found else None)
+                    if not ready:
+                        break
+                    for one in ready:
+                        process, which = busy.pop(one)
+                        found[which] = process.answer()
+                        idle.append(process)
+                message, given = found.pop(place)
+                answer = answered(message, given.noted, unit.evidence_of_client(), device)
+                unit.add_shared(given.shared)
+                del message, given
+                yield answer
+                # Else the last answer would stay while the next one is read.
+                del answer
+        finally:
+            # An answer that nobody waits for would be taken for that to a later question.
+            if busy:
+                self.close()
 
     def close(self) -> None:
         """End the processes, whatever they do."""
         for process in self._processes:
             process.kill()
-        if self._threads is not None:
-            # Code that waits for a process finds that it has ended.
-            self._threads.shutdown(cancel_futures=True)
-            self._threads = None
         for process in self._processes:
             process.forget()
         self._processes = []
 
-    def _ask(self, part: Participation) -> tuple[bytes, _Given]:
-        """Have a process that has nothing to do compute a participation."""
-        process = self._idle.get()
-        try:
-            task = _Task(
-                Asked.of(part), packed(part.memory), keys_of(part, self._worker.randomness)
-            )
-            return process.ask(task, part.current.message)
-        finally:
-            # Including one that has ended: a request to it fails at once instead of waiting.
-            self._idle.put(process)
+    def _task(self, part: Participation) -> _Task:
+        keys = keys_of(part, self._worker.randomness)
+        return _Task(Asked.of(part), packed(part.memory), keys)
 
-    def _started(self) -> ThreadPoolExecutor:
-        if self._threads is None:
+    def _started(self) -> Sequence[_Process]:
+        if not self._processes:
             forks = "forkserver" in multiprocessing.get_all_start_methods()
             context = multiprocessing.get_context("forkserver" if forks else "spawn")
             if forks:
@@ -171,10 +172,7 @@ class WorkerProcesses:
                 self._processes.append(_Process(context, self._opening, (number, self._number)))
             for process in self._processes:
                 process.wait_until_ready()
-                self._idle.put(process)
-            # One for each process: they wait, and torch computes nothing in them.
-            self._threads = ThreadPoolExecutor(self._number, thread_name_prefix="workers")
-        return self._threads
+        return self._processes
 
 
 class _Process:
@@ -184,12 +182,15 @@ class _Process:
         context: Starts processes.
         opening: What it needs to make itself ready.
         number: Which of how many it is, from 1.
+
+    Attributes:
+        connection: Can be read once it has answered, or has ended.
     """
 
     def __init__(self, context: Any, opening: Opening, number: tuple[int, int]) -> None:
         self._number = number
-        self._connection: Connection[Any, Any]
-        self._connection, other = context.Pipe()
+        self.connection: Connection[Any, Any]
+        self.connection, other = context.Pipe()
         self._process: BaseProcess = context.Process(
             target=_serve, args=(other, opening), name=f"worker {number[0]}", daemon=True
         )
@@ -197,6 +198,7 @@ class _Process:
         # Held here too, it would never be seen that the process has ended.
         other.close()
         self._round: tuple[int, int] | None = None
+        self._doing = "was starting"
 
     def wait_until_ready(self) -> None:
         """Wait until it has read spec and data.
@@ -204,30 +206,37 @@ class _Process:
         Raises:
             WorkerError: If it cannot.
         """
-        self._receive("was starting")
+        self._receive()
 
-    def ask(self, task: _Task, broadcast: bytes) -> tuple[bytes, _Given]:
+    def ask(self, task: _Task, broadcast: bytes) -> None:
         """Have it compute a participation, of a round whose broadcast is sent once.
+
+        Raises:
+            WorkerError: If it has ended.
+        """
+        asked = task.asked
+        self._doing = f"computed a client of round {asked.round}"
+        try:
+            if self._round != (asked.round, asked.attempt):
+                self.connection.send(None)
+                self.connection.send_bytes(broadcast)
+                self._round = (asked.round, asked.attempt)
+            self.connection.send(task)
+        except OSError:
+            raise self._ended() from None
+
+    def answer(self) -> tuple[bytes, _Given]:
+        """What it was asked for: an upload, and all else of the answer.
 
         Raises:
             WorkerError: If it ends meanwhile.
         """
-        asked = task.asked
-        doing = f"computed a client of round {asked.round}"
-        try:
-            if self._round != (asked.round, asked.attempt):
-                self._connection.send(None)
-                self._connection.send_bytes(broadcast)
-                self._round = (asked.round, asked.attempt)
-            self._connection.send(task)
-        except OSError:
-            raise self._ended(doing) from None
-        given = self._receive(doing)
+        given = self._receive()
         assert isinstance(given, _Given)
         try:
-            return self._connection.recv_bytes(), given
+            return self.connection.recv_bytes(), given
         except (OSError, EOFError):
-            raise self._ended(doing) from None
+            raise self._ended() from None
 
     def kill(self) -> None:
         """End it."""
@@ -236,20 +245,20 @@ class _Process:
     def forget(self) -> None:
         """Let go of what belonged to it."""
         self._process.join(_PATIENCE)
-        self._connection.close()
+        self.connection.close()
 
-    def _receive(self, doing: str) -> object:
+    def _receive(self) -> object:
         try:
-            found: object = self._connection.recv()
+            found: object = self.connection.recv()
         except (OSError, EOFError):
-            raise self._ended(doing) from None
+            raise self._ended() from None
         if isinstance(found, _Failed):
             if found.wrong_input:
                 raise WorkerError(found.reason)
             raise RuntimeError(f"in a worker process: {found.reason}")
         return found
 
-    def _ended(self, doing: str) -> WorkerError:
+    def _ended(self) -> WorkerError:
         self._process.join(_PATIENCE)
         code = self._process.exitcode
         how = f"with exit code {code}"
@@ -259,8 +268,8 @@ class _Process:
             how = f"by signal {-code}"
         which, of = self._number
         return WorkerError(
-            f"federation.workers: worker process {which} of {of} ended ({how}) while it {doing}; "
-            "its charges remain. If memory ran out, use fewer workers"
+            f"federation.workers: worker process {which} of {of} ended ({how}) while it "
+            f"{self._doing}; its charges remain. If memory ran out, use fewer workers"
         )
 
 

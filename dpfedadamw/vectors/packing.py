@@ -54,7 +54,12 @@ def views(content: bytes) -> dict[str, Tensor]:
     if not {one["dtype"] for one in entries.values()} <= _KINDS.keys():
         found: dict[str, Tensor] = load(content)
         return found
-    return {name: _view(content, begin, **entry) for name, entry in entries.items()}
+    if not entries:
+        return {}
+    with warnings.catch_warnings():
+        # That bytes cannot be written to.
+        warnings.simplefilter("ignore", UserWarning)
+        return {name: _view(content, begin, **entry) for name, entry in entries.items()}
 
 
 def _view(
@@ -63,8 +68,5 @@ def _view(
     count, kind = math.prod(shape), _KINDS[dtype]
     if not count:
         return torch.empty(shape, dtype=kind)
-    with warnings.catch_warnings():
-        # That bytes cannot be written to.
-        warnings.simplefilter("ignore", UserWarning)
-        flat = torch.frombuffer(content, dtype=kind, count=count, offset=begin + data_offsets[0])
+    flat = torch.frombuffer(content, dtype=kind, count=count, offset=begin + data_offsets[0])
     return flat.view(shape)

@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.evidence import exchanges
 from dpfedadamw.federation.arrivals import ArrivalError
 from dpfedadamw.federation.flower.required import FlowerError
 from dpfedadamw.federation.stations import Asked
@@ -214,6 +215,27 @@ def test_what_a_client_remembers_is_handed_over_for_its_owner_alone_and_is_gone_
     assert {mode for _, mode in handed} == {0o600}
     assert all(name.startswith("memory-00001-1-") for name, _ in handed)
     assert settled == [{"lasting": False}] * len(handed)
+
+
+def test_points_and_gradients_are_handed_over_of_participations_that_are_kept_alone(
+    tmp_path, monkeypatch
+):
+    # The first and the last always are.
+    monkeypatch.setattr(exchanges, "MOST_FILES", 0)
+    handed, read = [], simulated._read
+
+    def reading(path):
+        arrays = read(path)
+        handed.append((len(arrays["exchange.points"]), len(arrays["exchange.gradients"])))
+        return arrays
+
+    monkeypatch.setattr(simulated, "_read", reading)
+    run = trained(runs.small_spec(rounds=2), tmp_path, by_flower=True)
+    assert handed == [handed[0], *[(0, 0)] * 6, handed[0]]
+    assert min(handed[0]) > 0
+    for path in run.evidence.glob("upload-*"):
+        with np.load(path) as kept:
+            assert len(kept["points"]) == handed[0][0]
 
 
 def test_a_client_that_fails_ends_the_run_with_its_reason_and_tells_no_value(tmp_path, monkeypatch):

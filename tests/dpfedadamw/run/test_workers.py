@@ -6,8 +6,6 @@ import dataclasses
 import json
 import multiprocessing
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -157,29 +155,20 @@ def test_auto_takes_as_many_workers_as_there_is_something_to_do_for(monkeypatch)
     assert computing.workers_of(given, 1_000_000) == 3
 
 
-def test_closed_workers_take_no_further_part_and_leave_no_thread_behind():
+def test_closed_workers_are_killed_and_let_go_of():
     flat = SimpleNamespace(vector=torch.zeros(3))
     worker = SimpleNamespace(flat=flat, performance=SimpleNamespace(engine="auto"), unit=None)
     closed = WorkerProcesses(SimpleNamespace(path=Path.cwd()), worker, "blake3", 2)
-    threads = closed._threads = ThreadPoolExecutor(1)
     ended = []
     closed._processes = [
         SimpleNamespace(
             kill=lambda: ended.append("killed"), forget=lambda: ended.append("forgotten")
         )
-    ]
-    waiting = threading.Event()
-    first = threads.submit(waiting.wait, 5.0)
-    second = threads.submit(ended.append, "never")
-    waiting.set()
-    first.result()
+    ] * 2
     closed.close()
-    with pytest.raises(RuntimeError, match="shutdown"):
-        threads.submit(print)
-    assert [one for one in ended if one != "never"] == ["killed", "forgotten"]
-    assert second.done()
-    assert (closed._threads, closed._processes) == (None, [])
+    assert ended == ["killed", "killed", "forgotten", "forgotten"]
     closed.close()
+    assert len(ended) == 4
 
 
 # A worker process as the leading one sees it, over a connection that is made up.
@@ -226,8 +215,8 @@ class Ended:
 
 def process_over(pipe, exitcode=0):
     found = workers._Process.__new__(workers._Process)
-    found._number, found._connection, found._process = (2, 3), pipe, Ended(exitcode)
-    found._round = None
+    found._number, found.connection, found._process = (2, 3), pipe, Ended(exitcode)
+    found._round, found._doing = None, "was starting"
     return found
 
 
@@ -242,7 +231,10 @@ def test_a_broadcast_is_sent_once_a_round_and_attempt():
     pipe = Pipe(GIVEN, b"one", GIVEN, b"two", GIVEN, b"three", GIVEN, b"four")
     process = process_over(pipe)
     asked = [task(3, 1), task(3, 1), task(3, 2), task(4, 2)]
-    found = [process.ask(one, b"broadcast %d" % one.asked.round) for one in asked]
+    found = []
+    for one in asked:
+        process.ask(one, b"broadcast %d" % one.asked.round)
+        found.append(process.answer())
     assert found == [(name, GIVEN) for name in (b"one", b"two", b"three", b"four")]
     assert pipe.sent == [
         None, b"broadcast 3", asked[0],
@@ -264,8 +256,13 @@ def test_a_broadcast_is_sent_once_a_round_and_attempt():
 )  # fmt: skip
 def test_a_process_that_ends_is_told_by_number_how_and_while_doing_what(pipe, exitcode, how):
     process = process_over(pipe(), exitcode)
-    with pytest.raises(WorkerError) as caught:
+
+    def asked_and_answered():
         process.ask(task(7, 1), b"")
+        process.answer()
+
+    with pytest.raises(WorkerError) as caught:
+        asked_and_answered()
     assert str(caught.value) == (
         f"federation.workers: worker process 2 of 3 ended ({how}) while it computed a client of "
         "round 7; its charges remain. If memory ran out, use fewer workers"
@@ -289,7 +286,7 @@ def test_a_process_that_is_let_go_of_is_killed_waited_for_and_hung_up_on():
     process.kill()
     process.forget()
     assert (process._process.killed, process._process.joined) == (True, [5.0])
-    assert process._connection.closed
+    assert process.connection.closed
 
 
 def served(monkeypatch, pipe, answer, opened=None):
@@ -401,7 +398,7 @@ def test_processes_are_forked_off_a_server_where_there_is_one_and_else_spawned(
     assert made == []
     assert list(here.answers([])) == []
     assert made == []
-    threads = here._started()
+    started = here._started()
     assert [(method, number) for method, _, number in made] == [
         (wanted, (number, 3)) for number in (1, 2, 3)
     ]
@@ -415,40 +412,89 @@ def test_processes_are_forked_off_a_server_where_there_is_one_and_else_spawned(
         threads=torch.get_num_threads(),
         commitments="blake3",
     )
-    idle = [here._idle.get_nowait() for _ in range(3)]
-    assert all(one.ready for one in idle)
-    assert here._idle.empty()
-    assert threads.submit(threading.current_thread).result().name.startswith("workers_")
+    assert [one.ready for one in started] == [True] * 3
     # They are started once.
-    assert here._started() is threads
+    assert here._started() is started
     assert len(made) == 3
     here.close()
 
 
-def test_parts_are_asked_ahead_and_answered_in_their_order(monkeypatch):
-    flat = SimpleNamespace(vector=torch.zeros(3))
+class Working:
+    """A worker process that answers when it is told to; its own connection."""
+
+    def __init__(self, asked):
+        self.connection, self.asked, self.part = self, asked, None
+
+    def ask(self, part, broadcast):
+        assert self.part is None
+        self.asked.append(part)
+        self.part = part
+
+    def answer(self):
+        part, self.part = self.part, None
+        return f"message {part}", workers._Given({}, {part: 1})
+
+
+def side_by_side(monkeypatch, number, answering):
+    """Workers of which those answer that a function picks of the busy ones, and what is asked."""
     unit = SimpleNamespace(evidence_of_client=lambda: "evidence", shared=[])
     unit.add_shared = unit.shared.append
-    worker = SimpleNamespace(flat=flat, performance=SimpleNamespace(engine="loop"), unit=unit)
-    here = WorkerProcesses(SimpleNamespace(path=Path("there")), worker, "blake3", 2)
-    submitted = []
+    worker = SimpleNamespace(
+        flat=SimpleNamespace(vector=torch.zeros(3)),
+        performance=SimpleNamespace(engine="loop"),
+        unit=unit,
+    )
+    here = WorkerProcesses(SimpleNamespace(path=Path("there")), worker, "blake3", number)
+    asked = []
+    processes = [Working(asked) for _ in range(number)]
+    monkeypatch.setattr(here, "_started", lambda: processes)
+    monkeypatch.setattr(here, "_task", lambda part: part.name)
+    monkeypatch.setattr(workers, "answered", lambda message, *_: message)
+    monkeypatch.setattr(workers, "wait", lambda busy, timeout: answering(list(busy), timeout))
+    return here, asked, unit.shared
 
-    class Threads:
-        def submit(self, ask, part):
-            submitted.append(part)
-            return SimpleNamespace(
-                result=lambda: (f"message {part}", workers._Given({}, {part: 1}))
-            )
 
-    monkeypatch.setattr(here, "_started", Threads)
-    monkeypatch.setattr(workers, "answered", lambda message, *_: (message, len(submitted)))
-    # Twice as many as there are processes, and one more for each answer that is taken.
-    assert list(here.answers(list("abcdefg"))) == [
-        (f"message {part}", asked)
-        for part, asked in zip("abcdefg", (5, 6, 7, 7, 7, 7, 7), strict=True)
+def parts(names):
+    return [SimpleNamespace(name=one, current=SimpleNamespace(message=b"")) for one in names]
+
+
+def test_a_process_that_has_answered_is_asked_for_more_before_its_answer_is_used(monkeypatch):
+    here, asked, shared = side_by_side(monkeypatch, 2, lambda busy, _timeout: busy)
+    given = here.answers(parts("abcdefg"))
+    # No more are ahead of their turn than twice as many as there are processes.
+    found = [(next(given), len(asked)) for _ in range(7)]
+    assert found == [
+        (f"message {part}", ahead)
+        for part, ahead in zip("abcdefg", (4, 5, 6, 7, 7, 7, 7), strict=True)
     ]
-    assert submitted == list("abcdefg")
-    assert unit.shared == [{part: 1} for part in "abcdefg"]
+    assert asked == list("abcdefg")
+    assert shared == [{part: 1} for part in "abcdefg"]
+
+
+def test_answers_come_in_the_order_of_their_parts_whoever_is_slow(monkeypatch):
+    def last_alone(busy, timeout):
+        if timeout is None:
+            return busy[:1]
+        return [one for one in busy if one.part != "a"]
+
+    here, asked, _ = side_by_side(monkeypatch, 2, last_alone)
+    assert list(here.answers(parts("abcde"))) == [f"message {part}" for part in "abcde"]
+    assert asked == list("abcde")
+
+
+def test_processes_that_still_compute_when_a_round_is_given_up_are_ended(monkeypatch):
+    here, _, _ = side_by_side(monkeypatch, 2, lambda busy, timeout: busy[: timeout is None])
+    closed = []
+    monkeypatch.setattr(here, "close", lambda: closed.append(True))
+    given = here.answers(parts("abc"))
+    next(given)
+    given.close()
+    assert closed == [True]
+    done = here.answers(parts("a"))
+    for one in here._started():
+        one.part = None
+    assert list(done) == ["message a"]
+    assert closed == [True]
 
 
 def test_as_many_processors_count_as_this_process_may_use(monkeypatch):
