@@ -201,7 +201,7 @@ def read(path: Path, audience: str) -> ComparedRun:
     try:
         if path.is_dir() and not any((path / name).exists() for name in _MARKS):
             raise SourceError(f"neither {' nor '.join(_MARKS)} is in it; give a run's folder")
-        source = load(path)
+        signature, source = _checked(path)
         if not source.metrics and not source.recorded:
             note = next((text for text in source.notes if text.startswith("metrics.jsonl")), None)
             raise SourceError((note or "metrics.jsonl: is empty").rstrip("."))
@@ -216,7 +216,7 @@ def read(path: Path, audience: str) -> ComparedRun:
         source=source,
         views=tuple(guarantee.views(source, audience)),
         verdict=findings.verdict(source, audience).value,
-        signature=_signature(path),
+        signature=signature,
         accuracy=utility.final_accuracy if ended else None,
         accuracies=tuple(
             (row.round, row.test_accuracy)
@@ -263,13 +263,15 @@ def read_all(paths: Sequence[Path], audience: str) -> tuple[list[ComparedRun], l
     )
 
 
-def _signature(path: Path) -> Signature:
+def _checked(path: Path) -> tuple[Signature, RunSource]:
+    """Whether a run's signatures hold, and the run as it was read for that."""
     envelopes = (signing.TRAINING_ENVELOPE, signing.RUN_ENVELOPE)
     if not any((path / name).exists() for name in envelopes):
-        return Signature(UNSIGNED, "")
-    result = verification.verify(path)
+        return Signature(UNSIGNED, ""), load(path)
+    result, source = verification.verify_and_read(path)
     problem = "" if result.is_intact else clean(str(result.problems[0]), 200)
-    return Signature(HOLDS if result.is_intact else BROKEN, problem)
+    signature = Signature(HOLDS if result.is_intact else BROKEN, problem)
+    return signature, source if source is not None else load(path)
 
 
 Value = str | int | float | None
