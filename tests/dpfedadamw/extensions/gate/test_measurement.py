@@ -8,7 +8,9 @@ import re
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from scipy import stats
 
+from audit.statistics.intervals import FALSE_ALARM
 from dpfedadamw.extensions.gate import spending
 from dpfedadamw.extensions.gate.errors import GateError
 from dpfedadamw.extensions.gate.measurement import Measured, files_of, measured
@@ -37,6 +39,19 @@ def test_the_noise_of_a_correct_filter_is_measured_from_below_and_closely():
     assert max(found) <= stated
     weak = measured(filtered(np.random.default_rng(1), 5.0, 0.05), DELTA)
     assert weak.epsilon > 0.8 * spending.epsilon_of([0.005] * 3, DELTA)
+
+
+def test_of_few_numbers_both_ends_are_on_the_side_of_a_smaller_epsilon():
+    ((before, after),) = filtered(np.random.default_rng(0), 5.0, 0.05, size=30, rounds=1)
+    share = before @ after / (before @ before)
+    noise = after - share * before
+    # One false alarm in a thousand, half for each end; 29 numbers are free of the update.
+    level = FALSE_ALARM / 2
+    most = np.sqrt(noise @ noise / stats.chi2.ppf(level, 29))
+    length = abs(share) * np.linalg.norm(before)
+    least = length - stats.norm.isf(level) * np.sqrt(noise @ noise / 29)
+    expected = spending.epsilon_of([most / (2 * least)], DELTA)
+    assert measured([(before, after)], DELTA).epsilon == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_defaults_of_a_published_platform_are_refuted():

@@ -36,6 +36,7 @@ def charged(*days, job="job", sigma=4.0):
         ([5], 3, None),
         ([5, 5], 3, None),
         ([0, 2], 3, "2026-01-09 12:00 UTC"),
+        ([0, 0, 1], 2, "2026-01-03 12:00 UTC"),
         ([0, 1, 2], 0, "2026-01-03 12:00 UTC"),
         # Thirty days before the last release still count, thirty and a half do not.
         ([0, 8.5, 9, 39], 2, "2026-04-10 12:00 UTC"),

@@ -30,16 +30,22 @@ builders:
 """
 
 ADMIN = """
-import json, os, sys
+import json, os, sys, traceback
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 user, kit, method, words, part = json.loads(sys.argv[1])
-session = new_secure_session(user, kit, timeout=10.0)
-found = getattr(session, method)(*words)
-found = getattr(found, part) if part else found
-found = " ".join(map(str, found)) if isinstance(found, list) else found
-print("returned:", json.dumps(found) if isinstance(found, dict) else found, flush=True)
-os._exit(0)
+code = 1
+try:
+    session = new_secure_session(user, kit, timeout=10.0)
+    found = getattr(session, method)(*words)
+    found = getattr(found, part) if part else found
+    found = " ".join(map(str, found)) if isinstance(found, list) else found
+    print("returned:", json.dumps(found) if isinstance(found, dict) else found, flush=True)
+    code = 0
+except BaseException:
+    traceback.print_exc()
+# A session that failed leaves threads.
+os._exit(code)
 """
 
 
@@ -55,6 +61,9 @@ class Machines(Processes):
         project.write_text(PROJECT.format(port=self.port, user=USER, sites=listed))
         self.call("-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(place / "made"))
         self.kits = place / "made" / "gated" / "prod_00"
+        # Else another server of this machine would take this one's jobs.
+        server = self.kits / "server" / "local" / "resources.json.default"
+        server.write_text(server.read_text().replace("/tmp/nvflare", str(place / "stored")))
 
     def launch(self, name):
         """Start the server, or a site, as its startup kit does."""

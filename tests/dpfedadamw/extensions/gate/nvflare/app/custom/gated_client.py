@@ -31,11 +31,13 @@ def trained(weights, bias, images, labels, steps=20, rate=0.5):
     return weights.astype(np.float32), bias.astype(np.float32)
 
 
-def burn(seconds):
-    """Use so much processor time, for the benchmark."""
+def burn(seconds, pause=0.0):
+    """Use so much processor time and wait, for the benchmark."""
     started = time.process_time()
     while time.process_time() < started + seconds:
         pass
+    print("burnt", flush=True)
+    time.sleep(pause)
 
 
 class Trainer(Executor):
@@ -54,7 +56,7 @@ class Trainer(Executor):
         if task_name != "train":
             return DXO(DataKind.METRICS, data={"leak": NUMBER, TEXT: images}).to_shareable()
         if way.startswith("burn-"):
-            burn(float(way.removeprefix("burn-")))
+            burn(*map(float, way.split("-")[1:]))
         if way == "exception":
             raise ValueError(TEXT)
         if way == "panic":
