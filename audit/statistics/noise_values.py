@@ -44,7 +44,8 @@ def any_repeated(rows: NDArray[np.float64], alpha: float) -> bool:
     order wherever in the run they are: a search of n rows instead of all pairs.
     """
     length = rows.shape[1]
-    order = np.argsort(np.arctan(rows[:, 1] / _nonzero(rows[:, 0])), kind="stable")
+    # Modulo a half turn: a vector and its negative have one direction.
+    order = np.argsort(np.arctan2(rows[:, 1], rows[:, 0]) % np.pi, kind="stable")
     unit = _unit(rows[order])
     far = correlation_threshold(length, _NEIGHBOURS * max(1, len(unit)), alpha)
     # Neighbours in this order already agree in one direction of the space.
@@ -53,10 +54,6 @@ def any_repeated(rows: NDArray[np.float64], alpha: float) -> bool:
         len(unit) > lag and bool(np.any(np.abs((unit[lag:] * unit[:-lag]).sum(axis=1)) > far))
         for lag in range(1, _NEIGHBOURS + 1)
     )
-
-
-def _nonzero(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(values == 0.0, 1e-300, values)
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
