@@ -109,7 +109,8 @@ class RankedSpec:
     @property
     def mean(self) -> float | None:
         """Mean final test accuracy, in [0, 1]."""
-        return statistics.fmean(self.accuracies) if self.accuracies else None
+        # Exact: the mean of equal numbers is that number, however many there are.
+        return statistics.mean(self.accuracies) if self.accuracies else None
 
     @property
     def deviation(self) -> float | None:

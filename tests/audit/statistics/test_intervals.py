@@ -98,6 +98,7 @@ def test_a_law_is_told_by_the_largest_distance_of_its_steps(count):
 
 def test_numbers_differ_by_a_share_of_the_larger_one():
     assert relative_difference(3.0, -4.0) == 7.0 / 4.0
+    assert relative_difference(-4.0, 3.0) == 7.0 / 4.0
     assert relative_difference(-4.0, -5.0) == 0.2
     assert relative_difference(0.0, 2.0) == 1.0
     assert relative_difference(0.0, 0.0) == 0.0

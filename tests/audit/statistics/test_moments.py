@@ -248,6 +248,9 @@ def test_a_rule_is_what_the_spec_says_and_what_it_leaves_open_is_the_default():
     assert (alone.carried, alone.restarts) == (False, True)
     with pytest.raises(FieldError, match="beta2 of the evidence is not the spec's"):
         rule(beta2=0.9)
+    for none in (-0.1, 1.1):
+        with pytest.raises(FieldError):
+            promised_rule({"algorithm": {"name": "dp-fedadamw", "beta2": none}}, none)
 
 
 def test_innovations_are_what_a_round_added_to_its_own_start():

@@ -152,6 +152,9 @@ def test_nothing_but_the_verdicts_depends_on_the_noise():
     draws = (np.random.default_rng(seed).standard_normal((40, 64)) for seed in (1, 2))
     first, second = (json.dumps(quantile_verdicts(draw, ALPHA)) for draw in draws)
     assert first == second
+    # And the shape is nothing to them.
+    wide = 1.3 * drawn(1, 40, 64)
+    assert quantile_verdicts(wide, ALPHA) == quantile_verdicts(wide.ravel(), ALPHA)
 
 
 def test_few_values_leave_only_the_levels_that_can_be_judged():

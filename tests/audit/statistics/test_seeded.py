@@ -127,8 +127,11 @@ def test_noise_is_compared_where_it_is_recorded_and_nowhere_else():
 
 
 @pytest.fixture
-def made_again():
-    """The numbers of all generators are made in the test itself, though others need them too."""
+def made_again(monkeypatch):
+    """The numbers of generators are made in the test itself, of few seeds."""
+    monkeypatch.setattr(seeded, "SEEDS", (0, 1, 2, 7, 9, 101, 123_456))
+    seeded._generators.cache_clear()
+    yield
     seeded._generators.cache_clear()
 
 
@@ -177,6 +180,12 @@ def test_the_4096th_place_is_the_last_at_which_noise_may_begin(made_again):
     # However far the last coordinate that is compared lies behind the others.
     far, numbers = np.array([0, 5, 12_000]), np.random.default_rng(2).standard_normal(20_000)
     assert find_seed([numbers[4095 + far]], far, (0,)) == "np.random.default_rng(2)"
+    numbers = drawn_by_torch(7, 20_000, torch.float64).numpy()
+    assert find_seed([numbers[4064 + far]], far, (0,)) == "torch.manual_seed(7)"
+    # Of Python's generator the first 2,048 numbers are known, and what lies behind is nobody's.
+    numbers, far = np.array(drawn_by_python(0, 3000)), np.array([0, 5, 100])
+    assert find_seed([numbers[1947 + far]], far, (0,)) == "random.seed(0)"
+    assert find_seed([numbers[1948 + far]], far, (0,)) is None
 
 
 def test_three_coordinates_behind_a_tensors_start_and_near_it_are_needed():
