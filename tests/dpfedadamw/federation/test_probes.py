@@ -10,6 +10,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from dpfedadamw.federation import probes
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.run.training import probe_of
 from tests.runs import begin, small_spec
 
@@ -116,3 +118,63 @@ def test_a_probed_client_takes_two_of_its_steps_at_most(tmp_path):
     # Nothing is clipped here, and a second step goes about as far again.
     one, two = (np.linalg.norm(sums[steps]) for steps in (1, 2))
     assert 1.8 * one < two < 2.0 * one < 0.5
+
+
+def test_a_probed_round_is_a_first_one_without_noise_and_nothing_is_planted_in_it(
+    clients, monkeypatch
+):
+    probe, seen = probe_of(clients), []
+    take_part = Worker.take_part
+
+    def watching(self, part):
+        seen.append((self, part))
+        return take_part(self, part)
+
+    monkeypatch.setattr(Worker, "take_part", watching)
+    probe.sum_of_round(*asked(probe.input_shape), (2, 0))
+    assert [(part.place, part.client, part.memory) for _, part in seen] == [(0, 2, {}), (1, 0, {})]
+    for worker, part in seen:
+        current, broadcast = part.current, part.current.broadcast
+        assert (current.index, current.attempt, current.chosen) == (0, 1, (2, 0))
+        assert (broadcast.earlier_steps, broadcast.learning_rate) == (0, 0.1)
+        assert current.plan.records == (4, 0, 3)
+        assert (current.plan.noise_multiplier, current.plan.noise_added_by) == (0.0, "server")
+        assert current.state.memories == {}
+        assert worker.unit.observer is None
+        assert len(part.data.labels) == current.plan.records[part.client]
+
+
+def test_a_probed_step_draws_alike_views_and_one_batch_and_is_noted_nowhere(training, monkeypatch):
+    probe, seen = probe_of(training), []
+    oracle = Worker.oracle
+
+    def watching(self, **given):
+        seen.append(given)
+        return oracle(self, **given)
+
+    monkeypatch.setattr(Worker, "oracle", watching)
+    drawn = np.array([0, 2])
+    probe.sum_of_step(*asked(probe.input_shape), drawn)
+    (given,) = seen
+    assert (given["client"], given["local_steps"], given["evidence"]) == (0, 1, None)
+    assert given["plan"].noise_multiplier == 0.0
+    sampling = given["plan"].sampling
+    assert next(sampling.batches(4, None)) is drawn
+    assert (sampling.rate(4), sampling.charged_steps(4, 3)) == (1.0, 3)
+    assert sampling.normaliser(4) == training.experiment.plan.divisor(0)
+    views, others = given["stream"]("views"), given["stream"]("noise")
+    first = views.integers(10**6, 9)
+    # However many are asked for, each is the same; the next view is another.
+    assert set(first.tolist()) == {int(given["stream"]("views").integers(10**6, 1)[0])}
+    assert first[0] != views.integers(10**6, 1)[0]
+    assert len(set(others.integers(10**6, 9).tolist())) > 1
+
+
+def test_what_is_read_in_float64_is_the_same_but_for_whole_numbers():
+    inputs = torch.arange(6, dtype=torch.float32).reshape(3, 2)
+    chosen = torch.tensor([2, 0])
+    for given, kind in ((inputs, torch.float64), (inputs.long(), torch.int64)):
+        client = probes._InFloat64(given, torch.zeros(3))
+        read = client.seen_with(None)[chosen][0:1]
+        assert read.dtype == kind
+        assert read.tolist() == [[4, 5]]
