@@ -36,6 +36,7 @@ TESTS: Final = (
     f"{_GATE}on_small_changes_both_verifiers_agree",
     f"{_GATE}a_ledger_rolled_back_with_its_head_passes_only_where_no_anchor_was_given",
     "tests/reports/verifier/test_verify.py",
+    "tests/reports/verifier/test_evidence.py",
     "tests/audit/test_protection.py::test_the_second_verifier_has_the_same_limit",
 )
 # Any change of the verifier's text would fail it, whatever the verifier then says.
