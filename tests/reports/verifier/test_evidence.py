@@ -162,8 +162,8 @@ def test_the_largest_part_is_neither_beyond_normal_numbers_nor_short_of_them() -
     )
     assert found[0] == found[3] == []
     assert found[1] == [
-        f"the largest of {parts} parts of the noise is {highest + 1e-3:.2f} σ, as normal numbers do not "
-        "have it"
+        f"the largest of {parts} parts of the noise is {highest + 1e-3:.2f} σ, as normal numbers "
+        "do not have it"
     ]
     assert len(found[2]) == 1
     assert "as normal numbers do not have it" in found[2][0]

@@ -63,6 +63,20 @@ def test_one_run_on_either_side_is_not_told_apart():
         assert (behind.interval, behind.apart) == (None, False)
 
 
+def test_two_runs_on_each_side_are_enough_for_welchs_test():
+    runs = [run_of(value, algorithm="a") for value in (0.9, 0.91)]
+    runs += [run_of(value, algorithm="b") for value in (0.1, 0.11)]
+    behind = compared(*runs).groups[0].entries[1].behind
+    assert behind.interval is not None
+    assert behind.interval[0] < 0.8 < behind.interval[1]
+    assert behind.apart
+
+
+def test_a_run_whose_accuracy_is_not_known_pairs_with_none():
+    (entry,) = entries_of([run_of(None, seed=1)])
+    assert (entry.by_seed, entry.accuracies, entry.mean) == (None, [], None)
+
+
 def test_entries_have_the_losses_and_the_bytes_of_their_runs():
     (entry,) = entries_of(three("a", 0.8, 0.9, worst=3.0, third=2.0))
     assert (entry.epsilons("server_worst_case"), entry.epsilons("third_party")) == (

@@ -101,6 +101,13 @@ def test_the_spreadsheet_has_them_unrounded_and_every_run(found):
     assert [row["signature"] for row in rows] == ["holds"] * 7
 
 
+def test_what_is_said_of_a_group_is_what_its_runs_show(found):
+    a, b, c, d = ([text.split(" ")[0] for text in group.remarks] for group in found.groups)
+    # Of one loss no range is told; in release mode no seed.
+    assert (a, b, d) == ([], ["Reproducible"], ["sgd"])
+    assert c == ["dp-b", "dp-b", "ε", "As", "Reproducible"]
+
+
 def test_the_public_forms_have_no_loss_as_it_happened(monkeypatch):
     found = several(monkeypatch, "public")
     assert "epsilon_server," not in tables.as_csv(found)
