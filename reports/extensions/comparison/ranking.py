@@ -124,7 +124,7 @@ class RankedSpec:
 
     def mean_bytes(self, way: str) -> float | None:
         """Return the mean bytes of a repetition, "up" or "down"; None if not to be shown."""
-        found = [run.bytes_up if way == "up" else run.bytes_down for run in self.runs]
+        found = [getattr(run, f"bytes_{way}") for run in self.runs]
         known = [value for value in found if value is not None]
         return statistics.fmean(known) if known else None
 

@@ -126,6 +126,7 @@ def test_panels_and_texts_lie_on_the_page_and_do_not_cover_each_other(drawn):
     assert boxes[0].width == pytest.approx(boxes[1].width)
     assert boxes[1].width < boxes[4].width
     assert boxes[4].x1 == pytest.approx(boxes[1].x1)
+    assert boxes[4].x1 > 0.97
     tops = [text.get_position()[1] for text in canvas.texts]
     assert all(top > boxes[place].y1 for top, place in zip(tops, (0, 2, 4), strict=True))
     renderer = canvas._get_renderer()

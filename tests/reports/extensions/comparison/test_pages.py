@@ -44,6 +44,7 @@ def test_all_runs_stand_next_to_each_other_with_their_groups_loss(found):
         ["D", "only", "fedavg", "90.0", "none", "–", "NO CLAIM"],
         ["D", "–", "sgd (0000000a)", "not measured", "none", "–", "NO CLAIM"],
     ]
+    assert overview["head"] == ["Group", "Rank", "What", "Accuracy, %", "ε", "Against", "Audit"]
     assert len(overview["head"]) == len(overview["align"]) == len(overview["widths"]) == 7
     refused = next(block for block in blocks if block["kind"] == "list")
     assert refused["items"] == [one.sentence() for one in found.refusals]

@@ -72,6 +72,11 @@ def test_two_runs_on_each_side_are_enough_for_welchs_test():
     assert behind.apart
 
 
+def test_an_accuracy_of_nothing_is_the_last_one():
+    found = entries_of([run_of(0.0, algorithm="a"), run_of(0.1, algorithm="b")])
+    assert [entry.label for entry in found] == ["b", "a"]
+
+
 def test_a_run_whose_accuracy_is_not_known_pairs_with_none():
     (entry,) = entries_of([run_of(None, seed=1)])
     assert (entry.by_seed, entry.accuracies, entry.mean) == (None, [], None)

@@ -160,3 +160,34 @@ def test_a_loss_that_runs_do_not_share_is_a_range_and_bytes_that_are_not_shown_s
     assert (row.up, row.down) == ("not shown", "2.0 kB")
     (unfinished,) = compared(run_of(finished=False)).groups
     assert set(tables.rows_of(unfinished)[0].losses) <= {"none"}
+
+
+def test_specs_that_always_giving_one_answer_matches_are_named():
+    runs = [
+        replace(run_of(accuracy, algorithm=name), majority_rate=rate)
+        for name, accuracy, rate in (
+            ("a", 0.9, 0.5), ("b", 0.55, None), ("c", 0.6, 0.6), ("d", 0.4, 0.5), ("e", None, 0.5),
+        )
+    ]  # fmt: skip
+    (said,) = (
+        text for text in compared(*runs).groups[0].remarks if text.startswith("Majority rate")
+    )
+    assert said == (
+        "Majority rate: always giving the most frequent answer has an accuracy of 50.0 % to 60.0 %."
+        " No better than that by accuracy: c, b, d."
+    )
+    (better,) = compared(replace(run_of(0.9), majority_rate=0.5)).groups
+    assert better.remarks[0].endswith("has an accuracy of 50.0 %.")
+
+
+def test_every_character_of_latex_is_written_so_that_it_is_printed():
+    shown = {
+        "a&b%c$d#e_f": r"a\&b\%c\$d\#e\_f", "{}": r"\{\}",
+        "~^": r"\textasciitilde{}\textasciicircum{}",
+        "\\": r"\textbackslash{}", "ε δ": r"$\varepsilon$ $\delta$", "±≈−": r"$\pm$$^{\approx}$$-$",
+        "–…·": r"--\ldots{}$\cdot$", "|<>": r"\textbar{}\textless{}\textgreater{}",
+        "10⁻¹²": "10$^{-12}$", "2³⁴⁵⁶⁷⁸⁹⁰": "2$^{34567890}$", "--audience": "-{}-audience",
+    }  # fmt: skip
+    assert {text: tables._tex(text) for text in shown} == shown
+    # Markdown's own characters are escaped, and a line stays one.
+    assert tables._escape("a*b_c[d]<e>|`\\\n") == r"a\*b\_c\[d\]\<e\>\|\`\\ "

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from reports.extensions.comparison.terms import Towards, clusters, differences, terms_of
+from reports.extensions.comparison.terms import TOLERANCE, Towards, clusters, differences, terms_of
 from tests.reports.extensions.comparison.test_comparison import run_of
 
 
 def terms(towards=Towards.server, **options):
     return terms_of(run_of(**options), towards)
+
+
+def test_epsilon_agrees_within_one_percent_unless_another_tolerance_is_asked_for():
+    assert TOLERANCE == 0.01
 
 
 def values(found):
