@@ -114,6 +114,7 @@ def test_a_round_without_clients_releases_noise_of_the_plans_scale(tmp_path):
     noise = current.stream(federation.worker.randomness, "release noise", -1)
     made = combine_updates(current, noise)
     assert made.uploads == []
+    assert ClientLevel.moved_by_empty_rounds
     assert float(made.noisy.norm()) > 0
 
 

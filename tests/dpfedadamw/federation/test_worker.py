@@ -8,7 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.clipping.engines import PerformanceOptions
+from dpfedadamw.evidence.record_level import Unobserved
+from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Participation
 from dpfedadamw.federation.worker import Inline, RecordingOracle
 from dpfedadamw.privacy.plain_form import LoopEngine
@@ -110,3 +113,39 @@ def test_one_check_of_the_engine_serves_all_rounds_and_the_plain_form_needs_none
     plain = replace(worker, engine=SimpleNamespace(name=LoopEngine.name))
     assert plain._check(federation.plan) is None
     assert len(asked) == 1
+    # What takes its place has a check of its own: it may be of another unit.
+    other = replace(worker, performance=PerformanceOptions())
+    assert other._check(federation.plan) is not first
+    assert len(asked) == 2
+
+
+def test_a_rule_reads_the_message_its_own_memory_and_nothing_else_of_the_server(world):
+    federation, state, _ = world
+    (part,) = parts(federation, state, 2)
+    sent = torch.arange(len(state.parameters), dtype=torch.float64)
+    current = replace(part.current, message=pack(sent, {"moment": torch.ones(2)}))
+    seen = []
+
+    class Rule:
+        queries_per_step = 1
+
+        def run(self, broadcast, oracle, observer):
+            seen.append((broadcast, oracle.noise_variance, type(observer)))
+            for _ in range(2):
+                oracle.next_batch()
+                oracle.gradient(broadcast.parameters)
+            return Upload(torch.zeros_like(broadcast.parameters))
+
+    memory = {"own": torch.ones(3)}
+    worker = replace(federation.worker, rule=Rule())
+    own = replace(part, current=current, memory=memory).of(federation.clients[2])
+    result = worker.take_part(own).result
+    ((broadcast, noise, observer),) = seen
+    assert torch.equal(broadcast.parameters, sent)
+    assert {name: value.tolist() for name, value in broadcast.state.items()} == {"moment": [1, 1]}
+    assert broadcast.memory is memory
+    assert broadcast.learning_rate == part.current.broadcast.learning_rate
+    # Clients that are protected as a whole are not noised gradient by gradient.
+    assert (noise, observer) == (current.plan.noise_variance(2), Unobserved)
+    assert (result.steps, result.queries) == (2, 2)
+    assert list(result.state) == ["moment"]
