@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.federation.client import (
     ClientLevel,
@@ -16,6 +17,7 @@ from dpfedadamw.federation.client import (
 )
 from dpfedadamw.federation.messages import pack, unpack_update
 from dpfedadamw.federation.participation import Participation
+from dpfedadamw.profiling import profiled
 from dpfedadamw.vectors.sparsification import KEPT
 from tests.dpfedadamw.federation.client_worlds import CLIP, EXPECTED, SIZE, federated
 
@@ -101,6 +103,10 @@ def test_the_release_is_the_noised_sum_over_the_expected_number_and_zero_elsewhe
     assert told.further == []
     assert len(told.kept_by_clients) == (3 if section == RANDOM else 0)
     assert len(told.upload_noise) == (3 if by == "clients" else 0)
+    # An upload that holds more than an update is told by its tensors' names.
+    more = Upload(torch.zeros(0), {"a": torch.ones(1)}, {"b": torch.ones(1)})
+    more = tuple(replace(one, result=replace(one.result, upload=more)) for one in current.answers)
+    assert evidence_of(replace(current, answers=more), made).further == ["a", "b"] * 3
     if by == "clients":
         for share, upload, answer in zip(
             told.upload_noise, made.uploads, current.answers, strict=True
@@ -135,6 +141,8 @@ def test_what_an_audit_run_plants_is_clipped_and_its_release_is_told(tmp_path):
     federation, current = answered(PLAIN, tmp_path)
     observer, seen = Observer(), []
     unit = federation.worker.unit
+    unit.evidence.witness = lambda: "a witness"
+    assert unit.witness() == "a witness"
     unit.evidence.write_round = lambda *given: seen.append(given)
     watched = replace(unit, observer=observer)
     results = [answer.result for answer in current.answers]
@@ -146,7 +154,9 @@ def test_what_an_audit_run_plants_is_clipped_and_its_release_is_told(tmp_path):
     for client, answer in zip(current.chosen, answers, strict=True):
         assert answer.clipped.raw_norm == pytest.approx(0.01 * client * SIZE**0.5)
     current = replace(current, answers=answers)
-    (upload,) = watched.receive(current)
+    with profiled() as profile:
+        (upload,) = watched.receive(current)
+    assert "server" in profile.seconds
     ((index, released, chosen, clipped, kept),) = observer.told
     assert (index, chosen, kept) == (1, (0, 4, 6), None)
     assert released is upload.update
@@ -162,7 +172,9 @@ def test_what_the_ledger_is_told_of_a_round_are_digests_of_what_is_public(tmp_pa
     unit, kept = federation.worker.unit, []
     upload = unit.receive(replace(current, answers=current.answers, index=0))[0]
     current = replace(current, uploads=(upload,), following=b"next", last=True)
-    plain = unit.close(current)
+    with profiled() as profile:
+        plain = unit.close(current)
+    assert set(profile.seconds) == {"other", "evidence"}
     assert set(plain) == {"broadcast_sha256", "released_sha256", "participations_sha256"}
     assert plain["released_sha256"] == vector_digest(upload.update).hex()
 

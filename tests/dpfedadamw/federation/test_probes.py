@@ -121,9 +121,11 @@ def test_a_probed_client_takes_two_of_its_steps_at_most(tmp_path):
 
 
 def test_a_probed_round_is_a_first_one_without_noise_and_nothing_is_planted_in_it(
-    clients, monkeypatch
+    tmp_path, monkeypatch
 ):
-    probe, seen = probe_of(clients), []
+    training = client_level(tmp_path, "privacy.noise_added_by=clients")
+    training.lock.release()
+    probe, seen = probe_of(training), []
     take_part = Worker.take_part
 
     def watching(self, part):

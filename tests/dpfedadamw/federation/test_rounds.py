@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.federation import rounds
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.unprotected import Unprotected
+from dpfedadamw.privacy.grid import Grid
 from dpfedadamw.privacy.sampling import People
 from tests.dpfedadamw.federation.client_worlds import (
     CLIENTS,
@@ -329,3 +331,15 @@ def test_earlier_steps_are_those_of_all_rounds_where_an_empty_one_moves_the_mode
     plain = replace(federation, worker=replace(federation.worker, unit=Unprotected()))
     plain.ledger.append_all("round", [{"round": 0, "steps": [2, 2]}, {"round": 1, "steps": []}])
     assert [plain._earlier_steps(index) for index in (0, 1, 2)] == [0, 2, 2]
+
+
+def test_a_model_is_published_on_the_grid_of_weights_and_as_it_is_without_one(tmp_path):
+    federation, state, _ = federated(PLAIN, tmp_path)
+    state = replace(state, parameters=torch.tensor([1.0 + 2.0**-9, 2.0**-9, -3.0]))
+    for grid, due in (
+        (None, state.parameters),
+        (Grid(update=12, weights=4), torch.tensor([1, 0, -3.0])),
+    ):
+        plan = replace(federation.plan, unit=SimpleNamespace(grid=grid))
+        assert torch.allclose(rounds.published(plan, state), due.to(state.parameters), atol=2**-8)
+        assert torch.equal(rounds.published(plan, state), state.parameters) == (grid is None)

@@ -15,6 +15,7 @@ from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Participation
 from dpfedadamw.federation.worker import Inline, RecordingOracle
 from dpfedadamw.privacy.plain_form import LoopEngine
+from dpfedadamw.profiling import profiled
 from tests.dpfedadamw.federation.client_worlds import CLIENTS, federated
 
 PLAIN = "{name: dp-fedavg}"
@@ -42,7 +43,9 @@ def test_each_question_is_noted_before_it_is_asked_and_its_answer_after():
     recording = RecordingOracle(oracle, exchange, Told("commitment", told))
     assert recording.noise_variance == 0.25
     recording.next_batch()
-    assert recording.gradient(torch.tensor(2.0)).item() == 3.0
+    with profiled() as profile:
+        assert recording.gradient(torch.tensor(2.0)).item() == 3.0
+    assert set(profile.seconds) == {"other", "evidence"}
     # What is committed to is what is kept.
     assert told == [
         ("oracle", "next_batch"),
@@ -139,7 +142,9 @@ def test_a_rule_reads_the_message_its_own_memory_and_nothing_else_of_the_server(
     memory = {"own": torch.ones(3)}
     worker = replace(federation.worker, rule=Rule())
     own = replace(part, current=current, memory=memory).of(federation.clients[2])
-    result = worker.take_part(own).result
+    with profiled() as profile:
+        result = worker.take_part(own).result
+    assert "local rule" in profile.seconds
     ((broadcast, noise, observer),) = seen
     assert torch.equal(broadcast.parameters, sent)
     assert {name: value.tolist() for name, value in broadcast.state.items()} == {"moment": [1, 1]}
