@@ -79,6 +79,12 @@ def test_the_spreadsheet_has_them_unrounded_and_every_run(found):
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(found))))
     entries = [(group, entry) for group in found.groups for entry in group.entries]
     assert len(rows) == len(entries) == 7
+    assert list(rows[0]) == [
+        "group", "rank", "what", "accuracy_mean", "accuracy_standard_deviation", "repetitions",
+        "told_apart_from_first", "privacy", "epsilon_server", "epsilon_server_worst_case",
+        "epsilon_third_party", "bytes_up", "bytes_down", "audit", "signature", "no_rank_because",
+        "comparable", "runs",
+    ]  # fmt: skip
     for row, (group, entry) in zip(rows, entries, strict=True):
         assert row["group"] == group.name
         assert row["runs"].split() == [run.run for run in entry.runs]

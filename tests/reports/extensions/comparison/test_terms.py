@@ -90,6 +90,21 @@ def test_where_units_differ_what_belongs_to_the_claim_is_not_compared():
     ]
 
 
+def test_what_is_passed_over_hides_nothing_behind_it():
+    client = terms(unit="client", seed=3, data_settings={"seed": 5})
+    assert differences(client, terms()) == [
+        "protection of one client with all its records vs protection of one record",
+        "data.seed 5 vs 0", "randomness reproducible vs release",
+    ]  # fmt: skip
+    iid = terms(data_settings={"partition": {"kind": "iid"}, "test_fraction": 0.3})
+    said = ["data.partition.kind iid vs dirichlet", "data.test_fraction 0.3 vs 0.2"]
+    assert sorted(differences(iid, terms())) == said
+    table = {"dataset": "table", "augmentation": [], "columns": 3, "test_fraction": 0.3}
+    assert differences(terms(data_settings=table), terms()) == [
+        "data set table vs digits", "data.test_fraction 0.3 vs 0.2",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("losses", "tolerance", "found"),
     [
