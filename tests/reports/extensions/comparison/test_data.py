@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reports.extensions.comparison import METRIC, data
+from audit.protection import WORDS
+from reports.extensions.comparison import METRIC, data, tables
+from reports.extensions.comparison.pages import _judged
 from tests.reports.extensions.comparison.several import several
+from tests.reports.extensions.comparison.test_comparison import compared, run_of
 
 
 @pytest.mark.parametrize("audience", ["internal", "public"])
@@ -97,3 +100,18 @@ def test_a_report_has_each_runs_digests_its_beginning_and_what_its_group_assumes
             for run, row in zip(entry.runs, told.runs, strict=True):
                 assert row.hashes == run.source.hashes
                 assert row.created == (run.source.header.get("created") or "")
+
+
+@pytest.mark.parametrize(
+    ("worst", "third", "realised", "whom"),
+    [(50.0, 5.0, 40.0, "the server"), (50.0, 30.0, 40.0, "anyone"), (7.0, 5.0, 6.0, None)],
+)
+def test_an_epsilon_that_protects_nobody_is_told_in_every_form(worst, third, realised, whom):
+    found = compared(run_of(worst=worst, third=third, realised=realised))
+    (run,) = data.as_dict(found)["groups"][0]["entries"][0]["runs"]
+    assert run["unprotected_against"] == whom
+    (row,) = tables.rows_of(found.groups[0])
+    assert (row.audit == "PASS") == (whom is None)
+    judged = _judged(found.groups[0].entries[0].runs[0])
+    assert judged[-1] == {"badge": "PASS"}
+    assert [span["strong"] for span in judged[:-1]] == ([f"{WORDS[whom]} "] if whom else [])

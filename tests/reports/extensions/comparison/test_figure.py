@@ -80,7 +80,7 @@ def test_the_lines_go_through_the_points_and_end_at_the_final_models(drawn):
     panels = [axes[0:2], axes[2:4], axes[4:5]]
     for row, (accuracy, *loss) in zip(rows, panels, strict=True):
         points = figure.points(row)
-        for (label, _), line in zip(row.curves, accuracy.get_lines(), strict=False):
+        for (label, _), line in zip(row.curves, accuracy.get_lines(), strict=True):
             mine = [point for point in points if point[0] == label]
             assert line.get_label() == label
             assert list(line.get_xdata()) == [point[1] for point in mine]
@@ -91,6 +91,8 @@ def test_the_lines_go_through_the_points_and_end_at_the_final_models(drawn):
         assert len(accuracy.collections) == len(repeated)
     band = axes[2].collections[0].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(88.0)
+    # All began alike.
+    assert band[band[:, 0] == 0, 1] == pytest.approx(10.0)
     at_two = band[band[:, 0] == 2, 1]
     assert (at_two.min(), at_two.max()) == (pytest.approx(80.0), pytest.approx(88.0))
     # Against the loss, a curve ends at what its runs claim; the rounds before cost less.

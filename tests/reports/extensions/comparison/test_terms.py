@@ -44,6 +44,12 @@ def test_the_terms_of_a_run_are_what_its_spec_and_its_data_fix():
     )  # fmt: skip
 
 
+def test_what_a_header_does_not_say_is_unstated():
+    told = values(terms(header={"randomness": None}, data_settings={"dataset": None}))
+    assert told["randomness"] == "unstated"
+    assert told["data set"][0] == "unknown"
+
+
 @pytest.mark.parametrize(
     ("unit", "towards", "view", "whom"),
     [
