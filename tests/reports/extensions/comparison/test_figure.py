@@ -104,6 +104,7 @@ def test_the_lines_go_through_the_points_and_end_at_the_final_models(drawn):
     assert np.array(ends[0]) == pytest.approx(np.array([[0, 10], [2.5, 30], [5, 60]]))
     assert np.array(ends[1]) == pytest.approx(np.array([[0, 10], [4, 42], [5, 84]]))
     assert axes[3].get_xlim()[0] == 0.0
+    assert [axes[place].get_xlim() for place in (0, 2, 4)] == [(0, 2)] * 3
     bar = axes[3].containers[1].lines[2][0].get_segments()[0]
     assert bar[:, 1] == pytest.approx([80.0, 88.0])
     said = "test accuracy, %"

@@ -171,4 +171,6 @@ def test_of_many_points_the_first_are_shown_and_the_rest_are_counted():
     assert (len(picture.rows), picture.omitted) == (SHOWN_ROWS, 5)
     assert picture.rows[-1][1] == str(SHOWN_ROWS - 1)
     # The file has them all.
-    assert picture.data.decode().count("\n") == SHOWN_ROWS + 6
+    head, *lines = picture.data.decode().splitlines()
+    assert head == "what,round,accuracy_percent,epsilon_spent_third_party"
+    assert len(lines) == SHOWN_ROWS + 5
