@@ -17,6 +17,7 @@ from dpfedadamw.data.datasets import Records
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.federation import rounds
+from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.grid import Grid
@@ -27,6 +28,7 @@ from tests.dpfedadamw.federation.client_worlds import (
     RATE,
     ROUNDS,
     SIZE,
+    Ungridded,
     federated,
 )
 from tests.runs import played
@@ -343,3 +345,53 @@ def test_a_model_is_published_on_the_grid_of_weights_and_as_it_is_without_one(tm
         plan = replace(federation.plan, unit=SimpleNamespace(grid=grid))
         assert torch.allclose(rounds.published(plan, state), due.to(state.parameters), atol=2**-8)
         assert torch.equal(rounds.published(plan, state), state.parameters) == (grid is None)
+
+
+class Coarse(Ungridded):
+    """Weights of six bits, so that it shows which model lies on their grid."""
+
+    grid = Grid(update=52, vectors=52, summaries=52, weights=6)
+
+
+def test_only_the_last_model_is_put_on_the_grid_of_weights(tmp_path):
+    federation, state, _ = federated(PLAIN, tmp_path)
+    federation = replace(federation, plan=replace(federation.plan, unit=Coarse()))
+    results = list(played(federation, state))
+    on_it = [
+        torch.equal(rounds.published(federation.plan, one.state), one.state.parameters)
+        for one in results
+    ]
+    assert on_it == [False, False, True]
+    for one in results:
+        published = rounds.published(federation.plan, one.state)
+        assert one.entry["parameters_sha256"] == vector_digest(published).hex()
+
+
+def test_each_clients_records_keep_their_order_however_many_there_are():
+    owner = np.random.default_rng(4).integers(0, 3, 500)
+
+    class Inputs:
+        def to(self, device):
+            return self
+
+        def select(self, rows):
+            return torch.from_numpy(rows)
+
+    found = rounds.client_data(Records(Inputs(), np.arange(500)), owner, 3, torch.device("cpu"))
+    for client, one in enumerate(found):
+        assert (
+            one.labels.tolist() == one.inputs.tolist() == np.flatnonzero(owner == client).tolist()
+        )
+
+
+def test_what_is_as_long_as_the_model_is_let_go_of_once_it_is_sent(tmp_path, monkeypatch):
+    federation, state, _ = federated(PLAIN, tmp_path)
+    kept, receive = [], ClientLevel.receive
+
+    def watching(self, current):
+        kept.extend(len(answer.result.upload.update) for answer in current.answers)
+        return receive(self, current)
+
+    monkeypatch.setattr(ClientLevel, "receive", watching)
+    list(played(federation, state))
+    assert set(kept) == {0}

@@ -140,7 +140,14 @@ def test_a_rule_reads_the_message_its_own_memory_and_nothing_else_of_the_server(
             return Upload(torch.zeros_like(broadcast.parameters))
 
     memory = {"own": torch.ones(3)}
-    worker = replace(federation.worker, rule=Rule())
+    purposes = []
+
+    class Source:
+        def stream(self, purpose, *place):
+            purposes.append(purpose)
+            return federation.worker.randomness.stream(purpose, *place)
+
+    worker = replace(federation.worker, rule=Rule(), randomness=Source())
     own = replace(part, current=current, memory=memory).of(federation.clients[2])
     with profiled() as profile:
         result = worker.take_part(own).result
@@ -154,3 +161,5 @@ def test_a_rule_reads_the_message_its_own_memory_and_nothing_else_of_the_server(
     assert (noise, observer) == (current.plan.noise_variance(2), Unobserved)
     assert (result.steps, result.queries) == (2, 2)
     assert list(result.state) == ["moment"]
+    # Who computes a participation again opens its streams by these names.
+    assert sorted(purposes) == ["batches", "noise", "views"]
