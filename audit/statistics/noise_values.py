@@ -33,7 +33,7 @@ def largest_correlation(rows: NDArray[np.float64]) -> float:
         cross = np.abs(unit[start : start + _CHUNK] @ unit.T)
         here = np.arange(start, min(start + _CHUNK, len(unit)))
         cross[here - start, here] = 0.0
-        worst = max(worst, float(cross.max(initial=0.0)))
+        worst = max(worst, float(cross.max()))
     return worst
 
 
@@ -215,7 +215,7 @@ def coincidence_p_value(values: Floats, resolution: float = 0.0) -> float:
     width, mean, variance = pairs_alike(count, resolution)
     moved = values.ravel() + np.random.default_rng(count).uniform(-width / 2, width / 2, count)
     ordered = np.sort(moved)
-    alike = np.searchsorted(ordered, ordered + width, side="left") - np.arange(count) - 1
+    alike = np.searchsorted(ordered, ordered + width) - np.arange(count) - 1
     return float(stats.gamma.sf(float(alike.sum()), mean**2 / variance, scale=variance / mean))
 
 

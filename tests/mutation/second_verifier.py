@@ -211,10 +211,10 @@ def _write_once(module: Any) -> None:
     write, kept = module.write, processes.ROOT / ".kept" / module.__name__ / "folders"
     made: list[Any] = []
 
-    def again(folder: Path) -> Any:
+    def again(folder: Path, *given: Any) -> Any:
         own, keys = folder.with_name("keys"), kept.with_name("keys")
         if not made:
-            made.append(write(kept))
+            made.append(write(kept, *given))
             shutil.copytree(own, keys)
         shutil.copytree(keys, own, dirs_exist_ok=True)
         folder.symlink_to(kept)

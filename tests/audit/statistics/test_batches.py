@@ -192,6 +192,8 @@ def test_what_is_always_seen_begins_at_the_number_that_is_told() -> None:
         ps = [one.p_value for one in ends_of_sizes({(150, rate): law}) if one.kind == "large"]
         assert (min(ps) < end_alpha()) == found
     assert batches_to_see_a_cut(150, rate, 60, end_alpha()) is None
+    # No batch is larger than all records.
+    assert batches_to_see_a_cut(2, 0.9, 2, end_alpha()) is None
 
 
 def charge(rate: float | None = None) -> Spend:

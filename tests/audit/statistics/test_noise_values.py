@@ -16,7 +16,11 @@ from scipy import stats
 
 from audit.checks import noise
 from audit.statistics import noise_values
-from audit.statistics.intervals import kolmogorov_p_value, uniform_p_value
+from audit.statistics.intervals import (
+    correlation_threshold,
+    kolmogorov_p_value,
+    uniform_p_value,
+)
 from audit.statistics.noise_values import (
     any_repeated,
     coincidence_p_value,
@@ -373,3 +377,26 @@ def test_repeats_are_told_from_what_chance_makes_at_every_length(length: int) ->
     # Where the first coordinate is 0, a vector and its negative are still of one direction.
     rows[[3, 50], 0] = 0.0
     assert any_repeated(rows, 1e-6)
+
+
+def test_long_rows_are_repeats_from_halfway_between_chance_and_the_same_on() -> None:
+    """Two rows that begin alike, so that they are neighbours, and agree as much as is chosen."""
+    rows = drawn(9, 60, 40)
+    far = (1.0 + correlation_threshold(40, 3 * 60, 1e-6)) / 2.0
+    first = rows[3, 2:] * 10.0 / np.linalg.norm(rows[3, 2:])
+    for agreement, found in ((far - 0.002, False), (far + 0.002, True)):
+        share = (agreement * 102.0 - 2.0) / 100.0
+        for place, rest in ((3, first), (50, with_correlation(first, share, seed=4))):
+            rows[place] = np.concatenate([[1.0, 1.0], rest])
+        assert any_repeated(rows, 1e-6) == found
+
+
+def test_values_are_moved_by_chance_before_they_are_counted() -> None:
+    """Of 200 pairs that lie as good as the tolerance apart about half are alike."""
+    width = pairs_alike(400)[0]
+    values = (np.arange(200)[:, None] / 10.0 + np.array([0.0, 0.999 * width])).ravel()
+    _, mean, variance = pairs_alike(400)
+    fewer, more = (
+        stats.gamma.sf(count, mean**2 / variance, scale=variance / mean) for count in (70, 130)
+    )
+    assert more < coincidence_p_value(values) < fewer
