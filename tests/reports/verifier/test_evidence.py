@@ -319,6 +319,14 @@ def test_moves_of_a_reply_are_small_below_the_median_of_its_noise(kind: type) ->
     assert refused == [{"refused": "is no file of arrays"}] * 6
 
 
+@pytest.mark.parametrize(("kind", "size"), [(np.float32, 2.0**20), (np.float64, 2.0**49)])
+def test_a_number_may_have_moved_by_one_unit_in_its_last_place(kind: type, size: float) -> None:
+    """Of such numbers that is an eighth: what did not move is small beyond it, and not below."""
+    same = np.array([size], kind)
+    cases = [reply(same, same, noise_multiplier=most * 4 / (MOVE * 2.0)) for most in (0.124, 0.126)]
+    assert second("moves", cases) == [[0, 1], [1, 1]]
+
+
 def test_so_many_small_moves_surprise_as_chernoffs_bound_has_it() -> None:
     cases = [[0, 10], [5, 10], [6, 10], [10, 10], [700, 1000]]
     due = [0.0, 0.0]
