@@ -55,6 +55,7 @@ def test_nothing_is_charged_noted_or_written():
         (False, [], (0, 0)),
         # As of four clients, however many there were; of none nobody knows how long an upload is.
         (True, [10, 10, 10], (40, 28)),
+        (True, [10], (40, 28)),
         (True, [], (None, 28)),
     ],
 )

@@ -99,6 +99,16 @@ def test_an_answer_says_how_often_its_client_asked_and_what_it_read(world):
     assert result.state.keys() == state.state.keys()
 
 
+@pytest.mark.parametrize("saw", [True, False])
+def test_what_a_witness_saw_goes_with_the_result(world, saw):
+    federation, state, recorder = world
+    witness = SimpleNamespace(saw=saw, arrays=lambda: {"seen_rows": 7})
+    recorder.witness = lambda: witness
+    (part,) = parts(federation, state, 2)
+    result = federation.worker.take_part(part.of(federation.clients[2])).result
+    assert result.seen == ({"seen_rows": 7} if saw else {})
+
+
 def test_one_check_of_the_engine_serves_all_rounds_and_the_plain_form_needs_none(world):
     federation, _, _ = world
     asked = []
