@@ -91,3 +91,14 @@ def test_a_probed_round_is_a_first_one_without_noise_and_nothing_is_planted_in_i
         assert current.state.memories == {}
         assert worker.unit.observer is None
         assert len(part.data.labels) == current.plan.records[part.client]
+
+
+def test_public_coordinates_of_the_probe_are_those_of_the_first_round(tmp_path):
+    sparse = (
+        "algorithm={name: dp-fedsam-randk, learning_rate: 0.1, sparsification: {fraction: 0.1}}"
+    )
+    training = client_level(tmp_path, sparse)
+    training.lock.release()
+    changes = np.random.default_rng(1).standard_normal((2, 650)).astype(np.float32)
+    found = np.flatnonzero(probe_of(training).clipped_sum_of_updates(changes))
+    assert found.tolist() == training.experiment.plan.sparsification.draw(0).tolist()
