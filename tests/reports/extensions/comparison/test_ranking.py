@@ -37,6 +37,15 @@ def test_repetitions_without_any_spread_differ_or_do_not(difference, apart):
     assert second.rank == (2 if apart else 1)
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss occurred")
+def test_one_side_without_any_spread_is_tested_as_any_other():
+    runs = [run_of(value, algorithm="a") for value in (0.9, 0.7)]
+    runs += [run_of(0.5, algorithm="b") for _ in range(2)]
+    behind = compared(*runs).groups[0].entries[1].behind
+    assert behind.interval[0] < 0.3 < behind.interval[1]
+    assert not behind.apart
+
+
 def test_the_common_seeds_are_compared_and_the_others_are_not():
     runs = [*three("a", 0.9, 0.8, 0.7), run_of(0.1, algorithm="b", seed=9)]
     runs += [run_of(value, algorithm="b", seed=seed) for seed, value in ((0, 0.5), (2, 0.4))]

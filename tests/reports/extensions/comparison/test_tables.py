@@ -164,6 +164,7 @@ def test_a_loss_that_runs_do_not_share_is_a_range_and_bytes_that_are_not_shown_s
     (row,) = tables.rows_of(group)
     assert row.losses == ("6.00", "7.00…7.05", "5.00")
     assert (row.up, row.down) == ("not shown", "2.0 kB")
+    assert tables._loss(group.entries[0], "a view that no run has") == "none"
     (unfinished,) = compared(run_of(finished=False)).groups
     assert set(tables.rows_of(unfinished)[0].losses) <= {"none"}
 
