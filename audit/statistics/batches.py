@@ -206,7 +206,7 @@ def _law(group: Group) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     mean, deviation = group.steps * group.rate, np.sqrt(group.steps * group.rate) + 1.0
     low = max(0, int(mean - 60.0 * deviation))
     high = min(group.steps, int(mean + 60.0 * deviation))
-    counts = np.arange(low, high + 1, dtype=np.float64)
+    counts = np.arange(low, high + 1)
     logs = stats.binom.logpmf(counts, group.steps, group.rate)
     kept = logs > -700.0
     return counts[kept] * (counts[kept] - 1.0) / 2.0, logs[kept]

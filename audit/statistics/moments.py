@@ -175,7 +175,7 @@ def promised_rule(spec: Mapping[str, Any], beta2: float) -> MomentRule:
         beta2,
         carried=not restarts,
         debias=bool(moment.get("debias", False)),
-        local_counter=moment.get("counter", "global") == "local",
+        local_counter=moment.get("counter") == "local",
         restarts=restarts,
         floor=promised_floor(moment) if moment.get("debias") is True else None,
         whole=moment.get("aggregation") == "full",

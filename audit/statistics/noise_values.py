@@ -33,7 +33,7 @@ def largest_correlation(rows: NDArray[np.float64]) -> float:
         cross = np.abs(unit[start : start + _CHUNK] @ unit.T)
         here = np.arange(start, min(start + _CHUNK, len(unit)))
         cross[here - start, here] = 0.0
-        worst = max(worst, float(cross.max(initial=0.0)))
+        worst = max(worst, float(cross.max()))
     return worst
 
 
@@ -44,7 +44,8 @@ def any_repeated(rows: NDArray[np.float64], alpha: float) -> bool:
     order wherever in the run they are: a search of n rows instead of all pairs.
     """
     length = rows.shape[1]
-    order = np.argsort(np.arctan(rows[:, 1] / _nonzero(rows[:, 0])), kind="stable")
+    # Modulo a half turn: a vector and its negative have one direction.
+    order = np.argsort(np.arctan2(rows[:, 1], rows[:, 0]) % np.pi, kind="stable")
     unit = _unit(rows[order])
     far = correlation_threshold(length, _NEIGHBOURS * max(1, len(unit)), alpha)
     # Neighbours in this order already agree in one direction of the space.
@@ -53,10 +54,6 @@ def any_repeated(rows: NDArray[np.float64], alpha: float) -> bool:
         len(unit) > lag and bool(np.any(np.abs((unit[lag:] * unit[:-lag]).sum(axis=1)) > far))
         for lag in range(1, _NEIGHBOURS + 1)
     )
-
-
-def _nonzero(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(values == 0.0, 1e-300, values)
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -218,7 +215,7 @@ def coincidence_p_value(values: Floats, resolution: float = 0.0) -> float:
     width, mean, variance = pairs_alike(count, resolution)
     moved = values.ravel() + np.random.default_rng(count).uniform(-width / 2, width / 2, count)
     ordered = np.sort(moved)
-    alike = np.searchsorted(ordered, ordered + width, side="left") - np.arange(count) - 1
+    alike = np.searchsorted(ordered, ordered + width) - np.arange(count) - 1
     return float(stats.gamma.sf(float(alike.sum()), mean**2 / variance, scale=variance / mean))
 
 

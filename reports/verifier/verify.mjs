@@ -1000,7 +1000,7 @@ const AMONG = { clients: said`clients`, steps: said`steps`, rounds: said`rounds`
  * Noise and batch sizes of all rounds, held against the ledger: the noise's variance over all answers, in each block and
  * in each answer; its shape, its largest part, repeats, and sums over clients, steps and rounds; batch sizes.
  */
-async function evidenceFaults(folder, { header, rounds, spends }) {
+export async function evidenceFaults(folder, { header, rounds, spends }) {
   const faults = [], sigma = header.noise_multiplier, names = [...folder.files.keys()].filter((name) => /^evidence\/round-\d{5,}\.npz$/.test(name)).sort();
   const charges = new Map(spends.map((spend) => [`${spend.round},${spend.client}`, spend])), far = quantile(ALARM / 2);
   const answers = [], blocks = [], values = [], sums = { clients: [], steps: [], rounds: [] }, seen = new Set();
@@ -1116,7 +1116,7 @@ function gateIn(folder) {
 }
 
 /** Lines of a gate's ledger: charges in order, and the digest of each stored reply. */
-function readGate(text) {
+export function readGate(text) {
   const found = { header: null, charges: [], replies: new Map(), faults: [], ends: [0] }, lines = text.split("\n").slice(0, -1);
   for (const line of lines) found.ends.push(found.ends.at(-1) + bytesOf(line).length + 1);
   chained(lines, found.faults, (entry, line) => {
@@ -1144,7 +1144,7 @@ function readTensors(bytes) {
 }
 
 /** How many numbers of a reply moved by less than the noise's median, of how many; narrowing may have moved each a little. */
-function smallMoves(bytes, { shards, sensitivity, noise_multiplier, broadcast_sha256 }) {
+export function smallMoves(bytes, { shards, sensitivity, noise_multiplier, broadcast_sha256 }) {
   const arrays = readTensors(bytes), names = [...arrays.keys()].filter((name) => name.startsWith("broadcast.")).sort(byCodePoint), sent = new Sha256(), most = (MEDIAN * sensitivity * noise_multiplier) / shards;
   let small = 0, of = 0;
   for (const name of names) {
@@ -1161,7 +1161,7 @@ function smallMoves(bytes, { shards, sensitivity, noise_multiplier, broadcast_sh
 }
 
 /** Chernoff's bound on the chance of so many among fair coins, as minus its logarithm. */
-function surprise(count, of) {
+export function surprise(count, of) {
   const share = count / of;
   return share <= 0.5 ? 0 : of * (share * Math.log(2 * share) + (share === 1 ? 0 : (1 - share) * Math.log(2 * (1 - share))));
 }

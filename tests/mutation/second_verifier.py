@@ -36,6 +36,7 @@ TESTS: Final = (
     f"{_GATE}on_small_changes_both_verifiers_agree",
     f"{_GATE}a_ledger_rolled_back_with_its_head_passes_only_where_no_anchor_was_given",
     "tests/reports/verifier/test_verify.py",
+    "tests/reports/verifier/test_evidence.py",
     "tests/audit/test_protection.py::test_the_second_verifier_has_the_same_limit",
 )
 # Any change of the verifier's text would fail it, whatever the verifier then says.
@@ -210,10 +211,10 @@ def _write_once(module: Any) -> None:
     write, kept = module.write, processes.ROOT / ".kept" / module.__name__ / "folders"
     made: list[Any] = []
 
-    def again(folder: Path) -> Any:
+    def again(folder: Path, *given: Any) -> Any:
         own, keys = folder.with_name("keys"), kept.with_name("keys")
         if not made:
-            made.append(write(kept))
+            made.append(write(kept, *given))
             shutil.copytree(own, keys)
         shutil.copytree(keys, own, dirs_exist_ok=True)
         folder.symlink_to(kept)

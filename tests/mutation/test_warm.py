@@ -107,6 +107,10 @@ def test_a_mutant_is_tried_in_a_fork_or_said_to_need_a_process_of_its_own(tmp_pa
         "dpfedadamw/__init__.py": "",
         "reports/__init__.py": "",
         "specs/__init__.py": "",
+        "tests/conftest.py": """
+            def pytest_addoption(parser):
+                parser.addoption("--every-case", action="store_true")
+            """,
         "tests/test_sizes.py": """
             from audit.sizes import twice
 

@@ -109,7 +109,8 @@ class RankedSpec:
     @property
     def mean(self) -> float | None:
         """Mean final test accuracy, in [0, 1]."""
-        return statistics.fmean(self.accuracies) if self.accuracies else None
+        # Exact: the mean of equal numbers is that number, however many there are.
+        return statistics.mean(self.accuracies) if self.accuracies else None
 
     @property
     def deviation(self) -> float | None:
@@ -123,7 +124,7 @@ class RankedSpec:
 
     def mean_bytes(self, way: str) -> float | None:
         """Return the mean bytes of a repetition, "up" or "down"; None if not to be shown."""
-        found = [run.bytes_up if way == "up" else run.bytes_down for run in self.runs]
+        found = [getattr(run, f"bytes_{way}") for run in self.runs]
         known = [value for value in found if value is not None]
         return statistics.fmean(known) if known else None
 

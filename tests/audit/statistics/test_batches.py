@@ -30,7 +30,7 @@ from audit.statistics.batches import (
     repeats_p_value,
     squares_cumulants,
 )
-from audit.statistics.intervals import FALSE_ALARM
+from audit.statistics.intervals import FALSE_ALARM, binomial_p_value, skewed_upper_end
 
 
 @pytest.mark.parametrize(("records", "rate"), [(10, Fraction(1, 4)), (60, Fraction(3, 100))])
@@ -116,6 +116,8 @@ def test_the_queries_of_a_step_are_answered_on_the_batch_that_was_drawn(
     read: list[int] | None, said: list[str]
 ) -> None:
     assert told(read) == said
+    # One step whose queries differ is enough.
+    assert told(None, (3, 3, 0, 0, 2, 1)) == [SHARED]
 
 
 @pytest.mark.parametrize(("trials", "chance"), [(1000, 0.05), (31, 0.5), (10, 1e-9), (5000, 0.3)])
@@ -190,6 +192,8 @@ def test_what_is_always_seen_begins_at_the_number_that_is_told() -> None:
         ps = [one.p_value for one in ends_of_sizes({(150, rate): law}) if one.kind == "large"]
         assert (min(ps) < end_alpha()) == found
     assert batches_to_see_a_cut(150, rate, 60, end_alpha()) is None
+    # No batch is larger than all records.
+    assert batches_to_see_a_cut(2, 0.9, 2, end_alpha()) is None
 
 
 def charge(rate: float | None = None) -> Spend:
@@ -214,6 +218,25 @@ def test_batches_that_are_never_empty_are_named() -> None:
     assert (sizes == 0).any()
     assert reasons_of(sizes[:250]) == []
     assert [one for one in reasons_of(sizes[sizes > 0][:250]) if "drawn again" in one]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda sizes: np.maximum(sizes, 1), "fewer batches are empty than Poisson"),
+        (lambda sizes: np.where(EVERY_FIFTH, 0, sizes), "more batches are empty than Poisson"),
+        (lambda sizes: np.maximum(sizes, 2), "fewer batches are small than Poisson"),
+        (lambda sizes: np.where(EVERY_FIFTH, 0, sizes), "more batches are small than Poisson"),
+        (lambda sizes: np.minimum(sizes, 4), "fewer batches are large than Poisson"),
+        (lambda sizes: np.where(EVERY_FIFTH, 9, sizes), "more batches are large than Poisson"),
+    ],
+)
+def test_each_end_is_named_with_its_side(changed, said) -> None:
+    sizes = changed(np.random.default_rng(4).binomial(150, 3 / 150, 250))
+    assert any(one.startswith(said) for one in reasons_of(sizes)), reasons_of(sizes)
+
+
+EVERY_FIFTH = np.arange(250) % 5 == 0
 
 
 def test_rates_of_0_and_1_leave_nothing_to_chance() -> None:
@@ -345,6 +368,7 @@ def test_pairs_are_those_of_a_binomial_count_and_never_too_rare() -> None:
     assert repeats_p_value(round(mean), groups) > 0.9
     assert repeats_p_value(21, groups) < 1e-6
     assert repeats_p_value(21 + 40 * 15, groups) < 1e-6
+    assert repeats_p_value(21 + 100, groups) == repeats_p_value(100, groups[:2]) < 0.9
     # Where nobody can be in two batches, or all are in all, nothing is left to chance.
     assert repeats_p_value(21, groups[2:]) == 1.0
     assert repeats_p_value(0, [Group(1, 0.3, 40)]) == 1.0
@@ -367,3 +391,132 @@ def test_a_batch_that_is_meant_larger_than_a_client_is_all_of_it() -> None:
     batches = Batches("poisson")
     batches.add("here", alike, np.array([1, 1]), np.array([2]), [])
     assert [group.rate for group in batches._group_list()] == [1.0]
+
+
+def test_the_ends_of_sizes_are_quantiles_of_the_binomial_law() -> None:
+    """Each level's count is a count of sizes beyond its quantile, of one law and of two."""
+    assert pytest.approx([0.4 * 0.6**n for n in range(12)]) == LEVELS
+    records, rate = 40, 0.3
+    sizes = np.random.default_rng(3).binomial(records, rate, 200)
+    law = stats.binom(records, rate)
+    due: list[tuple[str, float]] = []
+    for level in LEVELS:
+        low = min(k for k in range(records) if law.cdf(k) >= level)
+        high = min(k for k in range(records) if law.sf(k) <= level)
+        for kind, beyond, chance in (
+            ("small", sizes < low, law.cdf(low - 1)),
+            ("large", sizes > high, law.sf(high)),
+        ):
+            due.append((kind, binomial_p_value(int(beyond.sum()), 200, chance)))
+    found = list(ends_of_sizes({(records, rate): sizes}))
+    assert [one.kind for one in found] == [kind for kind, _ in due]
+    assert [one.p_value for one in found] == pytest.approx([p for _, p in due], abs=1e-10)
+    # Of two laws: what each has beyond its own quantile.
+    other = np.random.default_rng(4).binomial(90, 0.1, 100)
+    both = list(ends_of_sizes({(records, rate): sizes, (90, 0.1): other}))
+    second = list(ends_of_sizes({(90, 0.1): other}))
+    assert all(
+        one.too_few == (a.too_few) or a.too_few != b.too_few
+        for one, a, b in zip(both, found, second, strict=True)
+    )
+
+
+def test_a_batch_is_empty_with_the_chance_that_no_record_is_drawn() -> None:
+    sizes = np.array([0, 0, 1, 2, 0, 3, 1, 0])
+    found = empty_batches({(5, 0.3): sizes})
+    assert found.p_value == pytest.approx(binomial_p_value(4, 8, 0.7**5))
+    assert not found.too_few
+    assert empty_batches({(5, 0.3): sizes[sizes > 0]}).too_few
+    # As many as are expected are not too few: half of two.
+    assert not empty_batches({(1, 0.5): np.array([0, 1])}).too_few
+
+
+def test_the_interval_of_the_scatter_is_that_of_gamma_laws() -> None:
+    groups, alpha = [(60, 0.03, 20), (1000, 0.05, 10)], 1e-3
+    second, third = (
+        sum(count * squares_cumulants(records, rate)[n] for records, rate, count in groups)
+        for n in (0, 1)
+    )
+    law = stats.gamma(30.0**2 / second, scale=second / 30.0)
+    low, high = dispersion_interval(groups, alpha)
+    assert low * 30.0 == pytest.approx(law.ppf(alpha / 2), rel=1e-6)
+    skewed = skewed_upper_end(30.0, second, third, alpha / 2)
+    assert high * 30.0 == pytest.approx(max(law.isf(alpha / 2), skewed), rel=1e-6)
+
+
+def participations(*, clients: dict[int, tuple[int, float, list[int]]]) -> Batches:
+    """Batches of clients by number: records, expected batch size, sizes; records used evenly."""
+    batches = Batches("poisson")
+    for client, (records, expected, sizes) in clients.items():
+        paid: Any = SimpleNamespace(
+            queries_per_step=1, records=records, stated_rate=None,
+            expected_batch_size=expected, client=client,
+        )  # fmt: skip
+        total = sum(sizes)
+        uses = np.full(records, total // records) + (np.arange(records) < total % records)
+        batches.add("here", paid, np.array(sizes), uses, [])
+    return batches
+
+
+def test_the_private_numbers_of_a_run_are_those_of_its_batches() -> None:
+    """Two clients that count for the scatter, and one whose batches vary too little to."""
+    kept = {
+        3: (100, 20.0, [18, 25, 20]),
+        1: (50, 10.0, [9, 10, 14, 8]),
+        # Rq(1 − q) = 0.99: its sizes say next to nothing by their squares.
+        2: (100, 1.0, [1, 0, 2]),
+    }
+    private: Any = participations(clients=kept).judge([])
+    squares = (4 + 25 + 0) / 16.0 + (1 + 0 + 16 + 4) / 8.0
+    assert private["batch_dispersion"] == pytest.approx(squares / 7)
+    assert private["batch_rate_p_values"] == pytest.approx(
+        {
+            "1": binomial_p_value(41, 200, 0.2),
+            "2": binomial_p_value(3, 300, 0.01),
+            "3": binomial_p_value(63, 300, 0.2),
+        }
+    )
+    sizes = {(records, e / records): np.array(s) for records, e, s in kept.values()}
+    assert private["empty_batches_p_value"] == pytest.approx(empty_batches(sizes).p_value)
+    ends = list(ends_of_sizes(sizes))
+    for kind in ("small", "large"):
+        least = min(one.p_value for one in ends if one.kind == kind)
+        assert private["batch_ends_p_values"][kind] == pytest.approx(least)
+    alone: Any = participations(clients={2: kept[2]}).judge([])
+    assert alone["batch_dispersion"] is None
+    # A variance of 1 is enough: 4 records at a half.
+    assert participations(clients={1: (4, 2.0, [3, 1])}).judge([])["batch_dispersion"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("steps", "records", "rate", "even"),
+    [
+        # 2.1 uses each: nine records twice, and one three times.
+        (7, 10, 0.3, 9 * 1 + 1 * 3),
+        (10, 8, 0.5, 8 * 10),
+        (3, 12, 0.25, 0),
+    ],
+)
+def test_epochs_use_records_as_evenly_as_can_be(steps, records, rate, even, monkeypatch) -> None:
+    seen: list[int] = []
+
+    def noted(observed: int, groups: list[Group]) -> float:
+        seen.append(observed)
+        assert groups == [Group(steps, rate, records)]
+        return 1.0
+
+    sizes = [round(rate * records)] * steps
+    batches = participations(clients={1: (records, rate * records, sizes)})
+    monkeypatch.setattr(module, "repeats_p_value", noted)
+    assert batches.power().endswith("(not seen here)")
+    assert seen == [even]
+    monkeypatch.setattr(module, "repeats_p_value", lambda *_: 0.25 * FALSE_ALARM)
+    assert batches.power().endswith("(not seen here)")
+    monkeypatch.setattr(module, "repeats_p_value", lambda *_: 0.2499 * FALSE_ALARM)
+    assert batches.power().endswith("(seen here)")
+
+
+def test_each_sampler_has_its_law_and_its_part_of_the_false_alarms() -> None:
+    assert set(module.LAWS) == {"poisson", "fixed-size", "shuffled"}
+    assert empty_alpha() == pytest.approx(0.05 * FALSE_ALARM)
+    assert end_alpha() == pytest.approx(0.15 * FALSE_ALARM / 24)

@@ -10,6 +10,7 @@ from scipy import stats
 
 from audit.statistics.intervals import (
     FALSE_ALARM,
+    binomial_interval,
     binomial_p_value,
     chi_square_interval,
     correlation_threshold,
@@ -54,7 +55,7 @@ def test_the_upper_end_of_a_skewed_sum_is_exact_for_one_chi_square():
     moved = skewed_upper_end(17.0, 40.0, 320.0, 1e-3)
     assert moved == pytest.approx(7.0 + 2 * stats.chi2.isf(1e-3, 5))
     # More skewed than one square is no sum of squares; as good as not skewed is normal.
-    assert skewed_upper_end(10.0, 1.0, 3.0001, 1e-3) == 10.0
+    assert skewed_upper_end(10.0, 1.0, 3.0, 1e-3) == 10.0
     assert skewed_upper_end(10.0, 1.0, 2.9999, 1e-3) > 14.0
     assert skewed_upper_end(10.0, 1.0, 0.99e-6, 1e-3) == 10.0
     assert skewed_upper_end(10.0, 1.0, 1.01e-6, 1e-3) == pytest.approx(
@@ -86,6 +87,9 @@ def test_a_law_is_told_by_the_largest_distance_of_its_steps(count):
     assert uniform_p_value(values) == pytest.approx(expected, rel=0.05)
     normal = stats.norm.ppf(values)
     assert kolmogorov_p_value(normal) == pytest.approx(expected, rel=0.05)
+    law = stats.kstwo.sf if count <= 5000 else lambda d, n: stats.kstwobign.sf(d * n**0.5)
+    distance = stats.ks_1samp(values, stats.uniform.cdf).statistic
+    assert uniform_p_value(values) == pytest.approx(law(distance, count), rel=1e-9)
     # From either side: all too small, or all too large.
     for shifted in (values * 0.5, 0.5 + values * 0.5):
         other = stats.kstest(shifted, "uniform").pvalue
@@ -94,6 +98,7 @@ def test_a_law_is_told_by_the_largest_distance_of_its_steps(count):
 
 def test_numbers_differ_by_a_share_of_the_larger_one():
     assert relative_difference(3.0, -4.0) == 7.0 / 4.0
+    assert relative_difference(-4.0, 3.0) == 7.0 / 4.0
     assert relative_difference(-4.0, -5.0) == 0.2
     assert relative_difference(0.0, 2.0) == 1.0
     assert relative_difference(0.0, 0.0) == 0.0
@@ -104,3 +109,13 @@ def test_of_many_degrees_the_interval_is_scipys_too():
     degrees, alpha = 3e7, 1e-3
     due = [pick(alpha / 2, degrees) / degrees for pick in (stats.chi2.ppf, stats.chi2.isf)]
     assert chi_square_interval(degrees, alpha) == pytest.approx(due, rel=1e-8)
+
+
+def test_a_rate_leaves_its_interval_with_alpha_half_of_it_on_each_side():
+    alpha, trials = 0.04, 10
+    # Of none, and of all, the whole power of one chance is known.
+    assert binomial_interval(0, trials, alpha) == pytest.approx((0.0, 1.0 - 0.02**0.1))
+    assert binomial_interval(trials, trials, alpha) == pytest.approx((0.02**0.1, 1.0))
+    low, high = binomial_interval(3, trials, alpha)
+    assert stats.binom.sf(2, trials, low) == pytest.approx(0.02)
+    assert stats.binom.cdf(3, trials, high) == pytest.approx(0.02)

@@ -119,7 +119,8 @@ def test_the_third_cumulant_is_that_of_the_sums():
 
 
 def test_an_end_is_the_mean_where_cumulants_are_none_of_sums_of_squares():
-    for variance, third in ((0.0, 0.0), (1.0, 0.0), (1.0, -1.0), (1e-300, 1e300), (1.0, np.nan)):
+    none = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, -1.0), (1e-300, 1e300), (1.0, np.nan))
+    for variance, third in none:
         assert skewed_upper_end(1.0, variance, third, 1e-3) == 1.0
 
 
@@ -205,6 +206,8 @@ def test_a_blocks_one_denominator_is_raised_exactly_where_it_must_be():
     for near in (2.0 - 1e-4, 2.0 + 1e-4):
         for raised in (0, 10):
             assert faults([near, 2.1], [raised, 0], floor) == []
+    assert faults([2.0 * (1.0 - 1.5e-4), 2.1], [0, 0], floor) == said
+    assert faults([2.0 * (1.0 + 1.5e-4), 2.1], [10, 0], floor) == said
 
 
 def rule(name="dp-fedadamw", beta2=0.99, **moment):
@@ -222,6 +225,7 @@ def test_a_rule_is_what_the_spec_says_and_what_it_leaves_open_is_the_default():
         True,
         True,
     )
+    assert (plain.floor, plain.whole) == (None, False)
     least = rule()
     assert (least.carried, least.debias, least.local_counter, least.restarts) == (
         False,
@@ -244,6 +248,9 @@ def test_a_rule_is_what_the_spec_says_and_what_it_leaves_open_is_the_default():
     assert (alone.carried, alone.restarts) == (False, True)
     with pytest.raises(FieldError, match="beta2 of the evidence is not the spec's"):
         rule(beta2=0.9)
+    for none in (-0.1, 1.1):
+        with pytest.raises(FieldError):
+            promised_rule({"algorithm": {"name": "dp-fedadamw", "beta2": none}}, none)
 
 
 def test_innovations_are_what_a_round_added_to_its_own_start():

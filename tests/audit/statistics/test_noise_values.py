@@ -16,7 +16,11 @@ from scipy import stats
 
 from audit.checks import noise
 from audit.statistics import noise_values
-from audit.statistics.intervals import kolmogorov_p_value
+from audit.statistics.intervals import (
+    correlation_threshold,
+    kolmogorov_p_value,
+    uniform_p_value,
+)
 from audit.statistics.noise_values import (
     any_repeated,
     coincidence_p_value,
@@ -28,6 +32,7 @@ from audit.statistics.noise_values import (
     pairs_alike,
     quantile_verdicts,
     silent_p_values,
+    tail_levels,
     zeros_expected,
 )
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
@@ -83,6 +88,8 @@ def test_no_pair_is_left_out_where_rows_are_compared_in_portions(
 def test_of_fewer_than_two_rows_and_of_silent_ones_there_is_no_correlation() -> None:
     assert largest_correlation(np.zeros((0, 5))) == largest_correlation(np.ones((1, 5))) == 0.0
     assert largest_correlation(np.zeros((3, 5))) == 0.0
+    rows = np.array([[1.0, 0.0], [0.0, 0.0], [3.0, 4.0]])
+    assert largest_correlation(rows) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
@@ -149,6 +156,9 @@ def test_nothing_but_the_verdicts_depends_on_the_noise():
     draws = (np.random.default_rng(seed).standard_normal((40, 64)) for seed in (1, 2))
     first, second = (json.dumps(quantile_verdicts(draw, ALPHA)) for draw in draws)
     assert first == second
+    # And the shape is nothing to them.
+    wide = 1.3 * drawn(1, 40, 64)
+    assert quantile_verdicts(wide, ALPHA) == quantile_verdicts(wide.ravel(), ALPHA)
 
 
 def test_few_values_leave_only_the_levels_that_can_be_judged():
@@ -264,3 +274,129 @@ def test_the_levels_of_quantiles_rise_and_are_alike_on_both_sides() -> None:
     levels = noise_values._LEVELS
     assert list(levels) == sorted(levels)
     assert [1.0 - level for level in reversed(levels)] == pytest.approx(list(levels))
+
+
+def test_a_quantile_is_the_value_at_its_place_and_its_interval_the_reach_of_the_test() -> None:
+    """A thousand values, of which the first so many are far below and all others far above."""
+    count = 1000
+    reach = (1.0 + 1e-4) * kolmogorov_distance(count, ALPHA)
+    judged = [level for level in noise_values._LEVELS if 2 * reach < min(level, 1 - level)]
+    assert 10 < len(judged) < len(noise_values._LEVELS)
+    for below in range(count // 2 - 60, count // 2 + 60):
+        found = quantile_verdicts(np.where(np.arange(count) < below, -9.0, 9.0), ALPHA)
+        due = ["below" if round(level * count) <= below else "above" for level in judged]
+        assert found["verdicts"] == due
+    assert found["levels"] == [round(level, 4) for level in judged]
+    assert found["expected"] == pytest.approx(stats.norm.ppf(judged))
+    for end, side in (("low", -1), ("high", 1)):
+        assert found[end] == pytest.approx(stats.norm.ppf(np.array(judged) + side * reach))
+    edges = quantile_verdicts(np.full(count, found["high"][0]), ALPHA)
+    assert edges["verdicts"][0] == "inside"
+    edges = quantile_verdicts(np.full(count, found["low"][-1]), ALPHA)
+    assert edges["verdicts"][-1] == "inside"
+
+
+def test_the_largest_magnitudes_have_the_laws_of_maxima_of_normal_numbers() -> None:
+    largest, numbers = np.array([1.0, 2.5, 3.0]), np.array([3.0, 10.0, 40.0])
+    each = (2.0 * stats.norm.cdf(largest) - 1.0) ** numbers
+    whole = (2.0 * stats.norm.cdf(3.0) - 1.0) ** 53
+    found = extremes(largest, numbers)
+    assert found.too_small == pytest.approx(whole)
+    assert found.too_large == pytest.approx(1.0 - whole)
+    assert found.shape == pytest.approx(uniform_p_value(each))
+    # Twice minus the logarithm of their product is a χ² of two degrees each.
+    assert found.lightness == pytest.approx(stats.chi2.sf(-2.0 * np.log(each.prod()), 6))
+
+
+def test_sums_beyond_a_tail_are_counted_on_either_side_with_their_own_degrees() -> None:
+    """Of 60 coordinates some lie at a chance of 5e-4, and all others in the middle."""
+    assert tail_levels(60) == (1e-2, 1e-3, 1e-4, 1e-6, 1e-6 / 60)
+    degrees = np.where(np.arange(60) % 2, 3, 8)
+    for few in (1, 2, 3):
+        chances = np.linspace(0.2, 0.8, 60)
+        chances[:few] = 5e-4
+        # Both the level of 1e-2 and that of 1e-3 hold them; of the latter they are rarer.
+        due = 5 * stats.binom.sf(few - 1, 60, 1e-3)
+        low = coordinate_p_values(stats.chi2.ppf(chances, degrees), degrees)
+        assert (low.low, low.high) == (pytest.approx(due), 1.0)
+        assert low.shape == pytest.approx(uniform_p_value(chances), rel=1e-6)
+        high = coordinate_p_values(stats.chi2.isf(chances, degrees), degrees)
+        assert (high.low, high.high) == (1.0, pytest.approx(due))
+
+
+def test_of_very_many_coordinates_every_so_manieth_decides_the_shape(monkeypatch) -> None:
+    monkeypatch.setattr(noise_values, "_MOST_COMPARED", 10)
+    chances = np.linspace(0.05, 0.95, 25) ** 1.2
+    degrees = np.arange(1, 26)
+    found = coordinate_p_values(stats.chi2.ppf(chances, degrees), degrees)
+    assert found.shape == pytest.approx(uniform_p_value(chances[::3]), rel=1e-6)
+
+
+def test_halves_share_their_sums_as_a_beta_law_has_it() -> None:
+    squares, degrees = np.array([3.0, 1.0, 9.0, 2.5, 5.0]), np.array([4.0, 2.0, 7.0, 2.0, 6.0])
+    due = 2.0 * stats.beta.cdf(4.0 / 11.5, 3.0, 4.0)
+    assert halves_p_value(squares, degrees) == pytest.approx(due)
+    assert halves_p_value(squares[::-1], degrees[::-1]) == pytest.approx(due)
+    # Two are enough; where one half has no numbers nothing is compared.
+    two = 2.0 * stats.f.sf((8.0 / 2.0) / (1.0 / 4.0), 2, 4)
+    for scale in (1.0, 1e-4):
+        pair = scale * np.array([8.0, 1.0])
+        assert halves_p_value(pair, np.array([2.0, 4.0])) == pytest.approx(two)
+    assert halves_p_value(np.array([8.0, 1.0]), np.array([2.0, 0.0])) == 1.0
+
+
+@pytest.mark.parametrize(("copies", "alike"), [(1, 0), (2, 1), (3, 3)])
+def test_each_pair_of_equal_values_is_alike(copies: int, alike: int) -> None:
+    """Fifty values a tenth apart, each so many times: three of a kind are three pairs."""
+    values = np.repeat(np.arange(50) / 10.0, copies)
+    for resolution in (0.0, 1e-3):
+        _, mean, variance = pairs_alike(len(values), resolution)
+        due = stats.gamma.sf(50.0 * alike, mean**2 / variance, scale=variance / mean)
+        found = coincidence_p_value(values.reshape(2, -1), resolution)
+        assert found == pytest.approx(due, rel=1e-9, abs=0.0)
+    assert coincidence_p_value(values, 0.0) == coincidence_p_value(values)
+    assert coincidence_p_value(values[:1]) == 1.0
+
+
+def test_two_values_alike_are_rarer_than_two_that_are_not() -> None:
+    assert coincidence_p_value(np.array([0.3, 0.3])) < 1e-4
+    assert coincidence_p_value(np.array([0.3, 0.4])) == 1.0
+
+
+@pytest.mark.parametrize("length", [3, 15, 16, 40])
+def test_repeats_are_told_from_what_chance_makes_at_every_length(length: int) -> None:
+    rows = drawn(9, 60, length)
+    assert not any_repeated(rows, 1e-6)
+    # Nearly the same is not the same where few coordinates are known.
+    rows[50] = with_correlation(rows[3], 1.0 - 1e-4, seed=4)
+    rows[50] *= rows[3][0] / rows[50][0]
+    rows[50][:2] = rows[3][:2]
+    assert any_repeated(rows, 1e-6) == (length >= 16)
+    rows[50] = -rows[3]
+    assert any_repeated(rows, 1e-6)
+    # Where the first coordinate is 0, a vector and its negative are still of one direction.
+    rows[[3, 50], 0] = 0.0
+    assert any_repeated(rows, 1e-6)
+
+
+def test_long_rows_are_repeats_from_halfway_between_chance_and_the_same_on() -> None:
+    """Two rows that begin alike, so that they are neighbours, and agree as much as is chosen."""
+    rows = drawn(9, 60, 40)
+    far = (1.0 + correlation_threshold(40, 3 * 60, 1e-6)) / 2.0
+    first = rows[3, 2:] * 10.0 / np.linalg.norm(rows[3, 2:])
+    for agreement, found in ((far - 0.002, False), (far + 0.002, True)):
+        share = (agreement * 102.0 - 2.0) / 100.0
+        for place, rest in ((3, first), (50, with_correlation(first, share, seed=4))):
+            rows[place] = np.concatenate([[1.0, 1.0], rest])
+        assert any_repeated(rows, 1e-6) == found
+
+
+def test_values_are_moved_by_chance_before_they_are_counted() -> None:
+    """Of 200 pairs that lie as good as the tolerance apart about half are alike."""
+    width = pairs_alike(400)[0]
+    values = (np.arange(200)[:, None] / 10.0 + np.array([0.0, 0.999 * width])).ravel()
+    _, mean, variance = pairs_alike(400)
+    fewer, more = (
+        stats.gamma.sf(count, mean**2 / variance, scale=variance / mean) for count in (70, 130)
+    )
+    assert more < coincidence_p_value(values) < fewer

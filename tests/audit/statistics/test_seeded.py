@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from audit.statistics import seeded
 from audit.statistics.seeded import SEEDS, find_seed, seeded_batch
 
 SIZE = 5000
@@ -123,3 +124,79 @@ def test_noise_is_compared_where_it_is_recorded_and_nowhere_else():
     assert find_seed([off], at, (0,)) == "torch.manual_seed(42)"
     # One of several vectors is enough.
     assert find_seed([np.ones(7), noise[at]], at, (0,)) == "torch.manual_seed(42)"
+
+
+@pytest.fixture
+def made_again(monkeypatch):
+    """The numbers of generators are made in the test itself, of few seeds."""
+    monkeypatch.setattr(seeded, "SEEDS", (0, 1, 2, 7, 9, 101, 123_456))
+    seeded._generators.cache_clear()
+    yield
+    seeded._generators.cache_clear()
+
+
+AT = np.array([0, 5, 9, 12])
+
+
+@pytest.mark.parametrize(
+    ("name", "draw", "most"),
+    [
+        ("np.random.default_rng(2)", lambda n: np.random.default_rng(2).standard_normal(n), 4095),
+        ("np.random.seed(9)", lambda n: np.random.RandomState(9).standard_normal(n), 4095),
+        ("torch.manual_seed(1)", lambda n: drawn_by_torch(1, n, torch.float32), 4088),
+        ("torch.manual_seed(101)", lambda n: drawn_by_torch(101, n, torch.float64), 4080),
+        # Numbers of double precision take two words each: from the second on as well.
+        ("torch.manual_seed(7)", lambda n: drawn_by_torch(7, n, torch.float64, 1), 4064),
+        ("random.seed(0)", lambda n: drawn_by_python(0, n), 2000),
+        ("random.seed(123456)", lambda n: drawn_by_python(123_456, n), 2000),
+    ],
+)
+def test_noise_is_recognised_wherever_it_begins_among_a_generators_first_numbers(
+    name, draw, most, made_again
+):
+    numbers = np.asarray(draw(5000), dtype=np.float64)
+    for begins in (0, 16, most // 16 * 16):
+        assert find_seed([numbers[begins + AT]], AT, (0,)) == name, begins
+    # As near as noise is recorded, and not further off.
+    for off, found in ((1.5e-5, name), (3e-5, None)):
+        assert find_seed([numbers[AT] + off], AT, (0,)) == found
+
+
+def drawn_by_torch(seed, count, dtype, before=0):
+    torch.manual_seed(seed)
+    torch.rand(before)
+    return torch.randn(count, dtype=dtype)
+
+
+def drawn_by_python(seed, count):
+    generator = random.Random(seed)
+    return [generator.gauss(0.0, 1.0) for _ in range(count)]
+
+
+def test_the_4096th_place_is_the_last_at_which_noise_may_begin(made_again):
+    numbers = np.random.default_rng(2).standard_normal(5000)
+    assert find_seed([numbers[4095 + AT]], AT, (0,)) == "np.random.default_rng(2)"
+    assert find_seed([numbers[4096 + AT]], AT, (0,)) is None
+    # However far the last coordinate that is compared lies behind the others.
+    far, numbers = np.array([0, 5, 12_000]), np.random.default_rng(2).standard_normal(20_000)
+    assert find_seed([numbers[4095 + far]], far, (0,)) == "np.random.default_rng(2)"
+    numbers = drawn_by_torch(7, 20_000, torch.float64).numpy()
+    assert find_seed([numbers[4064 + far]], far, (0,)) == "torch.manual_seed(7)"
+    # Of Python's generator the first 2,048 numbers are known, and what lies behind is nobody's.
+    numbers, far = np.array(drawn_by_python(0, 3000)), np.array([0, 5, 100])
+    assert find_seed([numbers[1947 + far]], far, (0,)) == "random.seed(0)"
+    assert find_seed([numbers[1948 + far]], far, (0,)) is None
+
+
+def test_three_coordinates_behind_a_tensors_start_and_near_it_are_needed():
+    start, near = 100, 1 << 17
+    for places, taken in (
+        ([100, 101, 99 + near], [100, 101, 99 + near]),
+        ([100, 101, 100 + near], None),
+        ([99, 100, 101], None),
+        ([98, 99, 100, 101, 102, 103, 104, 105, 106], [100, 101, 102, 103, 104, 105]),
+    ):
+        found = list(seeded._within(np.array(places), (start, start)))
+        assert [np.array(places)[chosen].tolist() for _, chosen in found] == (
+            [] if taken is None else [taken]
+        )

@@ -57,7 +57,7 @@ def test_steps_are_charged_by_round_and_attempt_and_once_for_all_clients():
     entries = [*charges(0, 1, 3), over(0, 9, 9), *charges(1, 1, 4)]
     charged = ChargedRounds(entries)
     assert [charged.steps_charged_for(index) for index in (0, 1, 2)] == [3, 4, None]
-    assert charged.spent_steps() == 7
+    assert charged.spent_steps() == ChargedRounds(entries).spent_steps() == 7
     # A round that is begun again was charged both times, and goes by the last.
     entries += [{"kind": "resume"}, *charges(1, 2, 2)]
     assert (charged.steps_charged_for(1), charged.spent_steps()) == (2, 9)

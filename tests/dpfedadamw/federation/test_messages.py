@@ -17,6 +17,8 @@ from dpfedadamw.federation.messages import (
     unpack_update,
     view,
 )
+from dpfedadamw.profiling import profiled
+from dpfedadamw.vectors.packing import views
 from tests.runs import small_spec, train
 
 
@@ -106,3 +108,27 @@ def test_how_long_an_update_is_depends_on_no_value():
     silent = len(pack_update(update, 50))
     update[torch.randperm(1000)[:50]] = torch.randn(50) * 1e30
     assert len(pack_update(update, 50)) == silent
+
+
+def test_tensors_of_a_message_have_the_names_by_which_an_auditor_knows_them():
+    update = torch.zeros(100)
+    update[7] = 2.0
+    named = views(pack(update, {"moment": torch.ones(2)}))
+    assert list(named) == ["parameters", "state.moment"]
+    sparse = views(pack_update(update, 3))
+    assert set(sparse) == {"parameters", "state.coordinates"}
+    assert (sparse["state.coordinates"].dtype, len(sparse["parameters"])) == (torch.int32, 3)
+
+
+def test_the_time_of_messages_is_told_as_theirs():
+    update = torch.zeros(100)
+    message, sparse = pack(update, {}), pack_update(update, 3)
+    for work in (
+        lambda: pack(update, {}),
+        lambda: unpack(message, update),
+        lambda: pack_update(update, 3),
+        lambda: unpack_update(sparse, 100, update),
+    ):
+        with profiled() as profile:
+            work()
+        assert set(profile.seconds) == {"other", "messages"}

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,10 @@ from dpfedadamw.data.datasets import Records
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.federation import rounds
+from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.messages import pack, view
+from dpfedadamw.federation.unprotected import Unprotected
+from dpfedadamw.privacy.grid import Grid
 from dpfedadamw.privacy.sampling import People
 from tests.dpfedadamw.federation.client_worlds import (
     CLIENTS,
@@ -24,6 +28,7 @@ from tests.dpfedadamw.federation.client_worlds import (
     RATE,
     ROUNDS,
     SIZE,
+    Ungridded,
     federated,
 )
 from tests.runs import played
@@ -47,7 +52,7 @@ def test_each_round_says_how_many_are_over_and_the_last_says_that_it_is(world):
     assert [result.completed for result in results] == [1, 2, 3]
     assert [result.last for result in results] == [False, False, True]
     assert [result.learning_rate for result in results] == [RATE] * ROUNDS
-    assert all(result.seconds > 0 for result in results)
+    assert all(0 < result.seconds < 60 for result in results)
 
 
 def test_clients_are_told_one_by_one_as_they_end(world):
@@ -318,3 +323,75 @@ def test_records_are_divided_by_their_owners_in_their_order():
     assert all(one.people is not None for one in found)
     alone = rounds.client_data(records, owner, CLIENTS, torch.device("cpu"))
     assert (len(alone), alone[0].people) == (CLIENTS, None)
+
+
+def test_earlier_steps_are_those_of_all_rounds_where_an_empty_one_moves_the_model_too(tmp_path):
+    federation, state, _ = federated(PLAIN, tmp_path)
+    # At client level a round without clients releases noise, and so counts.
+    assert [federation._earlier_steps(index) for index in (0, 1, 2)] == [0, 3, 6]
+    assert federation._begin(federation.plan, state, None, 2).broadcast.earlier_steps == 6
+    plain = replace(federation, worker=replace(federation.worker, unit=Unprotected()))
+    plain.ledger.append_all("round", [{"round": 0, "steps": [2, 2]}, {"round": 1, "steps": []}])
+    assert [plain._earlier_steps(index) for index in (0, 1, 2)] == [0, 2, 2]
+
+
+def test_a_model_is_published_on_the_grid_of_weights_and_as_it_is_without_one(tmp_path):
+    federation, state, _ = federated(PLAIN, tmp_path)
+    state = replace(state, parameters=torch.tensor([1.0 + 2.0**-9, 2.0**-9, -3.0]))
+    for grid, due in (
+        (None, state.parameters),
+        (Grid(update=12, weights=4), torch.tensor([1, 0, -3.0])),
+    ):
+        plan = replace(federation.plan, unit=SimpleNamespace(grid=grid))
+        assert torch.allclose(rounds.published(plan, state), due.to(state.parameters), atol=2**-8)
+        assert torch.equal(rounds.published(plan, state), state.parameters) == (grid is None)
+
+
+class Coarse(Ungridded):
+    """Weights of six bits, so that it shows which model lies on their grid."""
+
+    grid = Grid(update=52, vectors=52, summaries=52, weights=6)
+
+
+def test_only_the_last_model_is_put_on_the_grid_of_weights(tmp_path):
+    federation, state, _ = federated(PLAIN, tmp_path)
+    federation = replace(federation, plan=replace(federation.plan, unit=Coarse()))
+    results = list(played(federation, state))
+    on_it = [
+        torch.equal(rounds.published(federation.plan, one.state), one.state.parameters)
+        for one in results
+    ]
+    assert on_it == [False, False, True]
+    for one in results:
+        published = rounds.published(federation.plan, one.state)
+        assert one.entry["parameters_sha256"] == vector_digest(published).hex()
+
+
+def test_each_clients_records_keep_their_order_however_many_there_are():
+    owner = np.random.default_rng(4).integers(0, 3, 500)
+
+    class Inputs:
+        def to(self, device):
+            return self
+
+        def select(self, rows):
+            return torch.from_numpy(rows)
+
+    found = rounds.client_data(Records(Inputs(), np.arange(500)), owner, 3, torch.device("cpu"))
+    for client, one in enumerate(found):
+        assert (
+            one.labels.tolist() == one.inputs.tolist() == np.flatnonzero(owner == client).tolist()
+        )
+
+
+def test_what_is_as_long_as_the_model_is_let_go_of_once_it_is_sent(tmp_path, monkeypatch):
+    federation, state, _ = federated(PLAIN, tmp_path)
+    kept, receive = [], ClientLevel.receive
+
+    def watching(self, current):
+        kept.extend(len(answer.result.upload.update) for answer in current.answers)
+        return receive(self, current)
+
+    monkeypatch.setattr(ClientLevel, "receive", watching)
+    list(played(federation, state))
+    assert set(kept) == {0}

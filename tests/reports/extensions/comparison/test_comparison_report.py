@@ -257,3 +257,16 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(make_run: MakeRun, tmp_p
     with pytest.raises(SourceError, match="cannot be made") as caught:
         comparison_report.write(compare([make_run()]), tmp_path / "file" / "out")
     assert "\n" not in str(caught.value)
+
+
+def test_data_that_do_not_fit_the_schema_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = compared(run_of())
+    shown = replace(document(found), data=b"{}")
+    monkeypatch.setattr(comparison_report, "document", lambda *given: shown)
+    for form in ("pdf", "html"):
+        monkeypatch.setattr(getattr(comparison_report, form), "typeset", lambda given: b"")
+    with pytest.raises(ReportError):
+        comparison_report.write(found, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
