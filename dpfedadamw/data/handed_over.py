@@ -54,8 +54,8 @@ def given_parts() -> dict[str, Any]:
     data = _given.get()
     if data is None:
         raise DataError(
-            "data: this run's records were passed from Python, and no file holds them; pass them "
-            "again: api.run(spec, data=…), api.resume(folder, data=…)"
+            "data.dataset: given means records passed from Python, which no file holds; pass them: "
+            "api.run(spec, data=…), api.resume(folder, data=…)"
         )
     if isinstance(data, Mapping) and "train" in data:
         unknown = sorted(set(data) - {"train", "test"})

@@ -368,7 +368,7 @@ class GovernanceSpec(Section, title="Governance"):
     publication_date: str | None = key(
         None,
         "When the model is or was published.",
-        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+        pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$",
         expected="a date such as 2026-01-31",
         examples=("2026-01-31",),
     )

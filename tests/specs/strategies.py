@@ -388,7 +388,8 @@ def _out_of_range(draw: st.DrawFn) -> Broken:
     path, part = draw(st.sampled_from([field for field in numeric if "const" not in field[1]]))
     beyond: list[Any] = [-(10**400), 10**400, 1e300, -1e300]
     for limit, step in (("minimum", -1), ("maximum", 1)):
-        beyond += [part[limit] + step] if limit in part else []
+        # A step that a large limit does not swallow: 1e30 + 1 is 1e30.
+        beyond += [part[limit] + step * max(1, abs(part[limit]))] if limit in part else []
     beyond += [part[key] for key in ("exclusiveMinimum", "exclusiveMaximum") if key in part]
     return Broken(
         f"out of range at {path}",

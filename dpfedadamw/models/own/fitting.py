@@ -101,9 +101,9 @@ def given() -> nn.Module:
     module = _given.get()
     if module is None:
         raise ModelError(
-            "model: this run's module was passed from Python, and no file can build it; pass it "
-            "again: api.resume(folder, model=net), api.Run(folder, model=net) or "
-            "api.load_model(folder, model=net)"
+            "model.name: module means a module passed from Python, which no file can build; pass "
+            "it: api.run(spec, model=net), api.resume(folder, model=net), api.Run(folder, "
+            "model=net) or api.load_model(folder, model=net)"
         )
     try:
         copied = copy.deepcopy(module)
