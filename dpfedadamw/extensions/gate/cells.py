@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import shutil
@@ -147,7 +148,8 @@ def folders_of(data: Path, wanted: int) -> list[Path]:
     return found
 
 
-def visible() -> list[Path]:
+@functools.cache
+def visible() -> Sequence[Path]:
     """What every job can read of this machine: its programs, Python and its packages."""
     # Without the current folder and the user's own packages, which `-I` leaves out.
     asked = [sys.executable, "-I", "-c", "import json, sys; print(json.dumps(sys.path))"]
@@ -157,7 +159,7 @@ def visible() -> list[Path]:
     for one in map(Path, python):
         if one.exists() and not any(one.is_relative_to(place) for place in paths):
             paths.append(one)
-    return paths
+    return tuple(paths)
 
 
 def _command(

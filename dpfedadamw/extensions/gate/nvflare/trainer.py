@@ -86,6 +86,7 @@ def _runner(told: Mapping[str, Any], app: Path, home: Path) -> Any:
     from nvflare.fuel.f3.cellnet.cell import Cell
     from nvflare.fuel.hci.server.authz import AuthorizationService
     from nvflare.fuel.sec.audit import AuditService
+    from nvflare.fuel.utils.config_service import ConfigService
     from nvflare.private.fed.simulator.simulator_app_runner import SimulatorClientAppRunner
     from nvflare.private.fed.simulator.simulator_audit import SimulatorAuditor
     from nvflare.private.fed.utils.fed_utils import fobs_initialize
@@ -99,6 +100,8 @@ def _runner(told: Mapping[str, Any], app: Path, home: Path) -> Any:
     # Any code may run here, so NVFlare's own list of allowed classes is not asked.
     (run / "meta.json").write_text(json.dumps({"job_id": job, "byoc": True}))
     sys.path.insert(0, str(app / "custom"))
+    # NVFlare else looks for its own settings in every folder below the current one.
+    ConfigService.initialize({}, [str(home / "local")])
     fobs_initialize(Workspace(str(home), site), job)
     AuthorizationService.initialize(EmptyAuthorizer())
     AuditService.the_auditor = SimulatorAuditor()
