@@ -1,9 +1,11 @@
-"""A cell's first process: builds its file tree, gives up every privilege, runs its program once.
+"""Where cells come from: a process that has loaded what every shard needs, of which each is a copy.
 
 A cell is what one shard's job code can see: the programs of this machine read-only, one shard of
 the data read-only, scratch space in memory, and one socket, which leads to the gate. It has no
-network but its own loopback. Run by ``unshare`` as root of new namespaces, as ``python -I cell.py
-SPEC``; SPEC is JSON. It uses the standard library only, so nothing of the job can replace a module.
+network but its own loopback. The gate runs this as ``python -I cell.py FD TRAINER``; FD is a socket
+with its orders, and TRAINER a module of the gate. No job's code is ever in this process, only in
+copies of it that are in new namespaces and have given up every privilege. What builds a cell uses
+the standard library only.
 """
 
 from __future__ import annotations
@@ -11,31 +13,135 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import importlib
 import json
 import os
 import platform
+import select
+import signal
 import socket
 import struct
-import subprocess
 import sys
-import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-# Of <sys/mount.h>, <linux/prctl.h> and <net/if.h>.
+# Of <sys/mount.h>, <sched.h>, <linux/prctl.h> and <net/if.h>.
 _READ_ONLY, _NO_SUID, _NO_DEVICE, _NO_EXEC, _REMOUNT, _BIND = 1, 2, 4, 8, 32, 4096
 _RECURSIVE, _PRIVATE, _DETACH = 16384, 1 << 18, 2
-_DROP_BOUND, _NO_NEW_PRIVILEGES = 24, 38
+# Users, mounts, network, processes, shared memory, the host's name, control groups.
+_NEW = 0x10000000 | 0x20000 | 0x40000000 | 0x20000000 | 0x8000000 | 0x4000000 | 0x2000000
+_PARENT_DEATH, _DROP_BOUND, _NO_NEW_PRIVILEGES = 1, 24, 38
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CAPABILITIES = 64
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_PIECE = 1 << 16
+# What jobs use, and takes long to load.
+_LIKELY = ("torch",)
+_MOST_ORDER = 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
+
+Program = Callable[[Sequence[str]], object]
 
 
 def main() -> None:
-    """Build the cell and run its program in it."""
-    wanted = json.loads(sys.argv[1])
+    """Start a cell for each order, until the gate closes the socket or ends."""
+    orders, program = socket.socket(fileno=int(sys.argv[1])), _program(sys.argv[2])
+    # The system takes each cell's process away when it ends.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        told, files, _, _ = socket.recv_fds(orders, _MOST_ORDER, 2)
+        if not told:
+            return
+        if os.fork() == 0:
+            orders.close()
+            _never_back(_hold, json.loads(told), *files, program)
+        for one in files:
+            os.close(one)
+
+
+def _program(name: str) -> Program:
+    """What a cell runs: a trainer's ``run``, or without a name what the order itself says."""
+    if not name:
+        return lambda words: os.execvpe(words[0], list(words), dict(os.environ))
+    found: Program = importlib.import_module(name).run
+    for one in _LIKELY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(one)
+    return found
+
+
+def _never_back(action: Callable[..., object], *given: Any) -> None:
+    """Do something as all that this copy of the process ever does."""
+    code = 1
+    try:
+        action(*given)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+def _hold(wanted: Mapping[str, Any], line: int, log: int, program: Program) -> None:
+    """Make a cell, end it when the gate closes its line, and say then how its program ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for one, place in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
+        os.dup2(one, place)
+    # Open in the cell's first process alone, so it is closed when that ends.
+    ended, mark = os.pipe()
+    _enter_namespaces()
+    inside = os.fork()
+    if inside == 0:
+        _never_back(_live, wanted, mark, program)
+    os.close(mark)
+    select.select([line, ended], [], [])
+    # All other processes of a cell end with its first one, before the wait is over.
+    os.kill(inside, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(inside, 0)[1])
+    with contextlib.suppress(OSError):
+        os.write(line, bytes([status != 0]))
+
+
+def _enter_namespaces() -> None:
+    """Enter new ones, as root of them; processes to come are in a new one too."""
+    user, group = os.geteuid(), os.getegid()
+    if _libc.unshare(_NEW):
+        raise OSError(ctypes.get_errno(), "unshare")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+
+
+def _live(wanted: Mapping[str, Any], mark: int, program: Program) -> None:
+    """As the first process of a cell: build it, run the program in it once, and wait."""
+    _libc.prctl(_PARENT_DEATH, signal.SIGKILL)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != mark:
+            with contextlib.suppress(OSError):
+                os.close(number)
+    _build(wanted)
+    _give_up()
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    job = os.fork()
+    if job == 0:
+        os.close(mark)
+        if "numpy.random" in sys.modules:
+            # Copies would else draw the same numbers; Python sees to its own.
+            sys.modules["numpy.random"].seed()
+        _never_back(program, wanted["program"])
+    # A job's orphans are this process' children too.
+    while True:
+        one, status = os.wait()
+        if one == job:
+            sys.exit(max(0, os.waitstatus_to_exitcode(status)) or int(status != 0))
+
+
+def _build(wanted: Mapping[str, Any]) -> None:
+    """Make the file tree and enter it."""
     root = Path(wanted["root"])
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
     _mount("cell", str(root), "tmpfs", _NO_SUID | _NO_DEVICE, f"size={wanted['scratch']},mode=755")
@@ -58,10 +164,7 @@ def main() -> None:
     Path("/old").rmdir()
     _loopback()
     socket.sethostname("cell")
-    _give_up()
-    _listen(wanted["port"], wanted["socket"])
-    done = subprocess.run(wanted["program"], env=wanted["environment"], cwd="/tmp", check=False)
-    sys.exit(done.returncode)
+    os.chdir("/tmp")
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, more: str = "") -> None:
@@ -104,33 +207,6 @@ def _give_up() -> None:
     head, none = struct.pack("Ii", 0x20080522, 0), bytes(24)
     if _libc.capset(head, none):
         raise OSError(ctypes.get_errno(), "capset")
-
-
-def _listen(port: int, place: str) -> None:
-    """Pass connections to a port of the cell on to the gate's socket."""
-    listener = socket.create_server(("127.0.0.1", port))
-
-    def accept() -> None:
-        while True:
-            near, _ = listener.accept()
-            far = socket.socket(socket.AF_UNIX)
-            try:
-                far.connect(place)
-            except OSError:
-                near.close()
-                continue
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=_copy, args=(one, other), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while piece := source.recv(_PIECE):
-            target.sendall(piece)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
 
 
 if __name__ == "__main__":

@@ -9,51 +9,90 @@ from inside.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import json
 import os
-import shutil
-import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Self
 
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.extensions.gate import cell
 
 DATA = "/data"
-PORT = 9092
-"""Of the cell's own loopback; it leads to the gate's socket."""
 _DOOR = "/gate"
-_UNSHARE = (
-    "unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--ipc", "--uts",
-    "--cgroup", "--fork", "--kill-child=KILL",
-)  # fmt: skip
+SOCKET = f"{_DOOR}/socket"
+"""Where a cell has the gate's socket."""
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
     "/etc/localtime", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
 )  # fmt: skip
 # All that a job sees of the gate's environment: none of it is a secret.
 _ENVIRONMENT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_PARENT_DEATH = 1
-_TRY_SECONDS = 30.0
+_HOME = "/tmp"
+# Of a cell, from its start; and of all in it, to its end.
+_TRY_SECONDS, _END_SECONDS = 30.0, 10.0
 
 
 class CellError(DpfedadamwError):
     """This machine cannot isolate shards, or a job could read what it must not."""
 
 
+class Cells:
+    """The process that cells are copies of, so that each begins with its libraries loaded.
+
+    Args:
+        trainer: The module whose ``run`` is called in each cell; "" runs a program instead.
+    """
+
+    def __init__(self, trainer: str = "") -> None:
+        self._trainer = trainer
+        self._orders: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it. Cells that run still go on until they are ended."""
+        if self._orders is not None and self._process is not None:
+            self._orders.close()
+            self._process.wait()
+        self._orders = self._process = None
+
+    def begin(self, order: bytes, files: Sequence[int]) -> None:
+        """Start a cell by an order, with the files of its line and its log."""
+        try:
+            socket.send_fds(self._begun(), [order], files)
+        except OSError:
+            # It has been ended from outside. No job can do so, and the next cell needs one.
+            self.__exit__()
+            socket.send_fds(self._begun(), [order], files)
+
+    def _begun(self) -> socket.socket:
+        if self._orders is None:
+            self._orders, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with its:
+                command = [sys.executable, "-I", cell.__file__, str(its.fileno()), self._trainer]
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, env={**_environment(), "HOME": _HOME},
+                    pass_fds=[its.fileno()], process_group=0, cwd="/",
+                )  # fmt: skip
+        return self._orders
+
+
 class Cell:
     """What runs one shard's job code.
 
     Args:
+        cells: What starts it.
         data: The shard's folder; the job sees it read-only at ``/data``.
         work: A folder of the cell's own, which this makes; the socket lies in it.
-        program: What runs in it, once.
+        words: What the trainer is told, or the program with its arguments.
         scratch: Memory that the job's files may take, as ``mount`` has it: ``1g``.
         log: Where everything in the cell writes; None keeps nothing.
         more: Files and folders that the job sees too, read-only, by their places in the cell.
@@ -61,41 +100,44 @@ class Cell:
 
     def __init__(
         self,
+        cells: Cells,
         data: Path,
         work: Path,
-        program: Sequence[str],
+        words: Sequence[str],
         scratch: str = "1g",
         log: Path | None = None,
         more: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
-        root, door = work / "root", work / "door"
-        root.mkdir(parents=True)
-        door.mkdir()
+        door = work / "door"
+        door.mkdir(parents=True)
         self.socket = door / "socket"
-        self._log = log
-        shown = [(str(path), str(path)) for path in visible()]
-        shown += [(str(path.resolve()), place) for place, path in more.items()]
-        shown += [(str(data.resolve()), DATA), (str(door.resolve()), _DOOR)]
-        self._command = _command(root, scratch, shown, program)
-        self._process: subprocess.Popen[bytes] | None = None
+        shown = {place: path.resolve() for place, path in more.items()}
+        shown |= {DATA: data.resolve(), _DOOR: door.resolve()}
+        self._cells, self._log = cells, log
+        self._order = _order(work / "root", scratch, shown, words)
+        self._line: socket.socket | None = None
 
     def start(self) -> None:
         """Start it; it ends when this process does."""
-        with contextlib.ExitStack() as stack:
-            log: Any = subprocess.DEVNULL
-            if self._log is not None:
-                log = stack.enter_context(self._log.open("ab"))
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=_environment(), process_group=0, preexec_fn=_end_with_parent,
-            )  # fmt: skip
+        self._line, its = socket.socketpair()
+        with its, (self._log or Path(os.devnull)).open("ab") as log:
+            self._cells.begin(self._order, [its.fileno(), log.fileno()])
+
+    def ended(self, seconds: float) -> bool:
+        """Whether its program has ended without an error, after so many seconds at most."""
+        assert self._line is not None
+        self._line.settimeout(seconds)
+        with contextlib.suppress(OSError):
+            return self._line.recv(1) == b"\0"
+        return False
 
     def end(self) -> None:
         """End every process in it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._line is not None:
+            with self._line, contextlib.suppress(OSError):
+                self._line.shutdown(socket.SHUT_WR)
+                self.ended(_END_SECONDS)
+            self._line = None
 
 
 def check(private: Sequence[Path], work: Path) -> None:
@@ -114,23 +156,19 @@ def check(private: Sequence[Path], work: Path) -> None:
                 raise CellError(
                     f"{path}: lies under {place}, which every job can read; move it elsewhere"
                 )
-    root = work / "try"
-    root.mkdir()
-    shown = [(str(path), str(path)) for path in visible()]
-    tried = _command(root, "1m", shown, [sys.executable, "-c", ""])
-    try:
-        done = subprocess.run(
-            tried, env=_environment(), capture_output=True, timeout=_TRY_SECONDS, check=False
-        )
-        why = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        failed = done.returncode != 0
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why, failed = [type(error).__name__], True
-    if failed:
+    log = work / "log"
+    with Cells() as cells:
+        tried = Cell(cells, work, work / "try", [sys.executable, "-c", ""], "1m", log)
+        tried.start()
+        ended = tried.ended(_TRY_SECONDS)
+        tried.end()
+    if not ended:
+        why = log.read_text("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
         raise CellError(
-            f"shards cannot be isolated here ({why[0]}); it needs Linux with user namespaces, "
-            "util-linux's unshare, and no container that forbids them"
+            f"shards cannot be isolated here ({why[0]}); it needs Linux with user namespaces, and "
+            "no container that forbids them"
         )
+    log.unlink()
 
 
 def folders_of(data: Path, wanted: int) -> list[Path]:
@@ -162,25 +200,17 @@ def visible() -> Sequence[Path]:
     return tuple(paths)
 
 
-def _command(
-    root: Path,
-    scratch: str,
-    shown: Sequence[tuple[str, str]],
-    program: Sequence[str],
-) -> list[str]:
+def _order(root: Path, scratch: str, shown: Mapping[str, Path], words: Sequence[str]) -> bytes:
+    """What `cell` makes a cell by."""
+    root.mkdir()
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    spec = {
-        "root": str(root.resolve()), "scratch": scratch, "shown": shown, "port": PORT,
-        "socket": f"{_DOOR}/socket", "program": list(program),
-        "environment": {**_environment(), "PATH": path, "HOME": "/tmp"},
-    }  # fmt: skip
-    unshare = shutil.which(_UNSHARE[0]) or _UNSHARE[0]
-    return [unshare, *_UNSHARE[1:], sys.executable, "-I", cell.__file__, json.dumps(spec)]
+    places = [*((path, str(path)) for path in visible()), *((one, at) for at, one in shown.items())]
+    return json.dumps({
+        "root": str(root.resolve()), "scratch": scratch, "program": list(words),
+        "shown": [[str(one), place] for one, place in places],
+        "environment": {**_environment(), "PATH": path, "HOME": _HOME},
+    }).encode()  # fmt: skip
 
 
 def _environment() -> dict[str, str]:
     return {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)

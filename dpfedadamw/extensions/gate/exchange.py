@@ -3,7 +3,7 @@
 A question is a JSON object (its length before it, in four bytes), which says how long each part is,
 and then the parts. An answer is the bytes of the model's arrays, one after the other, as many as
 `gate.yaml` says: there is no name, no text and no form that a job could fill with anything else,
-and nothing to parse. The cell's side imports the standard library only, since each cell starts it.
+and nothing to parse.
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ def read_question(line: socket.socket) -> Question:
     return Question(head["told"], [exactly(line, size) for size in head["parts"]])
 
 
-def answer(port: int, trained: Callable[[Question], bytes]) -> None:
+def answer(place: str, trained: Callable[[Question], bytes]) -> None:
     """In a cell: get a question from the gate, answer it, and end this process.
 
     Args:
-        port: That leads to the gate.
+        place: Path of the gate's socket.
         trained: The arrays after training, as bytes.
     """
     code = 1
     try:
-        with socket.create_connection(("127.0.0.1", port)) as line:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(place)
             line.sendall(trained(read_question(line)))
             # The gate closes once it has all of it. The cell ends with this process.
             line.recv(1)

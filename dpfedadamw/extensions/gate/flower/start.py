@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpfedadamw.extensions.gate.cells import DATA, PORT, Cell, check, folders_of
+from dpfedadamw.extensions.gate.cells import DATA, SOCKET, Cell, Cells, check, folders_of
 from dpfedadamw.extensions.gate.flower.link import Address
 from dpfedadamw.extensions.gate.flower.relay import serve
 from dpfedadamw.extensions.gate.windows import Windows, refuse_short
@@ -72,11 +71,13 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
         if options.logs is not None:
             options.logs.mkdir(parents=True, exist_ok=True)
         node_config = f'{options.node_config} data="{DATA}"'.strip()
+        made = stack.enter_context(Cells(_TRAINER))
         cells = [
             Cell(
+                made,
                 folder,
                 work / f"{place:04d}",
-                [sys.executable, "-P", "-m", _TRAINER, str(PORT), node_config],
+                [SOCKET, node_config],
                 options.scratch,
                 options.logs and options.logs / f"shard-{place:04d}.log",
             )

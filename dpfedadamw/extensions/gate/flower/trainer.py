@@ -1,13 +1,12 @@
 """What runs in a shard's cell: one message of the job, by the ClientApp of its app.
 
-The job's app is unpacked and loaded here and nowhere else at the site. Run as
-``python -m …trainer PORT NODE_CONFIG``; `link.Asked.question` makes what it reads.
+The job's app is unpacked and loaded here and nowhere else at the site.
+`link.Asked.question` makes what it reads.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -25,6 +24,16 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.object_ref import load_app
 
 from dpfedadamw.extensions.gate.exchange import Question, answer
+
+
+def run(words: Sequence[str]) -> None:
+    """Answer one question.
+
+    Args:
+        words: The gate's socket, and Flower's node configuration.
+    """
+    place, node_config = words
+    answer(place, lambda question: trained(question, node_config, Path(mkdtemp())))
 
 
 def trained(question: Question, node_config: str, app: Path) -> bytes:
@@ -76,7 +85,3 @@ def as_bytes(arrays: Mapping[str, Any], model: Sequence[tuple[str, str, Sequence
     if {name: (one.dtype, one.shape) for name, one in arrays.items()} != forms:
         raise ValueError("the job's arrays are not those that the gate allows")
     return b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in forms)
-
-
-if __name__ == "__main__":
-    answer(int(sys.argv[1]), lambda question: trained(question, sys.argv[2], Path(mkdtemp())))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from dpfedadamw.extensions.gate.cells import PORT, Cell, check, folders_of
+from dpfedadamw.extensions.gate.cells import SOCKET, Cell, Cells, check, folders_of
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.nvflare.install import KitError, install
 from dpfedadamw.extensions.gate.nvflare.options import Options
@@ -56,11 +55,13 @@ def opened(options: Options, kit: Path, app: Path) -> Iterator[tuple[Gate, Windo
         logs = Path(options.logs) if options.logs else None
         if logs is not None:
             logs.mkdir(parents=True, exist_ok=True)
+        made = stack.enter_context(Cells(_TRAINER))
         cells = [
             Cell(
+                made,
                 folder,
                 work / f"{place:04d}",
-                [sys.executable, "-P", "-m", _TRAINER, APP, str(PORT)],
+                [SOCKET, APP],
                 scratch=options.scratch,
                 log=logs and logs / f"shard-{place:04d}.log",
                 more={APP: app},

@@ -1,8 +1,8 @@
 """What runs in a shard's cell: one task of the job, by NVFlare's own runner of a job's client.
 
 The job's configuration, filters and components are loaded here and nowhere else at the site. There
-is no server: the job's messages and events reach nobody. Run as ``python -m …trainer APP PORT``;
-`exchange` says what it reads and sends back.
+is no server: the job's messages and events reach nobody. `exchange` says what it reads and sends
+back.
 """
 
 from __future__ import annotations
@@ -10,12 +10,26 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.workspace import Workspace
+from nvflare.fuel.f3.cellnet.cell import Cell
+from nvflare.fuel.hci.server.authz import AuthorizationService
+from nvflare.fuel.sec.audit import AuditService
+from nvflare.fuel.utils.config_service import ConfigService
+from nvflare.private.fed.client.client_runner import TaskAssignment
+from nvflare.private.fed.simulator.simulator_app_runner import SimulatorClientAppRunner
+from nvflare.private.fed.simulator.simulator_audit import SimulatorAuditor
+from nvflare.private.fed.utils.fed_utils import fobs_initialize
+from nvflare.security.security import EmptyAuthorizer
 
 from dpfedadamw.extensions.gate.exchange import Question, answer
 
@@ -24,9 +38,14 @@ _HOME = Path("/tmp/site")
 _ROOT = "tcp://127.0.0.1:8002"
 
 
-def main() -> None:
-    """Answer one question."""
-    answer(int(sys.argv[2]), lambda asked: trained(asked, Path(sys.argv[1]), _HOME))
+def run(words: Sequence[str]) -> None:
+    """Answer one question.
+
+    Args:
+        words: The gate's socket, and the job's app.
+    """
+    place, app = words
+    answer(place, lambda asked: trained(asked, Path(app), _HOME))
 
 
 def trained(question: Question, app: Path, home: Path) -> bytes:
@@ -37,12 +56,6 @@ def trained(question: Question, app: Path, home: Path) -> bytes:
         app: The job's app, as NVFlare deployed it.
         home: A folder for NVFlare's files.
     """
-    from nvflare.apis.dxo import DXO, DataKind, from_shareable
-    from nvflare.apis.event_type import EventType
-    from nvflare.apis.fl_constant import FLContextKey, ReservedKey
-    from nvflare.apis.fl_context import FLContext
-    from nvflare.private.fed.client.client_runner import TaskAssignment
-
     told = question.told
     arrays = {
         name: np.frombuffer(part, kind).reshape(shape)
@@ -82,16 +95,6 @@ def trained(question: Question, app: Path, home: Path) -> bytes:
 
 def _runner(told: Mapping[str, Any], app: Path, home: Path) -> Any:
     """NVFlare's runner of the job's client, connected to nothing."""
-    from nvflare.apis.workspace import Workspace
-    from nvflare.fuel.f3.cellnet.cell import Cell
-    from nvflare.fuel.hci.server.authz import AuthorizationService
-    from nvflare.fuel.sec.audit import AuditService
-    from nvflare.fuel.utils.config_service import ConfigService
-    from nvflare.private.fed.simulator.simulator_app_runner import SimulatorClientAppRunner
-    from nvflare.private.fed.simulator.simulator_audit import SimulatorAuditor
-    from nvflare.private.fed.utils.fed_utils import fobs_initialize
-    from nvflare.security.security import EmptyAuthorizer
-
     job, site = told["job"], told["site"]
     run = home / job
     for folder in (home / "startup", home / "local", run):
@@ -118,7 +121,3 @@ def _runner(told: Mapping[str, Any], app: Path, home: Path) -> Any:
     runner = made.create_client_runner(str(app), args, "config", client, False)
     runner.engine.cell = cell
     return runner
-
-
-if __name__ == "__main__":
-    main()

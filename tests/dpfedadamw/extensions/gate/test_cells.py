@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dpfedadamw.extensions.gate.cells import Cell, CellError, check
+from dpfedadamw.extensions.gate import cell as first_process
+from dpfedadamw.extensions.gate.cells import SOCKET, Cell, CellError, Cells, check
 
 ROOT = Path(__file__).parents[4]
 # Each attempt is done by the same lines inside and outside.
@@ -55,7 +56,9 @@ found = {
     ),
     "write own data": does(lambda: open(told["own"], "a").close()),
     "read own data": does(lambda: open(told["own"]).read()),
-    "gate": does(lambda: connects(socket.AF_INET, ("127.0.0.1", told["gate"]))),
+    "gate": does(lambda: connects(socket.AF_UNIX, told["gate"])),
+    # Of one that is open only while they are listed.
+    "open files": len(os.listdir("/proc/self/fd")) > 4,
     "mount": does(lambda: child("unshare", "--user", "--map-root-user", "--mount", "true")),
 }
 print(json.dumps(found), flush=True)
@@ -80,6 +83,30 @@ def lines_of(path, count, seconds=60.0):
 
 
 @pytest.fixture
+def cells():
+    with Cells() as made:
+        yield made
+
+
+@pytest.fixture
+def trainers(tmp_path, monkeypatch):
+    """Cells as copies of a process that has loaded a trainer, which runs the code it is told."""
+    (tmp_path / "loaded.py").write_text(
+        "import sys, numpy.random\n"
+        "def run(words):\n"
+        "    sys.argv = ['loaded', *words[1:]]\n"
+        "    exec(compile(words[0], 'loaded', 'exec'), {'__name__': 'loaded'})\n"
+    )
+    (tmp_path / "begin.py").write_text(
+        f"import sys\nsys.path.append({str(tmp_path)!r})\n"
+        "from dpfedadamw.extensions.gate.cell import main\nmain()\n"
+    )
+    monkeypatch.setattr(first_process, "__file__", str(tmp_path / "begin.py"))
+    with Cells("loaded") as made:
+        yield made
+
+
+@pytest.fixture
 def shards(tmp_path):
     for name in ("mine", "other"):
         (tmp_path / name).mkdir()
@@ -87,10 +114,12 @@ def shards(tmp_path):
     return tmp_path / "mine", tmp_path / "other"
 
 
+@pytest.mark.parametrize("way", ["cells", "trainers"])
 def test_a_cell_reaches_its_own_shard_and_the_gate_and_nothing_that_its_job_reaches_outside(
-    shards, tmp_path, monkeypatch
+    way, shards, tmp_path, monkeypatch, request
 ):
     mine, other = shards
+    made = request.getfixturevalue(way)
     monkeypatch.setenv("GATE_SECRET", "a secret of the gate")
     shared = Path("/dev/shm") / f"cell-test-{os.getpid()}"
     shared.write_text("31337")
@@ -107,19 +136,25 @@ def test_a_cell_reaches_its_own_shard_and_the_gate_and_nothing_that_its_job_reac
         told = {
             "port": port, "abstract": "cell-test", "socket": str(tmp_path / "named"),
             "other": str(other / "records"), "shared": str(shared),
-            "temporary": str(tmp_path / "named.txt"), "process": os.getpid(), "gate": port,
+            "temporary": str(tmp_path / "named.txt"), "process": os.getpid(),
+            "gate": str(tmp_path / "named"),
             "secret": "a secret of the gate", "own": str(mine / "records"),
         }  # fmt: skip
         Path(told["temporary"]).write_text("31337")
         command = [sys.executable, "-c", PROBE, json.dumps(told)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60,
+            pass_fds=[listener.fileno()],
+        )  # fmt: skip
         outside = json.loads(done.stdout.splitlines()[0])
         assert outside == dict.fromkeys(outside, True)
 
-        told |= {"own": "/data/records", "gate": 9092}
+        told |= {"own": "/data/records", "gate": SOCKET}
         log = tmp_path / "log"
-        program = [sys.executable, "-c", PROBE, json.dumps(told)]
-        cell = Cell(mine, tmp_path / "work", log=log, program=program)
+        words = [PROBE, json.dumps(told)]
+        if way == "cells":
+            words = [sys.executable, "-c", *words]
+        cell = Cell(made, mine, tmp_path / "work", words, log=log)
         with socket.socket(socket.AF_UNIX) as gate:
             gate.bind(str(cell.socket))
             gate.listen()
@@ -159,44 +194,103 @@ print(found, flush=True)
 """
 
 
-def test_two_shards_of_one_job_cannot_pass_each_other_anything(shards, tmp_path):
-    cells = []
+def test_two_shards_of_one_job_cannot_pass_each_other_anything(cells, shards, tmp_path):
+    both = []
     for name, data in zip(("tells", "hears"), shards, strict=True):
         program = [sys.executable, "-c", TALKER, name]
         work = tmp_path / f"work-{name}"
-        cells.append(Cell(data, work, log=tmp_path / name, program=program))
+        both.append(Cell(cells, data, work, program, log=tmp_path / name))
     try:
-        cells[0].start()
+        both[0].start()
         assert lines_of(tmp_path / "tells", 1) == ["told"]
-        cells[1].start()
+        both[1].start()
         assert lines_of(tmp_path / "hears", 1)[0] == "[]"
     finally:
-        for cell in cells:
+        for cell in both:
             cell.end()
 
 
-def test_a_cell_ends_with_all_that_runs_in_it(shards, tmp_path):
-    mark = f"600.{os.getpid()}"
-    program = ["sh", "-c", f"sleep {mark} & echo on; sleep {mark}"]
-    cell = Cell(shards[0], tmp_path / "work", log=tmp_path / "log", program=program)
+MARK = f"600.{os.getpid()}"
+
+
+def sleepers():
+    found = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [one] if MARK.encode() in one.read_bytes().split(b"\0") else []
+        except OSError:
+            continue
+    return found
+
+
+def sleeping(count):
+    last = time.monotonic() + 20
+    while len(sleepers()) != count:
+        assert time.monotonic() < last, sleepers()
+        time.sleep(0.05)
+
+
+def test_nothing_of_a_cell_runs_once_it_is_ended(cells, shards, tmp_path):
+    program = ["sh", "-c", f"sleep {MARK} & echo on; sleep {MARK}"]
+    cell = Cell(cells, shards[0], tmp_path / "work", program, log=tmp_path / "log")
     cell.start()
     lines_of(tmp_path / "log", 1)
-
-    def sleepers():
-        found = []
-        for one in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                found += [one] if mark.encode() in one.read_bytes().split(b"\0") else []
-            except OSError:
-                continue
-        return found
-
-    assert len(sleepers()) == 2
+    sleeping(2)
     cell.end()
-    last = time.monotonic() + 20
-    while sleepers() and time.monotonic() < last:
-        time.sleep(0.1)
     assert not sleepers()
+
+
+GATE = """
+import sys, time
+from pathlib import Path
+from dpfedadamw.extensions.gate.cells import Cell, Cells
+
+data, work, log, mark = sys.argv[1:]
+cells = Cells()
+program = ["sh", "-c", f"sleep {mark} & echo on; sleep {mark}"]
+cell = Cell(cells, Path(data), Path(work), program, log=Path(log))
+cell.start()
+time.sleep(600)
+"""
+
+
+def test_nothing_of_a_cell_outlives_a_gate_that_is_killed(shards, tmp_path):
+    places = [str(one) for one in (shards[0], tmp_path / "work", tmp_path / "log")]
+    with subprocess.Popen([sys.executable, "-c", GATE, *places, MARK]) as gate:
+        try:
+            lines_of(tmp_path / "log", 1)
+            sleeping(3)
+        finally:
+            gate.kill()
+    sleeping(0)
+
+
+def test_how_a_program_ended_is_told_and_a_process_that_was_killed_is_started_again(
+    cells, shards, tmp_path
+):
+    for number, (program, good) in enumerate(
+        [(["true"], True), (["false"], False), (["sh", "-c", "kill -9 $$"], False), (["no"], False)]
+    ):
+        cell = Cell(cells, shards[0], tmp_path / f"{number}", program)
+        for _ in range(2):
+            cell.start()
+            assert cell.ended(20) is good, program
+            cell.end()
+            cells._process.kill()
+            cells._process.wait()
+
+
+def test_shards_draw_different_numbers_though_they_are_copies_of_one_process(
+    trainers, shards, tmp_path
+):
+    draw = "import random, numpy as np; print(random.random(), np.random.rand(), flush=True)"
+    for name in ("one", "two"):
+        cell = Cell(trainers, shards[0], tmp_path / name, [draw], log=tmp_path / f"{name}.txt")
+        cell.start()
+        assert cell.ended(60)
+        cell.end()
+    drawn = [*lines_of(tmp_path / "one.txt", 1), *lines_of(tmp_path / "two.txt", 1)]
+    assert len({number for line in drawn for number in line.split()}) == 4
 
 
 NOBODY = 65534

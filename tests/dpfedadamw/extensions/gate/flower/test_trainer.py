@@ -86,9 +86,13 @@ def fab():
 def answered(way, folder):
     """What the program of a cell sends back, and its exit code."""
     message = asked(fab=fab(), arrays=honest(), config=ConfigRecord({"way": way}))
-    program = "dpfedadamw.extensions.gate.flower.trainer"
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        command = [sys.executable, "-m", program, str(listener.getsockname()[1]), "times=3"]
+    program = (
+        "import sys; from dpfedadamw.extensions.gate.flower.trainer import run; run(sys.argv[1:])"
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "gate"))
+        listener.listen()
+        command = [sys.executable, "-c", program, str(folder / "gate"), "times=3"]
         with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(folder)}) as process:
             line, _ = listener.accept()
             with line:
