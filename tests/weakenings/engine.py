@@ -223,4 +223,28 @@ WEAKENINGS = (
             "tests/dpfedadamw/extensions/sweeps/test_differences.py::test_a_run_without_privacy_neither_wins_nor_loses_against_a_private_one",
         ),
     ),
+    Weakening(
+        "a-job-with-the-rights-to-leave-its-cell",
+        "dpfedadamw/extensions/gate/cell.py",
+        "    _give_up()\n    os.environ",
+        "    os.environ",
+        "a job mounts the ledger and other shards into its cell",
+        ("tests/dpfedadamw/extensions/gate/test_cells.py",),
+    ),
+    Weakening(
+        "files-of-the-gate-left-open-in-a-cell",
+        "dpfedadamw/extensions/gate/cell.py",
+        "if number > 2 and number != mark:",
+        "if number > 9 and number != mark:",
+        "a job writes to the gate by a file that it did not open, or reads another's log",
+        ("tests/dpfedadamw/extensions/gate/test_cells.py",),
+    ),
+    Weakening(
+        "shards-that-draw-the-same-numbers",
+        "dpfedadamw/extensions/gate/cell.py",
+        'sys.modules["numpy.random"].seed()',
+        'sys.modules["numpy.random"].get_state()',
+        "every shard of a site takes its batches in the same order, in every round",
+        ("tests/dpfedadamw/extensions/gate/test_cells.py",),
+    ),
 )

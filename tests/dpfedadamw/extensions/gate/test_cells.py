@@ -98,8 +98,8 @@ def trainers(tmp_path, monkeypatch):
         "    exec(compile(words[0], 'loaded', 'exec'), {'__name__': 'loaded'})\n"
     )
     (tmp_path / "begin.py").write_text(
-        f"import sys\nsys.path.append({str(tmp_path)!r})\n"
-        "from dpfedadamw.extensions.gate.cell import main\nmain()\n"
+        f"import runpy, sys\nsys.path.append({str(tmp_path)!r})\n"
+        f"runpy.run_path({first_process.__file__!r}, run_name='__main__')\n"
     )
     monkeypatch.setattr(first_process, "__file__", str(tmp_path / "begin.py"))
     with Cells("loaded") as made:
