@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 # Of these, torch alone is needed without CUDA. PyPI's torch for Linux asks for all of them.
 CUDA = re.compile(r"torch|triton|(nvidia|cuda)-.*")
-EXTRAS = ("hub", "model-signing", "parquet", "pkcs11", "transformers")
+EXTRAS = ("gguf", "hub", "model-signing", "parquet", "pkcs11", "transformers")
 BACKEND = "hatchling"
 BILL = HERE / "dpfedadamw.cdx.json"
 # The licence as the package states it, where that is one word or an SPDX expression.

@@ -25,7 +25,7 @@ from tests.published import needs_schemas, schema
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "requirements").glob("*.txt"))
-EXTRAS = ("hub", "model-signing", "parquet", "pkcs11", "transformers")
+EXTRAS = ("gguf", "hub", "model-signing", "parquet", "pkcs11", "transformers")
 # Their versions are those of the user's own server; no MLflow fits constraints.txt.
 UNLOCKED = {"mlflow", "tensorboard", "wandb"}
 # torch without CUDA is a version of its own of the same release.
@@ -189,7 +189,10 @@ def test_the_installer_says_which_python_it_needs_and_which_extras_it_has(
     with pytest.raises(SystemExit) as ended:
         install.main()
     assert ended.value.code == 2
-    assert "mlflow: no lock has it; it must be one of hub, model-signing" in capsys.readouterr().err
+    assert (
+        "mlflow: no lock has it; it must be one of gguf, hub, model-signing"
+        in capsys.readouterr().err
+    )
     monkeypatch.setattr(install.sys, "version_info", (3, 10, 13))
     assert install.main() == 2
     assert capsys.readouterr().err == "dpfedadamw needs Python 3.11 or newer; this is Python 3.10\n"

@@ -8,9 +8,7 @@ dropout of the low-rank pairs only.
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -30,7 +28,7 @@ from dpfedadamw.models.transformers.padding import (
     places_in_use,
 )
 from dpfedadamw.models.transformers.published import IMAGES, PUBLISHED, TEXT
-from dpfedadamw.models.transformers.sources import Source, libraries, locate, sha256_of
+from dpfedadamw.models.transformers.sources import Source, libraries, locate, quiet, sha256_of
 
 # What one more pass costs, in places of one text (measured on one CPU core): launching operations,
 # and writing a gradient of as many coordinates as there are parameters.
@@ -197,7 +195,7 @@ def origin_of(spec: TransformerSpec, source: Source | None) -> dict[str, str]:
     if source is None or spec.weights != "pretrained":
         return {}
     return {
-        "source": source.name or "a local folder",
+        "source": source.name or source.kind,
         "revision": source.revision,
         "weights_sha256": sha256_of(source.weights()),
     }
@@ -396,22 +394,3 @@ def _freeze_unused(model: TransformerClassifier, input_shape: Sequence[int]) -> 
         if gradient is None:
             parameter.requires_grad_(False)
     model.train()
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the library from talking of fresh heads and loading bars."""
-    from transformers.utils import logging
-
-    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            # Its own parts call its own deprecated names.
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    finally:
-        logging.set_verbosity(before)
-        if bars:
-            logging.enable_progress_bar()

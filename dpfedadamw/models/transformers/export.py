@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from dpfedadamw.models.transformers.classifier import TransformerClassifier, build, quiet
+from dpfedadamw.models.transformers.classifier import TransformerClassifier, build
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.models.transformers.language import LanguageModel
 from dpfedadamw.models.transformers.language import build as build_language
-from dpfedadamw.models.transformers.sources import TOKENISER_FILES, locate
+from dpfedadamw.models.transformers.sources import TOKENISER_FILES, locate, quiet
 
 _PREPROCESSOR = "preprocessor_config.json"
 

@@ -82,14 +82,14 @@ class TransformerSpec(ModelSpec, title="Published transformer"):
     )
     source: str | None = key(
         None,
-        "A folder with config.json and model.safetensors, or a repository on the Hugging Face hub; "
-        "null for the repository that belongs to the name.",
+        "A folder with config.json and model.safetensors, a GGUF file, or a repository on the "
+        "Hugging Face hub; null for the repository that belongs to the name.",
         max_length=1000,
         examples=(None, "models/vit-base"),
     )
     revision: str | None = key(
         None,
-        "The commit of the hub's repository; null for a folder, or where nothing is read.",
+        "The commit of the hub's repository; null for a folder or file, or where nothing is read.",
         pattern=r"^[0-9a-f]{40}$",
         expected="a commit, 40 hexadecimal digits in quotes",
         why="a branch or tag can move, and a run must state which weights it started with",
@@ -133,7 +133,8 @@ class AnyTransformerSpec(TransformerSpec, title="Any published transformer"):
     name: Literal["transformers"] = "transformers"
     source: str = key(
         ...,
-        "A folder with config.json and model.safetensors, or a repository on the Hugging Face hub.",
+        "A folder with config.json and model.safetensors, a GGUF file, or a repository on the "
+        "Hugging Face hub.",
         min_length=1,
         max_length=1000,
         examples=("models/minilm", "google/vit-base-patch16-224-in21k"),

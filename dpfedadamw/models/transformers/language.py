@@ -25,13 +25,12 @@ from dpfedadamw.models.transformers.classifier import (
     configuration_of,
     loaded,
     origin_of,
-    quiet,
 )
 from dpfedadamw.models.transformers.keys import AnyTransformerSpec, LoraSpec, TransformerSpec
 from dpfedadamw.models.transformers.lora import add_pairs
 from dpfedadamw.models.transformers.padding import can_be_cut, groups_of_like_length
 from dpfedadamw.models.transformers.published import TEXT
-from dpfedadamw.models.transformers.sources import Source, libraries, locate
+from dpfedadamw.models.transformers.sources import Source, libraries, locate, quiet
 from dpfedadamw.tasks import Task, within
 
 # What is told of a model that continues texts, where others say "text" or "images".

@@ -6,18 +6,22 @@ or a model that brings its own code could run anything, and is refused.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
 import re
 import socket
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from dpfedadamw.errors import ModelError
+from dpfedadamw.models.transformers import gguf
 from dpfedadamw.models.transformers.keys import TransformerSpec
 from dpfedadamw.models.transformers.published import PUBLISHED
 
@@ -43,14 +47,16 @@ class Source:
     """A published model's files.
 
     Attributes:
-        name: Its repository on the hub; "" for a local folder.
-        revision: The commit of the repository; "" for a local folder.
+        name: Its repository on the hub; "" for a local folder or file.
+        revision: The commit of the repository; "" for a local folder or file.
         folder: Where the files lie.
+        kind: What it is, for readers who have no business with a path.
     """
 
     name: str
     revision: str
     folder: Path
+    kind: str = "a local folder"
 
     def configuration(self) -> dict[str, Any]:
         """What config.json says.
@@ -62,9 +68,11 @@ class Source:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
+            quantised = sorted(self.folder.glob(f"*{gguf.SUFFIX}"))
+            right = "a folder with config.json and model.safetensors, as save_pretrained writes it"
             raise ModelError(
-                f"model.source: {self.folder} holds no config.json; give a folder with config.json "
-                "and model.safetensors, as save_pretrained writes it"
+                f"model.source: {self.folder} holds no config.json; give "
+                f"{quantised[0] if quantised else right}"
             ) from None
         except (OSError, ValueError, RecursionError) as error:
             raise ModelError(f"model.source: {path} cannot be read ({error})") from None
@@ -133,8 +141,8 @@ def sha256_of(paths: list[Path]) -> str:
 def locate(spec: TransformerSpec) -> Source | None:
     """The files that a spec's model is built from; None where constants are all it takes.
 
-    A folder is taken as it is. A repository of the hub needs a revision, and comes from the local
-    cache or is downloaded into it.
+    A folder is taken as it is. A GGUF file is dequantised once, into the cache. A repository of the
+    hub needs a revision, and comes from the local cache or is downloaded into it.
 
     Raises:
         ModelError: If there is nothing where the spec says; the message tells what to put where.
@@ -155,10 +163,16 @@ def locate(spec: TransformerSpec) -> Source | None:
                 f"model.revision: {name} is a folder, which has no revisions; leave it out"
             )
         return Source("", "", folder)
+    if folder.suffix == gguf.SUFFIX and folder.is_file():
+        libraries()
+        with quiet():
+            made = gguf.dequantised(folder, sha256_of([folder]))
+        return Source("", "", made, "a local GGUF file, dequantised")
     if not _HUB_NAME.match(name):
         raise ModelError(
             f"model.source: there is no folder {name}; give a folder with config.json and "
-            "model.safetensors, or a name on the hub such as google/vit-base-patch16-224-in21k"
+            "model.safetensors, a GGUF file, or a name on the hub such as "
+            "google/vit-base-patch16-224-in21k"
         )
     if spec.revision is None and spec.source is not None:
         raise ModelError(
@@ -233,3 +247,22 @@ def libraries() -> None:
             f"model.name: this model needs the package {error.name}; install it with "
             "pip install 'dpfedadamw[transformers]'"
         ) from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the library from talking of fresh heads and showing bars."""
+    from transformers.utils import logging
+
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # Its own parts call its own deprecated names.
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()
