@@ -317,6 +317,20 @@ def test_a_user_without_any_rights_can_isolate_shards():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_machine_without_namespaces_is_told_what_it_lacks(tmp_path, monkeypatch):
+    (tmp_path / "begin.py").write_text(
+        "from dpfedadamw.extensions.gate import cell\ncell._NEW = 1\ncell.main()\n"
+    )
+    monkeypatch.setattr(first_process, "__file__", str(tmp_path / "begin.py"))
+    (tmp_path / "work").mkdir()
+    with pytest.raises(CellError) as told:
+        check([], tmp_path / "work")
+    assert str(told.value) == (
+        "shards cannot be isolated here (OSError: [Errno 22] unshare); it needs Linux with user "
+        "namespaces, and no container that forbids them"
+    )
+
+
 def test_a_ledger_that_jobs_could_read_is_refused(tmp_path):
     private = Path(sys.prefix) / "ledger"
     with pytest.raises(CellError, match=f"{private}: lies under .*, which every job can read"):
