@@ -42,14 +42,18 @@ class Round:
             third party at client level; None without privacy, and of a trial of a private
             selection.
         measures: Further measures of the task, such as "rmse" of a regression.
+        model: Called, a copy of the model after the round, in evaluation mode, on the CPU. Claims
+            against a third party count the models of all rounds as seen. A trial of a private
+            selection releases none, and raises a `DpfedadamwError`.
     """
 
     completed: int
     rounds: int
     accuracy: float | None
     loss: float | None
-    epsilon: float | None = None
-    measures: Mapping[str, float] = field(default_factory=dict)
+    epsilon: float | None
+    measures: Mapping[str, float]
+    model: Callable[[], nn.Module] = field(repr=False, compare=False)
 
 
 Callback = Callable[[Round], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -423,11 +424,21 @@ class _Callbacks(Watcher):
                 evaluation.loss,
                 training.epsilon,
                 dict(evaluation.measures),
+                lambda: _copied(training),
             )
             for callback in self.called:
                 callback(seen)
 
         return contextlib.nullcontext(Hooks(on_round=after_round))
+
+
+def _copied(training: Training) -> nn.Module:
+    """A copy of the model as it is."""
+    if training.experiment.spec.tune.selection == "private":
+        raise DpfedadamwError(
+            "callbacks: a private selection releases its best model alone, and none of a round"
+        )
+    return copy.deepcopy(training.experiment.model).cpu().eval()
 
 
 def _stamped(finished: Finished | None, run: Run) -> Run:

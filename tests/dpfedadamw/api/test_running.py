@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from dpfedadamw import api
 from dpfedadamw import spec as specs
+from dpfedadamw.api.running import _copied
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import setup as engine_setup
 from tests.runs import key_of_a_test, small_spec
@@ -57,6 +59,33 @@ def test_a_callback_that_raises_leaves_a_run_that_is_resumed(tmp_path):
     more = []
     run = cut.resume(callbacks=[more.append])
     assert (run.verdict, [one.completed for one in more]) == ("PASS", [2])
+
+
+def test_a_callback_gets_copies_of_the_models_of_its_rounds_and_can_change_nothing(tmp_path):
+    same = ["randomness={mode: reproducible, seed: 1}"]
+    alone = api.run(SMALL, out=tmp_path / "alone", changes=same)
+    models = []
+
+    def spoil(done):
+        models.append(done.model())
+        with torch.no_grad():
+            for parameter in done.model().parameters():
+                parameter.zero_()
+
+    run = api.run(SMALL, out=tmp_path / "seen", changes=same, callbacks=[spoil])
+    first, last = (torch.cat([one.flatten() for one in model.parameters()]) for model in models)
+    assert not torch.equal(first, last)
+    assert torch.equal(last, torch.cat([one.flatten() for one in run.model.parameters()]))
+    assert not any(model.training for model in models)
+    weights = [(one.path / "model.safetensors").read_bytes() for one in (alone, run)]
+    assert weights[0] == weights[1]
+
+
+def test_a_trial_of_a_private_selection_shows_no_model():
+    spec = SimpleNamespace(tune=SimpleNamespace(selection="private"))
+    trial = SimpleNamespace(experiment=SimpleNamespace(spec=spec, model=torch.nn.Linear(1, 1)))
+    with pytest.raises(api.DpfedadamwError, match="releases its best model alone"):
+        _copied(trial)
 
 
 def test_a_run_has_the_accuracy_and_measures_of_its_last_evaluation_and_not_of_its_best(tmp_path):

@@ -22,6 +22,10 @@ from tests.runs import attest, failing, train
 AutoModelForCausalLM = pytest.importorskip("transformers").AutoModelForCausalLM
 pytest.importorskip("peft")
 
+GREEDY = {
+    "max_new_tokens": 8, "min_new_tokens": 8, "do_sample": False, "pad_token_id": 0,
+    "eos_token_id": 2,
+}  # fmt: skip
 PAIRS = "model.fine_tuning={kind: lora, rank: 2, alpha: 4, dropout: 0.1}"
 # What a stranger has: the exported folder, transformers and peft, and nothing of this package.
 STRANGER = """
@@ -42,7 +46,16 @@ print(said[0].tolist())
 
 
 def test_an_adapter_is_trained_audited_and_continued_elsewhere(tmp_path):
-    run = api.run(language_spec((PAIRS,)).to_mapping(), out=tmp_path / "runs")
+    continued = []
+
+    def continues(done):
+        continued.append(done.model().network.generate(**GREEDY, input_ids=torch.tensor([[5, 6]])))
+
+    spec = language_spec((PAIRS,)).to_mapping()
+    run = api.run(spec, out=tmp_path / "runs", callbacks=[continues])
+    assert torch.equal(
+        continued[-1], run.model.network.generate(**GREEDY, input_ids=torch.tensor([[5, 6]]))
+    )
     findings = run.audit().to_json()
     assert findings["verdict"] == "PASS", failing(findings)
     first, *_, last = run.metrics
@@ -60,10 +73,8 @@ def test_an_adapter_is_trained_audited_and_continued_elsewhere(tmp_path):
     assert (folder / "tokenizer.json").is_file()
     asked = [sys.executable, "-c", STRANGER, str(folder)]
     told = subprocess.run(asked, check=True, capture_output=True, text=True, cwd=tmp_path)
-    expected = run.model.network.generate(
-        input_ids=torch.tensor([json.loads(told.stdout)[:5]]), max_new_tokens=8, min_new_tokens=8,
-        do_sample=False, pad_token_id=0, eos_token_id=2,
-    )  # fmt: skip
+    begun = torch.tensor([json.loads(told.stdout)[:5]])
+    expected = run.model.network.generate(**GREEDY, input_ids=begun)
     assert expected[0].tolist() == json.loads(told.stdout)
     # Called as it is, it answers with scores as its network does.
     tokens = torch.tensor([json.loads(told.stdout)[:5]])
