@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import statistics
 
 import pytest
@@ -14,7 +15,7 @@ from tests.specs.results_page import PAGE, ROOT
 
 DATA = sorted((ROOT / "docs" / "results").glob("*.csv"))
 OF_PAPERS = sorted((ROOT / "docs" / "results" / "papers").glob("*.csv"))
-LANGUAGE = ROOT / "docs" / "results" / "language" / "changelogs.csv"
+LANGUAGE = ROOT / "docs" / "results" / "language"
 REPLICATION = ROOT / "docs" / "replication.md"
 # What no audit passes, and no table shows: that is a result too.
 REJECTED = {
@@ -113,23 +114,60 @@ def test_all_that_is_reported_passed_its_audit_and_claims_what_the_sweep_asks_fo
     assert all(seeds == wanted for seeds in repeated.values())
 
 
-def test_the_perplexities_of_the_language_models_page_are_those_of_its_runs():
+def language_rows(heading: str) -> dict[str, list[str]]:
+    """The table below a heading of docs/language-models.md: its cells, by what is protected."""
     page = (ROOT / "docs" / "language-models.md").read_text(encoding="utf-8")
+    section = page.partition(f"### {heading}\n")[2].partition("\n#")[0]
+    table = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:2] == "| "]
+    return {first: cells for first, *cells in table[1:]}
+
+
+def runs_of(path) -> dict[str, list[dict]]:
+    """Three seeds of each setting, in the seeds' order."""
     runs: dict[str, list[dict]] = {}
-    for row in run_rows.read_csv(LANGUAGE):
+    for row in sorted(run_rows.read_csv(path), key=lambda row: row["seed"]):
         runs.setdefault(row["setting"], []).append(row)
-    assert len(runs) == 5
+    assert all([row["seed"] for row in rows] == [0, 1, 2] for rows in runs.values())
+    return runs
+
+
+def mean_and_deviation(values: list[float]) -> str:
+    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+
+
+def test_the_perplexities_of_the_language_models_page_are_those_of_its_runs():
+    table = language_rows("Documents, authors, or nothing protected")
+    runs = runs_of(LANGUAGE / "changelogs.csv")
+    assert len(runs) == len(table) == 5
     for setting, rows in runs.items():
-        assert {row["seed"] for row in rows} == {0, 1, 2}
-        values = [row["test_perplexity"] for row in rows]
+        cells = table[setting.replace("without privacy", "nothing (FedAdamW)")]
         (verdict,) = {row["audit"] for row in rows}
-        shown = f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f} | {verdict} |"
-        name = setting.replace("without privacy", "nothing (FedAdamW)")
-        (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
-        assert line.endswith(shown)
+        perplexities = [row["test_perplexity"] for row in rows]
+        assert cells[-2:] == [mean_and_deviation(perplexities), verdict]
 
 
-@pytest.mark.parametrize("path", [*DATA, *OF_PAPERS, LANGUAGE], ids=lambda path: path.stem)
+def test_the_answers_of_the_language_models_page_are_those_that_were_counted():
+    table = language_rows("Questions with a word as the answer")
+    runs = runs_of(LANGUAGE / "label-words.csv")
+    with (LANGUAGE / "label-words-answers.csv").open(encoding="utf-8", newline="") as counted:
+        answers = list(csv.DictReader(counted))
+    shares = {row["run"]: 100 * int(row["right"]) / int(row["reviews"]) for row in answers}
+    assert len(shares) == len(answers) == 10
+    assert table.pop("before tuning")[1] == f"{shares['before tuning']:.1f}"
+    assert len(runs) == len(table) == 3
+    for setting, rows in runs.items():
+        nothing = setting == "without privacy"
+        cells = table["nothing (FedAdamW)" if nothing else f"one review, {setting}"]
+        ((verdict, noise),) = {(row["audit"], row["noise_multiplier"]) for row in rows}
+        right = [shares[row["run"]] for row in rows]
+        each = ", ".join(f"{share:.1f}" for share in right)
+        assert cells[1:] == [each, mean_and_deviation(right), verdict]
+        assert cells[0] == ("–" if nothing else f"{noise:.3f}")
+
+
+@pytest.mark.parametrize(
+    "path", [*DATA, *OF_PAPERS, *sorted(LANGUAGE.glob("*.csv"))], ids=lambda path: path.stem
+)
 def test_the_data_tell_nothing_of_the_machines_folders(path):
     text = path.read_text(encoding="utf-8")
     assert "/root" not in text
