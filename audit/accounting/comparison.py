@@ -5,10 +5,13 @@ Used by the checks "accounting" and "views" of both units, so that all compare a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
+
+import numpy as np
+from scipy.special import log_ndtr
 
 from audit.accounting.budget import Budget, Steps, privacy_profile
 from audit.accounting.registry import LossPair, Range, accountants
@@ -24,6 +27,9 @@ _SETTLED = 1e-5
 _FINEST = 4
 _LEAST_DELTA = 1e-9
 _TAIL_SLACK = 1e-4
+# Down to here a profile is computed, and a Gaussian is compared with it at so many ε. μ may lie
+# above the least that covers our own curve by this share, and this much.
+_END_OF_PROFILE, _POINTS, _ABOVE = 1e-10, 60, 0.05
 
 
 AtFineness = Callable[[int], float]
@@ -150,28 +156,89 @@ class Comparison:
             self.reasons.append(f"{where}: its accountant is not {leading}")
 
 
-def profile_fault(claim: Mapping[str, Any], history: Sequence[Steps], delta: float) -> str | None:
-    """What is wrong with the claimed curve δ(ε), which must not lie below the recomputed one.
+def curve_fault(claim: Mapping[str, Any], history: Sequence[Steps], delta: float) -> str | None:
+    """What is wrong with the claimed curves: the profile δ(ε), and the Gaussian that covers it.
+
+    Neither may lie below the recomputed curve. Both are optional: claims of earlier versions have
+    no Gaussian.
 
     Raises:
-        FieldError: a point of it is not a pair of numbers in range.
+        FieldError: a point of the profile is not a pair of numbers in range, or μ is none.
     """
-    if "profile" not in claim or not history:
+    if not history:
         return None
-
-    @cache
-    def curve(fineness: int) -> LossPair:
-        return privacy_profile(history, delta, fineness)
-
-    for point in fields.sequence(claim, "profile", most=10_000):
-        if not isinstance(point, list) or len(point) != 2:
-            return "the privacy profile has a point that is not [epsilon, delta]"
-        epsilon = fields.as_number(point[0], "an epsilon of the profile", least=0.0)
-        claimed = fields.as_number(point[1], "a delta of the profile", least=0.0, most=1.0)
-        shifted = epsilon * (1.0 + RELATIVE) + ABSOLUTE
-        # Our own curve charges cut tails to delta, up to a small share of the delta it is made for.
-        stated = max(claimed, _LEAST_DELTA) + _TAIL_SLACK * delta
-        # Every grid's curve is an upper bound. With little noise the coarse one lies far above.
-        if all(stated < curve(fineness).delta(shifted) * 0.99 for fineness in range(_FINEST)):
-            return f"the privacy profile understates delta at epsilon = {epsilon:.4g}"
+    if "profile" in claim:
+        recomputed = _Curve(history, delta)
+        for point in fields.sequence(claim, "profile", most=10_000):
+            if not isinstance(point, list) or len(point) != 2:
+                return "the privacy profile has a point that is not [epsilon, delta]"
+            epsilon = fields.as_number(point[0], "an epsilon of the profile", least=0.0)
+            claimed = fields.as_number(point[1], "a delta of the profile", least=0.0, most=1.0)
+            if recomputed.lies_above(epsilon, max(claimed, _LEAST_DELTA)):
+                return f"the privacy profile understates delta at epsilon = {epsilon:.4g}"
+    if "gaussian_dp" in claim:
+        if "tuning" in claim:
+            return "gaussian_dp is that of one trial, and the run is the best of several"
+        return _gaussian_fault(fields.mapping(claim, "gaussian_dp"), history)
     return None
+
+
+def _gaussian_fault(stated: Mapping[str, Any], history: Sequence[Steps]) -> str | None:
+    """What is wrong with the claimed μ of the Gaussian mechanism that covers a history."""
+    mu, exact = fields.number(stated, "mu", least=0.0), fields.flag(stated, "exact")
+    if exact != all(item.sampling_rate == 1.0 for item in history):
+        return "gaussian_dp is exact if and only if every record is in every step"
+    if exact:
+        least = math.sqrt(sum(item.steps / item.noise_multiplier**2 for item in history))
+        wrong = abs(mu - least) > 1e-6 * least
+        return f"mu is claimed as {mu:.7g} but is {least:.7g}" if wrong else None
+    if fields.number(stated, "misses_smaller_by") < _END_OF_PROFILE:
+        return f"a profile that ends at delta = {_END_OF_PROFILE:g} proves no mu for rarer events"
+    recomputed = _Curve(history, _END_OF_PROFILE)
+    end = recomputed.at(0).epsilon(_END_OF_PROFILE)
+    epsilons = [float(epsilon) for epsilon in np.linspace(0.0, end, _POINTS)]
+    for epsilon in epsilons:
+        covered = max(_gaussian_delta(mu, epsilon), _END_OF_PROFILE)
+        if recomputed.lies_above(epsilon, covered, min(ABSOLUTE, RELATIVE * end / 5.0)):
+            return f"mu = {mu:.7g} understates delta at epsilon = {epsilon:.4g}"
+    smaller = mu / (1.0 + _ABOVE) - _ABOVE
+    coarse = recomputed.at(0)
+    if smaller > 0.0 and all(
+        _gaussian_delta(smaller, one) >= coarse.delta(one) for one in epsilons
+    ):
+        return f"mu is claimed as {mu:.4g}, which is overstated: {smaller:.4g} covers the curve"
+    return None
+
+
+class _Curve:
+    """The recomputed δ(ε) of a history, accurate around a δ and above, on grids of any fineness."""
+
+    def __init__(self, history: Sequence[Steps], delta: float) -> None:
+        """Compose nothing yet."""
+        self._history, self._delta = history, delta
+        self._known: dict[int, LossPair] = {}
+
+    def at(self, fineness: int) -> LossPair:
+        """The curve on a grid whose cells are 4^fineness times as narrow."""
+        if fineness not in self._known:
+            self._known[fineness] = privacy_profile(self._history, self._delta, fineness)
+        return self._known[fineness]
+
+    def lies_above(self, epsilon: float, claimed: float, within: float = ABSOLUTE) -> bool:
+        """Whether it lies above a claimed δ by more than rounding on grids explains.
+
+        Every grid's curve is an upper bound. With little noise the coarse one lies far above.
+        `within` is what ε may be off besides a share of itself.
+        """
+        shifted = epsilon * (1.0 + RELATIVE) + within
+        # Our own curve charges cut tails to delta, up to a small share of the delta it is made for.
+        stated = claimed + _TAIL_SLACK * self._delta
+        return all(stated < self.at(fine).delta(shifted) * 0.99 for fine in range(_FINEST))
+
+
+def _gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ(ε) of N(0, 1) and N(μ, 1) (Dong, Roth & Su 2022, Corollary 2.13)."""
+    if mu == 0.0:
+        return 0.0
+    first, second = log_ndtr(mu / 2.0 - epsilon / mu), log_ndtr(-mu / 2.0 - epsilon / mu)
+    return float(np.exp(first) * -np.expm1(min(epsilon + second - first, 0.0)))

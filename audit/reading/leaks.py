@@ -174,6 +174,7 @@ LEDGER: Mapping[str, Shape] = {
     "claim": {
         **_CHAIN,
         **dict.fromkeys(("view_headline", "delta", "adjacency", "assumptions", "profile")),
+        "gaussian_dp": dict.fromkeys(("mu", "exact", "misses_smaller_by")),
         "accountant_history": None,
         # Of a claim on people.
         **dict.fromkeys(("unit", "clients_per_person")),

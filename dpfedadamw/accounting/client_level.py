@@ -15,6 +15,7 @@ from dpfedadamw.accounting.selection import (
     claim_of_selection,
     epsilon_of_all_trials,
 )
+from dpfedadamw.accounting.trade_off import curves
 from dpfedadamw.privacy.composition import Composition
 
 Spends = Sequence[Mapping[str, Any]]
@@ -69,7 +70,7 @@ def client_level_claim(
         JSON types only, numbers finite.
     """
     parts = third_party_compositions(spends, times)
-    accountant, leads = leading()
+    accountant, _ = leading()
     by_clients = spends[0]["noise_added_by"] == "clients"
     server: dict[str, Any] = {"epsilon": None, "clients": []}
     if by_clients:
@@ -111,7 +112,7 @@ def client_level_claim(
             _THIRD_PARTY,
             *((_UNTRUSTED, _LOCAL) if by_clients else (_TRUSTED,)),
         ],
-        "profile": [list(point) for point in leads.profile(parts)],
+        **curves(parts, selected=trials is not None),
     }
 
 

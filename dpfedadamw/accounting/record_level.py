@@ -20,6 +20,7 @@ from dpfedadamw.accounting.selection import (
     epsilon_of_all_trials,
 )
 from dpfedadamw.accounting.several import in_words_of_people, together
+from dpfedadamw.accounting.trade_off import curves
 from dpfedadamw.accounting.views import (
     DERIVED_RATE,
     NOT_TUNED,
@@ -221,14 +222,15 @@ def claim(
         bound.most_steps / bound.rounds,
         delta,
     )
-    accountant, leads = leading()
+    accountant, _ = leading()
 
     def at_most(epsilon: float) -> float:
         return epsilon if max_epsilon is None else min(epsilon, max_epsilon)
 
-    spent, entries, profile, notes = 0.0, [], [(0.0, 0.0)], worst.assumptions
-    if bound.queries and not spends:
-        spent, profile = accountant.epsilon(bound.queries, delta), leads.profile(bound.queries)
+    spent, entries, notes = 0.0, [], worst.assumptions
+    dearest = tuple(bound.queries)
+    if dearest and not spends:
+        spent = accountant.epsilon(dearest, delta)
     if spends:
         server = server_view(spends, delta, bound.everything(per_round), bound.queries)
         spent, notes = server.epsilon.value, server.epsilon.assumptions
@@ -238,7 +240,6 @@ def claim(
         if bound.clients_per_person > 1:
             both = together(spends, bound.clients_per_person, delta)
             spent, dearest = both.epsilon, both.parts
-        profile = leads.profile(dearest)
     shared = mechanism_assumptions(per_round.sampling)
     spelled = {
         **({DERIVED_RATE: STATED_RATE} if rate_is_stated else {}),
@@ -286,7 +287,7 @@ def claim(
         **beside,
         "closed_forms": asdict(forms),
         "assumptions": readings,
-        "profile": [list(point) for point in profile],
+        **curves(dearest, selected=trials is not None),
     }
 
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpfedadamw.accounting.pld import privacy_profile
-from dpfedadamw.privacy.composition import SMALLEST_DELTA, Compositions, merge
+from dpfedadamw.accounting.registry import leading
+from dpfedadamw.privacy.composition import SMALLEST_DELTA, Composition, Compositions, merge
 
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 # Points of a profile: μ is then at most about 1 % above the least that the profile allows.
@@ -83,16 +84,32 @@ def gaussian_bound(composition: Compositions) -> GaussianBound:
     return GaussianBound(high, exact=False)
 
 
+def gaussian_dp(composition: Compositions) -> dict[str, Any]:
+    """Return μ of a composition, as a claim states it; see `GaussianBound`."""
+    bound = gaussian_bound(composition)
+    smaller = 0.0 if bound.exact else SMALLEST_DELTA
+    return {"mu": bound.mu, "exact": bound.exact, "misses_smaller_by": smaller}
+
+
 def f_dp(composition: Compositions) -> dict[str, Any]:
     """Return μ and the trade-off curve of a composition, ready for JSON."""
-    bound = gaussian_bound(composition)
     profile = privacy_profile(composition, _POINTS)
-    return {
-        "mu": bound.mu,
-        "exact": bound.exact,
-        "misses_smaller_by": 0.0 if bound.exact else SMALLEST_DELTA,
-        "trade_off": [[rate, least_misses(profile, rate)] for rate in FALSE_ALARMS],
-    }
+    curve = [[rate, least_misses(profile, rate)] for rate in FALSE_ALARMS]
+    return {**gaussian_dp(composition), "trade_off": curve}
+
+
+def curves(spent: Sequence[Composition], *, selected: bool) -> dict[str, Any]:
+    """Return what a claim states of its headline besides ε: the privacy profile and μ.
+
+    Args:
+        spent: What the headline is the ε of; nothing if nothing was released.
+        selected: Whether the run is the best of several trials. These curves are its own alone, so
+            μ, which would be read as that of the selection, is left out.
+    """
+    if not spent:
+        return {"profile": [[0.0, 0.0]]}
+    stated = {"profile": [list(point) for point in leading()[1].profile(spent)]}
+    return stated if selected else {**stated, "gaussian_dp": gaussian_dp(spent)}
 
 
 def _gaussian_delta(mu: float, epsilon: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -169,6 +169,18 @@ class SpentAfter(Part):
     third_party: Loss | None
 
 
+class GaussianDP(Part):
+    """The Gaussian mechanism that reveals as much as the rounds, or more (Dong, Roth & Su 2022).
+
+    Attributes:
+        mu: μ: nobody tells neighbouring data sets apart better than N(0, 1) and N(μ, 1).
+        exact: Whether it reveals just as much; else μ is an upper bound.
+    """
+
+    mu: Loss
+    exact: bool
+
+
 class Accounting(Part):
     """How the loss was computed, and for whom.
 
@@ -190,6 +202,8 @@ class Accounting(Part):
             internal only; against a third party where clients are protected.
         trade_off: Trade-off curve that follows from the profile: rates of false alarms of a test
             for membership, and the largest rate of detection.
+        gaussian_dp: μ of the same curve; null where it is not told, for the best of several trials
+            and in runs of before it was claimed.
     """
 
     library: str | None
@@ -203,6 +217,7 @@ class Accounting(Part):
     over_rounds: tuple[SpentAfter, ...]
     profile: tuple[Pair, ...]
     trade_off: tuple[Detection, ...]
+    gaussian_dp: GaussianDP | None
 
 
 @part(
@@ -212,7 +227,8 @@ class Accounting(Part):
         WITHOUT_PRIVACY,
         dict.fromkeys(
             ("views", "closed_forms", "over_rounds", "profile", "trade_off", "events"), EMPTY
-        ),
+        )
+        | {"gaussian_dp": NULL},
     ),
     Rule(
         FOR_THE_PUBLIC,
@@ -225,7 +241,7 @@ class Accounting(Part):
     ),
     Rule(
         {**FOR_THE_PUBLIC, "guarantee.unit": {"not": {"const": "client"}}},
-        {"profile": EMPTY, "trade_off": EMPTY},
+        {"profile": EMPTY, "trade_off": EMPTY, "gaussian_dp": NULL},
     ),
 )
 def accounting(source: RunSource, audience: str) -> Accounting:
@@ -254,7 +270,14 @@ def accounting(source: RunSource, audience: str) -> Accounting:
         over_rounds=tuple(over_rounds(source, audience)),
         profile=points,
         trade_off=tuple((rate, _detected(points, rate)) for rate in _FALSE_ALARMS if points),
+        gaussian_dp=_gaussian_dp(source) if points else None,
     )
+
+
+def _gaussian_dp(source: RunSource) -> GaussianDP | None:
+    stated = mapping(source.claim.get("gaussian_dp"))
+    mu = number(stated.get("mu"))
+    return None if mu is None else GaussianDP(mu=mu, exact=stated.get("exact") is True)
 
 
 def _detected(profile: Sequence[tuple[float, float]], false_alarms: float) -> float:
@@ -464,6 +487,14 @@ VIEW_LINES = (
 )
 
 
+_EXACT_MU = (
+    "In Gaussian differential privacy μ is {mu}: neighbouring data sets can be told apart as well "
+    "as two normal distributions of standard deviation 1 whose means are μ apart."
+)
+_LARGEST_MU = (
+    "In Gaussian differential privacy μ is at most {mu}: neighbouring data sets cannot be told "
+    "apart better than two normal distributions of standard deviation 1 whose means are μ apart."
+)
 _EVENTS = "What the accountant composed, from the outermost event inwards."
 _EVENTS_OF_RECORDS = f"{_EVENTS} Sampling and noise are those of the client that spends most."
 _NO_EVENTS = (
@@ -517,6 +548,10 @@ def _blocks(report: Report) -> Iterator[Block]:
             (LEFT, *[RIGHT] * len(rates)),
             (3, *[1] * len(rates)),
         )
+    if accounting.gaussian_dp is not None:
+        mu = f"{math.ceil(1000 * accounting.gaussian_dp.mu - 1e-9) / 1000:.3f}"
+        bound = _EXACT_MU if accounting.gaussian_dp.exact else _LARGEST_MU
+        yield paragraph(bound.format(mu=mu))
     if accounting.closed_forms:
         yield from _closed_form_blocks(report)
 

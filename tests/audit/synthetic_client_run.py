@@ -21,6 +21,7 @@ from audit.reading.ledger_lines import Sparsification, digest, public_choices
 from tests.audit.synthetic_run import (
     chain,
     committed,
+    gaussian_dp,
     note_rows,
     on_grid,
     pack,
@@ -424,4 +425,5 @@ def client_claim(s: ClientSettings, sigma: float, spends: list[dict[str, Any]]) 
             "hyper-parameters were not chosen on these data",
         ],
         "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * third.headline, 12)],
+        "gaussian_dp": gaussian_dp(history),
     }  # fmt: skip

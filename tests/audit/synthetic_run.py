@@ -11,13 +11,14 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from scipy.special import ndtr
 
 from audit.accounting.budget import Steps, ThirdParty, budget, closed_forms, privacy_profile
 from audit.probe.probing import record_probe
@@ -725,7 +726,8 @@ def _claim(
     highest = leader["epsilon"]["pld"]
     everything = replace(worst, steps=s.rounds * counted)
     third = ThirdParty([(worst, s.rounds)], share, s.delta)
-    pair = privacy_profile([steps(leader["records"], leader["steps"])], s.delta)
+    spent = [steps(leader["records"], leader["steps"])]
+    pair = privacy_profile(spent, s.delta)
     return {
         "kind": "claim", "view_headline": "server", "delta": s.delta, "adjacency": adjacency(s),
         "server": {**view(highest), "clients": rows},
@@ -747,7 +749,24 @@ def _claim(
             else "the sampling rate is a constant that the spec states",
         ],
         "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * highest, 12)],
+        "gaussian_dp": gaussian_dp(spent),
     }  # fmt: skip
+
+
+def gaussian_dp(history: Sequence[Steps]) -> dict[str, Any]:
+    """The least μ whose curve is nowhere below that of a history, where δ is above 1e-10."""
+    if all(item.sampling_rate == 1.0 for item in history):
+        mu = math.sqrt(sum(item.steps / item.noise_multiplier**2 for item in history))
+        return {"mu": mu, "exact": True, "misses_smaller_by": 0.0}
+    pair = privacy_profile(history, 1e-10)
+    epsilons = np.linspace(0.0, pair.epsilon(1e-10), 200)
+    low, high = 0.0, 20.0
+    while high - low > 1e-6:
+        mu = (low + high) / 2
+        first, second = ndtr(mu / 2 - epsilons / mu), ndtr(-mu / 2 - epsilons / mu)
+        covers = first - np.exp(epsilons) * second >= [pair.delta(one) for one in epsilons]
+        low, high = (low, mu) if covers.all() else (mu, high)
+    return {"mu": high, "exact": False, "misses_smaller_by": 1e-10}
 
 
 def view(epsilon: float) -> dict[str, Any]:

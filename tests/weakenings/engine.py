@@ -247,4 +247,12 @@ WEAKENINGS = (
         "every shard of a site takes its batches in the same order, in every round",
         ("tests/dpfedadamw/extensions/gate/test_cells.py",),
     ),
+    Weakening(
+        "mu-of-one-trial-for-the-best-of-several",
+        "dpfedadamw/accounting/trade_off.py",
+        "return stated if selected else {",
+        "return {",
+        "the mu of a private selection is that of one trial, which promises too much",
+        ("tests/dpfedadamw/accounting/test_record_level.py",),
+    ),
 )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from audit.accounting.budget import Budget, Steps, budget, dearest, epsilon_curve, merge, methods
-from audit.accounting.comparison import Comparison, profile_fault
+from audit.accounting.comparison import Comparison, curve_fault
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import ACCOUNTING
 from audit.checks.shared.claimed import judgement_on, law_of
@@ -117,7 +117,7 @@ def _third_party(
     product = delta * header.clients
     if abs(fields.number(party, "delta_clients") - product) > 1e-9 * max(1.0, product):
         reasons.append("the claim's delta_clients is not delta times clients")
-    fault = profile_fault(claim, third_party_history(ledger), delta)
+    fault = curve_fault(claim, third_party_history(ledger), delta)
     if fault:
         reasons.append(fault)
 

@@ -24,7 +24,7 @@ from audit.accounting.budget import (
     rdp_estimate,
     together,
 )
-from audit.accounting.comparison import AtFineness, Comparison, profile_fault
+from audit.accounting.comparison import AtFineness, Comparison, curve_fault
 from audit.accounting.sampling import cost_of, most_spent, queried
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.shared.claimed import judgement_on
@@ -201,7 +201,7 @@ def _judge(bundle: Bundle) -> Judgement:
         headline = comparison.headline("headline epsilon", server, at)
         if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
             reasons.append("the headline epsilon is not the largest of the clients'")
-        fault = profile_fault(ledger.claim, leads, delta)
+        fault = curve_fault(ledger.claim, leads, delta)
         if fault:
             reasons.append(fault)
     except FieldError as error:

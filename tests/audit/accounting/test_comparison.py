@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from audit.accounting.budget import Budget, Steps, ThirdParty, budget, dearest
-from audit.accounting.comparison import profile_fault, understates
+from audit.accounting.comparison import curve_fault, understates
 from audit.accounting.pld import composer
 from audit.accounting.registry import Range
+from audit.untrusted.fields import FieldError
 from dpfedadamw.accounting.pld import epsilon_pld, mixture_epsilon_pld
+from dpfedadamw.accounting.trade_off import gaussian_dp
 from dpfedadamw.privacy.composition import Composition
 
 Grid = Callable[[int], float]
@@ -131,6 +135,74 @@ def test_with_little_noise_a_right_curve_agrees_and_a_curve_below_is_found():
     # for the first.
     history = [Steps(0.01045751633986928, 0.36542, 3)]
     for epsilon, right, low in ((0.0, 0.022916, 0.0222), (8.0, 9.8548e-6, 8.9e-6)):
-        assert profile_fault({"profile": [[epsilon, right]]}, history, 1e-5) is None
-        found = profile_fault({"profile": [[epsilon, low]]}, history, 1e-5)
+        assert curve_fault({"profile": [[epsilon, right]]}, history, 1e-5) is None
+        found = curve_fault({"profile": [[epsilon, low]]}, history, 1e-5)
         assert found == f"the privacy profile understates delta at epsilon = {epsilon:.4g}"
+
+
+def gaussian(mu: float, **others: Any) -> dict[str, Any]:
+    return {"gaussian_dp": {"mu": mu, "exact": False, "misses_smaller_by": 1e-10, **others}}
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "least"),
+    # The least mu whose curve lies nowhere below that of dp-accounting 0.6.0 (cells of 1e-4, for
+    # 2,000 steps of 2e-4) where delta is above 1e-10.
+    [
+        (1.0, 0.02, 2000, 1.3000),
+        (2.8, 0.2, 100, 0.79512),
+        (0.37, 0.01, 12, 2.6495),
+        (0.95, 0.1, 300, 2.7596),
+    ],
+)
+def test_the_mu_that_covers_a_curve_is_accepted_and_one_that_does_not_is_found(
+    sigma, rate, steps, least
+):
+    history = [Steps(rate, sigma, steps)]
+    for mu in (least, 1.01 * least, 1.03 * least):
+        assert curve_fault(gaussian(mu), history, 1e-5) is None
+    found = curve_fault(gaussian(0.97 * least), history, 1e-5)
+    assert f"mu = {0.97 * least:.7g} understates delta at epsilon = " in found
+    found = curve_fault(gaussian(1.2 * least), history, 1e-5)
+    assert f"mu is claimed as {1.2 * least:.4g}, which is overstated" in found
+
+
+def test_a_mu_says_that_it_is_exact_where_every_record_is_in_every_step_and_only_there():
+    whole, sampled = [Steps(1.0, 4.0, 9), Steps(1.0, 1.0, 1)], [Steps(0.5, 4.0, 9)]
+    right = math.sqrt(9 / 16 + 1)
+    exact = gaussian(right, exact=True, misses_smaller_by=0.0)
+    assert curve_fault(exact, whole, 1e-5) is None
+    assert curve_fault(gaussian(1.0001 * right, exact=True), whole, 1e-5) == (
+        "mu is claimed as 1.250125 but is 1.25"
+    )
+    said = "gaussian_dp is exact if and only if every record is in every step"
+    assert curve_fault(exact, sampled, 1e-5) == said
+    assert curve_fault(gaussian(right), whole, 1e-5) == said
+
+
+def test_a_mu_of_a_profile_that_ends_promises_no_more_and_none_is_that_of_a_selection():
+    history, mu = [Steps(0.2, 2.8, 100)], 0.797
+    assert curve_fault(gaussian(mu), history, 1e-5) is None
+    assert curve_fault(gaussian(mu, misses_smaller_by=0.0), history, 1e-5) == (
+        "a profile that ends at delta = 1e-10 proves no mu for rarer events"
+    )
+    assert curve_fault({**gaussian(mu), "tuning": {}}, history, 1e-5) == (
+        "gaussian_dp is that of one trial, and the run is the best of several"
+    )
+    with pytest.raises(FieldError, match="mu"):
+        curve_fault(gaussian("many"), history, 1e-5)
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize(("rate", "steps"), [(0.003, 3), (0.01, 3000), (0.3, 1), (0.3, 60)])
+@pytest.mark.parametrize("sigma", [0.4, 1.0, 4.0, 30.0])
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size", "shuffled", "full"])
+def test_the_engines_mu_is_accepted_and_a_little_less_is_not(sampling, sigma, rate, steps):
+    rate = rate if sampling in ("poisson", "fixed-size") else 1.0
+    composition = Composition(sigma, rate, steps, sampling=sampling)
+    fixed = sampling == "fixed-size"
+    history = [Steps(rate, composition.noise_over_sensitivity, steps, fixed)]
+    stated = gaussian_dp(composition)
+    assert curve_fault({"gaussian_dp": stated}, history, 1e-5) is None
+    less = {**stated, "mu": 0.96 * stated["mu"]}
+    assert "mu" in str(curve_fault({"gaussian_dp": less}, history, 1e-5))

@@ -131,6 +131,7 @@ def test_the_local_counters_factor_is_named(tmp_path: Path) -> None:
         (lambda e: e[-1]["server"]["clients"][0].update(steps=1), "accounting"),
         (lambda e: e[-1]["server"]["clients"].pop(0), "accounting"),
         (lambda e: e[-1]["profile"][3].__setitem__(1, 1e-9), "accounting"),
+        (lambda e: e[-1]["gaussian_dp"].update(mu=0.9 * e[-1]["gaussian_dp"]["mu"]), "accounting"),
         (lambda e: e[-1]["server_worst_case"]["epsilon"].update(pld=0.5), "views"),
         (lambda e: e[-1]["third_party"]["epsilon"].update(pld=0.5), "views"),
         (lambda e: e[-1]["third_party"].update(participation=0.1), "views"),

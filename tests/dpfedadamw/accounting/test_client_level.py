@@ -17,6 +17,7 @@ from dpfedadamw.accounting.client_level import (
 from dpfedadamw.accounting.pld import privacy_profile
 from dpfedadamw.accounting.registry import epsilons
 from dpfedadamw.accounting.selection import TUNED, Trials, epsilon_of_selection
+from dpfedadamw.accounting.trade_off import gaussian_dp
 from dpfedadamw.privacy.composition import Composition
 
 
@@ -123,6 +124,7 @@ def test_the_claim_says_what_a_reader_needs_to_read_its_number():
         "delta_clients": pytest.approx(0.012),
     }
     assert claim["profile"] == [list(point) for point in privacy_profile(rounds)]
+    assert claim["gaussian_dp"] == gaussian_dp(rounds)
     assert "tuning" not in claim
     own = epsilons([Composition(9.0 / 2**0.5, 1.0, 12, 1, "full")], 1e-3)
     assert claim["server"] == {

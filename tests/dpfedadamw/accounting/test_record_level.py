@@ -20,6 +20,7 @@ from dpfedadamw.accounting.record_level import (
     spends_from_ledger,
 )
 from dpfedadamw.accounting.selection import TUNED, Trials, epsilon_of_selection
+from dpfedadamw.accounting.trade_off import gaussian_dp
 from dpfedadamw.accounting.views import DERIVED_RATE, NOT_TUNED, STATED_RATE
 from dpfedadamw.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.errors import PrivacyError
@@ -94,6 +95,7 @@ def test_the_claim_has_every_view_and_only_json() -> None:
         "closed_forms",
         "assumptions",
         "profile",
+        "gaussian_dp",
     }
     assert set(made["server"]["clients"][0]) == {
         "client",
@@ -268,7 +270,9 @@ def test_the_profile_is_that_of_the_client_that_spent_most() -> None:
         expected = privacy_profile([replace(PLAIN, steps=4)])
         assert made["profile"] == [list(point) for point in expected]
         assert made["server"]["epsilon"] == {"pld": cost(4)}
+        assert made["gaussian_dp"] == gaussian_dp(replace(PLAIN, steps=4))
     assert plain([0, 0])["profile"] == [[0.0, 0.0]]
+    assert "gaussian_dp" not in plain([0, 0])
 
 
 def test_no_epsilon_exceeds_the_limit_at_which_a_run_ends_unless_it_was_spent() -> None:
@@ -354,6 +358,8 @@ def test_of_a_trial_the_selection_is_claimed_first(drawn: int | None) -> None:
     law = Trials(4.0, 1.0)
     alone = plain([2, 4, 1])
     made = plain([2, 4, 1], trials=law, drawn=drawn)
+    # It would be that of one trial.
+    assert "gaussian_dp" not in made
     assert (alone["view_headline"], made["view_headline"]) == ("server", "third-party")
     assert "tuning" not in alone
     chosen = epsilon_of_selection([(PLAIN, 6)], 2 / 3, DELTA, law)

@@ -13,7 +13,7 @@ import pytest
 import reports
 from dpfedadamw.accounting.trade_off import FALSE_ALARMS, least_misses
 from reports import ReportError, formatting
-from reports.content import clients, wording
+from reports.content import accounting, clients, wording
 from reports.content.build import build, serialise
 from reports.content.findings import for_audience
 from reports.content.parts import AUDIENCES
@@ -170,6 +170,7 @@ def test_the_public_report_tells_nothing_of_participation(make_run: MakeRun) -> 
     assert report["clients"]["rows"] == []
     assert report["accounting"]["profile"] == []
     assert report["accounting"]["trade_off"] == []
+    assert report["accounting"]["gaussian_dp"] is None
     assert all(row["server"] is None for row in report["accounting"]["over_rounds"])
     assert header["commitment"] not in shown
     assert report["guarantee"]["view"] == "third_party"
@@ -189,6 +190,15 @@ def test_the_internal_report_does_tell_it(make_run: MakeRun) -> None:
         assert detected == pytest.approx(1 - least_misses(profile, false_alarms), rel=1e-12)
     assert [rate for rate, _ in curve] == list(FALSE_ALARMS)
     assert any("took part" in (check["measurement"] or "") for check in report["audit"]["checks"])
+
+
+@pytest.mark.parametrize(("exact", "said"), [(True, "μ is 0.936:"), (False, "μ is at most 0.936:")])
+def test_mu_is_the_claims_and_rounded_up(make_run: MakeRun, exact: bool, said: str) -> None:
+    report = data_of(make_run())
+    assert report["accounting"]["gaussian_dp"] == {"mu": 0.9351, "exact": False}
+    report["accounting"]["gaussian_dp"]["exact"] = exact
+    blocks = list(accounting._blocks(report_of(report)))
+    assert [said in str(block) for block in blocks].count(True) == 1
 
 
 def test_two_runs_that_differ_in_participation_alone_have_one_public_report(

@@ -170,6 +170,7 @@ def test_noise_missing_on_single_uploads_is_caught(tmp_path: Path) -> None:
         (lambda e: e[-1]["third_party"]["epsilon"].update(rdp=0.1), "accounting"),
         (lambda e: e[-1]["third_party"].update(delta_clients=0.5), "accounting"),
         (lambda e: e[-1]["profile"][3].__setitem__(1, 1e-9), "accounting"),
+        (lambda e: e[-1]["gaussian_dp"].update(mu=0.9 * e[-1]["gaussian_dp"]["mu"]), "accounting"),
         (lambda e: e[0].update(seed=3), "randomness"),
     ],
 )

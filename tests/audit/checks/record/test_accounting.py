@@ -294,7 +294,7 @@ class Costs:
             value = 0.0 if of is None else costs[of]
             return Budget({"pld": Range(value, value)})
 
-        def profile_fault(claim: Any, history: Any, delta: float) -> str | None:
+        def curve_fault(claim: Any, history: Any, delta: float) -> str | None:
             noted.profiled.append(history[0].kind)
             return None
 
@@ -304,7 +304,7 @@ class Costs:
                 return max(costs.values()) if noted.heading is None else noted.heading
 
         monkeypatch.setattr(accounting, "budget", budget)
-        monkeypatch.setattr(accounting, "profile_fault", profile_fault)
+        monkeypatch.setattr(accounting, "curve_fault", curve_fault)
         monkeypatch.setattr(accounting, "Comparison", Comparison)
 
     def claiming(self, *entries: Mapping[str, Any]) -> Any:
@@ -348,7 +348,7 @@ def test_the_profile_is_that_of_the_client_that_spent_most(
         ],
         "over_rounds": "over rounds",
     }
-    monkeypatch.setattr(accounting, "profile_fault", lambda *_: "the profile is another")
+    monkeypatch.setattr(accounting, "curve_fault", lambda *_: "the profile is another")
     found = costs.claiming(*(entry(client, cost) for client, cost in CHARGED.items()))
     assert (found.verdict.value, found.measurement) == ("FAIL", "the profile is another")
 
