@@ -250,8 +250,15 @@ def one_launch(words: torch.Tensor) -> torch.Tensor:
     return words.clone()
 
 
-@pytest.mark.parametrize(("double_round", "most"), [(None, 1700), (one_launch, 450)])
-def test_noise_by_chacha20_for_86_million_numbers_is_few_launches(double_round, most, monkeypatch):
+@pytest.mark.parametrize(
+    ("double_round", "gibibytes", "most"),
+    [(None, 16, 1700), (one_launch, 16, 450), (None, 80, 560), (one_launch, 80, 150)],
+)
+def test_noise_by_chacha20_for_86_million_numbers_is_few_launches(
+    double_round, gibibytes, most, monkeypatch
+):
+    monkeypatch.setattr(on_device, "_memory", lambda device: gibibytes * 2**30)
+
     def key_stream(*given):
         return on_device.by_torch(*given, double_round)
 

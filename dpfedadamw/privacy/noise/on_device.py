@@ -31,6 +31,8 @@ _BLOCK_BYTES, _BLOCK_WORDS = 64, 16
 # The counter of RFC 8439 has 32 bits: no draw may need more blocks.
 _MOST_BLOCKS = 2**32
 _PAIRS_A_BLOCK = _BLOCK_BYTES // 16
+# What a pass keeps at once, measured on a processor.
+_BYTES_A_BLOCK = 324
 # Below a million numbers to compile takes longer than it saves.
 _WORTH_FUSING = 2**17
 
@@ -216,6 +218,14 @@ def _bits(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
 def _piece(device: torch.device) -> int:
     """Blocks of one pass: a core's cache holds half a MiB; a device needs much work at once.
 
-    There an operation works on 64 MiB, and a pass takes 1.3 GiB in addition to the numbers.
+    There a pass takes a sixteenth of the memory in addition to the numbers, so that few launches
+    draw all: 1.3 GiB at the least, which is that of a device of 20 GiB.
     """
-    return 2**13 if device.type == "cpu" else 2**22
+    if device.type == "cpu":
+        return 2**13
+    return max(2**22, _memory(device) // 16 // _BYTES_A_BLOCK)
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes that a device has, in use or not; 0 where torch cannot tell."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0

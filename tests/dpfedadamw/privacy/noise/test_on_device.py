@@ -286,10 +286,12 @@ def test_a_count_below_zero_is_refused_and_all_blocks_of_a_draw_are_not():
             on_device.key_stream(KEY, NONCE, start, blocks, CPU)
 
 
-def test_a_pass_fills_a_cores_cache_or_gives_a_device_much_to_do():
-    """In bytes of key stream: half a MiB, and 256."""
+def test_a_pass_fills_a_cores_cache_or_takes_a_sixteenth_of_a_device(monkeypatch):
+    """In bytes of key stream: half a MiB, and 256 MiB or more."""
     assert 64 * on_device._piece(CPU) == 2**19
-    assert 64 * on_device._piece(torch.device("cuda")) == 2**28
+    for gibibytes, blocks in ((0, 2**22), (16, 2**22), (40, 8_285_044), (80, 16_570_089)):
+        monkeypatch.setattr(on_device, "_memory", lambda device, of=gibibytes: of * 2**30)
+        assert on_device._piece(torch.device("cuda")) == blocks
 
 
 class Made(TorchFunctionMode):
