@@ -13,6 +13,7 @@ import functools
 import importlib
 import multiprocessing
 import os
+import pkgutil
 import resource
 import select
 import signal
@@ -65,16 +66,6 @@ class Answer:
         return self.printed.decode("utf-8", "backslashreplace")
 
 
-# What commands load when they need it; loaded here, no child loads it again.
-_WARM = (
-    "audit.auditor", "dpfedadamw.cli.challenge_files", "dpfedadamw.extensions.deployment.collect",
-    "dpfedadamw.extensions.figures.registry", "dpfedadamw.filing.after_training",
-    "dpfedadamw.extensions.recorders.evidence", "dpfedadamw.reexecution.rounds",
-    "dpfedadamw.run.setup", "reports.extensions.comparison.data", "reports.render",
-    "reports.signatures.verification",
-)  # fmt: skip
-
-
 @functools.cache
 def _warm_process() -> ProcessPoolExecutor:
     spawned = multiprocessing.get_context("spawn")
@@ -82,10 +73,17 @@ def _warm_process() -> ProcessPoolExecutor:
 
 
 def _warm() -> None:
-    """Load what commands need, and compute nothing, so that no thread is started."""
+    """Load what commands need, and compute nothing, so that no thread is started.
+
+    What is loaded here, no child loads again. Modules for what is not installed are left out.
+    """
     cli.every_command()
-    for name in _WARM:
-        importlib.import_module(name)
+    for package in ("audit", "dpfedadamw", "reports"):
+        folder = importlib.import_module(package).__path__
+        for module in pkgutil.walk_packages(folder, f"{package}.", onerror=lambda name: None):
+            if not module.name.endswith("__main__"):
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(module.name)
 
 
 def apart(work: Callable[[], object]) -> None:
