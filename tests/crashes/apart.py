@@ -14,17 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-# What a run loads when it comes to it; loaded here once, instead of in each of the many forks.
-_LOADED_LATE = (
-    "dpfedadamw.filing.after_training",
-    "dpfedadamw.run.setup",
-    "matplotlib.backends.backend_svg",
-    "reports.render.html",
-    "reports.render.pdf",
-    "torch._dynamo",
-    "torch._inductor",
-    "typst",
-)
+from reports.content import parts
+from tests.reports import drawings
+from tests.warm import load_every_module
+
+# Compilers, backends and typesetters that a run loads when it comes to them.
+_LOADED_LATE = ("matplotlib.backends.backend_svg", "torch._dynamo", "torch._inductor", "typst")
 
 
 def apart(test: Callable[..., None]) -> Callable[..., None]:
@@ -46,8 +41,11 @@ def _load() -> None:
     import torch
 
     torch.set_num_threads(1)
+    load_every_module()
     for name in _LOADED_LATE:
         importlib.import_module(name)
+    # A drawing is bytes in memory, and takes half of a report's time.
+    parts.draw = drawings.nothing
 
 
 def _run(module: str, name: str, arguments: dict[str, Any]) -> None:

@@ -71,6 +71,11 @@ def once(draw: Draw) -> Draw:
 _DRAWN = once(DRAW)
 
 
+def nothing(report: Report, identifier: str) -> bytes:
+    """An empty drawing."""
+    return _EMPTY
+
+
 @pytest.fixture(autouse=True, scope="session")
 def each_figure_once() -> Iterator[None]:
     """Equal numbers are drawn once in a test process; for a conftest.py to take over."""
@@ -83,5 +88,5 @@ def each_figure_once() -> Iterator[None]:
 def undrawn() -> Iterator[None]:
     """No figure is drawn, for modules that look at other things; they take this fixture over."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "draw", lambda *_: _EMPTY)
+        patch.setattr(parts, "draw", nothing)
         yield

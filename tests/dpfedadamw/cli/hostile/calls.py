@@ -1,8 +1,8 @@
 """One command in a forked child: with little memory, a watchdog, and everything it prints kept.
 
-To start Python and load torch takes seconds; a fork of a warm process takes milliseconds. The warm
-process is not the one that runs the tests: that one has computed and typeset, and the threads that
-torch and typst started are missing in a fork, which then waits for them without an end.
+The warm process that is forked is not the one that runs the tests: that one has computed and
+typeset, and the threads that torch and typst started are missing in a fork, which then waits for
+them without an end.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import functools
-import importlib
 import multiprocessing
 import os
-import pkgutil
 import resource
 import select
 import signal
@@ -29,6 +27,7 @@ from typing import NoReturn
 
 from dpfedadamw import cli
 from dpfedadamw.cli import terminal
+from tests.warm import load_every_module
 
 SECONDS = 20
 """Of processor time: a call that takes more is killed, and fails its test."""
@@ -69,21 +68,7 @@ class Answer:
 @functools.cache
 def _warm_process() -> ProcessPoolExecutor:
     spawned = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=spawned, initializer=_warm)
-
-
-def _warm() -> None:
-    """Load what commands need, and compute nothing, so that no thread is started.
-
-    What is loaded here, no child loads again. Modules for what is not installed are left out.
-    """
-    cli.every_command()
-    for package in ("audit", "dpfedadamw", "reports"):
-        folder = importlib.import_module(package).__path__
-        for module in pkgutil.walk_packages(folder, f"{package}.", onerror=lambda name: None):
-            if not module.name.endswith("__main__"):
-                with contextlib.suppress(ImportError):
-                    importlib.import_module(module.name)
+    return ProcessPoolExecutor(1, mp_context=spawned, initializer=load_every_module)
 
 
 def apart(work: Callable[[], object]) -> None:
