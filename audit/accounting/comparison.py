@@ -241,4 +241,6 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
     if mu == 0.0:
         return 0.0
     first, second = log_ndtr(mu / 2.0 - epsilon / mu), log_ndtr(-mu / 2.0 - epsilon / mu)
+    if first == -math.inf:
+        return 0.0
     return float(np.exp(first) * -np.expm1(min(epsilon + second - first, 0.0)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from audit.accounting.budget import Budget, Steps, ThirdParty, budget, dearest
-from audit.accounting.comparison import curve_fault, understates
+from audit.accounting.comparison import _gaussian_delta, curve_fault, understates
 from audit.accounting.pld import composer
 from audit.accounting.registry import Range
 from audit.untrusted.fields import FieldError
@@ -191,6 +191,13 @@ def test_a_mu_of_a_profile_that_ends_promises_no_more_and_none_is_that_of_a_sele
     )
     with pytest.raises(FieldError, match="mu"):
         curve_fault(gaussian("many"), history, 1e-5)
+
+
+@pytest.mark.parametrize("mu", [0.0, 5e-324, 1e-300, 1e300])
+def test_a_mu_of_no_size_that_a_run_has_is_found(mu):
+    found = curve_fault(gaussian(mu), [Steps(0.2, 2.8, 100)], 1e-5)
+    assert ("overstated" if mu > 1 else "understates") in found
+    assert 0.0 <= _gaussian_delta(mu, 3.0) <= 1.0
 
 
 @pytest.mark.sampled(5)

@@ -192,7 +192,7 @@ def test_the_internal_report_does_tell_it(make_run: MakeRun) -> None:
     assert any("took part" in (check["measurement"] or "") for check in report["audit"]["checks"])
 
 
-@pytest.mark.parametrize(("exact", "said"), [(True, "μ is 0.936:"), (False, "μ is at most 0.936:")])
+@pytest.mark.parametrize(("exact", "said"), [(True, "μ is 0.936:"), (False, "μ is at most 0.936,")])
 def test_mu_is_the_claims_and_rounded_up(make_run: MakeRun, exact: bool, said: str) -> None:
     report = data_of(make_run())
     assert report["accounting"]["gaussian_dp"] == {"mu": 0.9351, "exact": False}
