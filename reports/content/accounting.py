@@ -493,8 +493,8 @@ _EXACT_MU = (
 )
 _LARGEST_MU = (
     "In Gaussian differential privacy μ is at most {mu}, up to a δ of 10⁻¹⁰. Neighbouring data "
-    "sets cannot be told apart better than two normal distributions of standard deviation 1 whose means "
-    "are μ apart."
+    "sets cannot be told apart better than two normal distributions of standard deviation 1 whose "
+    "means are μ apart."
 )
 _EVENTS = "What the accountant composed, from the outermost event inwards."
 _EVENTS_OF_RECORDS = f"{_EVENTS} Sampling and noise are those of the client that spends most."
