@@ -63,7 +63,7 @@ def measured(place: Path, shards: int, numbers: int, messages: int) -> list[floa
         data = (values + 1).tobytes()
         nodes = [CellThread(place / f"{one}", lambda _: data) for one in range(shards)]
         # Threads join at once, so that none is started to see that it does.
-        site = Windows(nodes, gate.model, shards)  # type: ignore[arg-type]
+        site = Windows(nodes, gate.model, shards, 1.0)  # type: ignore[arg-type]
         for one in range(messages):
             sent = asked(arrays=ArrayRecord({"weights": Array(values * one)}))
             before = time.process_time()

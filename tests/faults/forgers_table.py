@@ -136,7 +136,10 @@ def with_records(chosen: Callable[[PrivateOracle, int], tuple[Tensor, Tensor]]) 
             next_batch(self)
             assert self._batch is not None
             if Now.place in places:
-                self._batch = chosen(self, len(self._batch[1]))
+                # What was drawn is read too, so that the evidence has its rows and contents.
+                drawn, labels = self._batch
+                drawn[:]
+                self._batch = chosen(self, len(labels))
 
         patch.setattr(PrivateOracle, "next_batch", lying)
 

@@ -193,6 +193,10 @@ class Book:
         """The ledger's first line."""
         return self._ledger.entries[0] if self._ledger.entries else {}
 
+    def __len__(self) -> int:
+        """How many lines the ledger has."""
+        return len(self._ledger.entries)
+
     @property
     def head(self) -> Head:
         """How far the ledger goes, as this process knows it."""
@@ -302,7 +306,9 @@ def _bytes_from(path: Path, start: int) -> bytes:
 
 
 @contextlib.contextmanager
-def opened(settings: Settings, key: Key, known: Book | None = None) -> Iterator[Book]:
+def opened(
+    settings: Settings, key: Key, known: Book | None = None, seen: Head | None = None
+) -> Iterator[Book]:
     """Lock the ledger and read it.
 
     Args:
@@ -310,6 +316,7 @@ def opened(settings: Settings, key: Key, known: Book | None = None) -> Iterator[
         key: The key that signs its heads.
         known: The book of this process's last operation; only what was added since is read. What
             was changed in place before that is found by `gate verify`, and when a gate is opened.
+        seen: How far this process has seen it written, if the book itself is lost.
 
     Raises:
         GateError: If it is not there, damaged, rolled back, held by another process for a minute,
@@ -330,8 +337,8 @@ def opened(settings: Settings, key: Key, known: Book | None = None) -> Iterator[
         content = DISK.read(path)
         for where, head in found:
             refuse_rollback(content, head, path, where)
-        if known is not None:
-            refuse_rollback(content, known.head, path, "this process")
+        if seen is not None:
+            refuse_rollback(content, seen, path, "this process")
         synced = max(head.size for _, head in found)
         book = Book(settings, key, synced)
         _refuse_others(settings, key, book.first)
@@ -341,13 +348,13 @@ def opened(settings: Settings, key: Key, known: Book | None = None) -> Iterator[
 
 
 def begin(settings: Settings, key: Key) -> None:
-    """Make a ledger, its head and its anchor.
+    """Make a ledger, its head and its anchor, or the rest of them where that failed before.
 
     Raises:
         GateError: If there is a ledger or an anchor already, or they cannot be written.
     """
     for path in (settings.ledger / _SUBJECT, settings.anchor):
-        if path.exists():
+        if path.exists() and not _is_begun(settings, key):
             raise GateError(
                 f"{path}: exists, so this gate was begun before; its budget is spent once, and a "
                 "gate with a new ledger would spend it again"
@@ -360,7 +367,25 @@ def begin(settings: Settings, key: Key) -> None:
         with _locked(settings.ledger):
             public = keys.public_pem(key.private.public_key())
             write_atomically(settings.ledger / "gate.pub", public, PUBLIC_MODE)
-            Book(settings, key)._append(HEADER, header(settings, key.fingerprint))
+            # Empty, or with its header: then only the heads are missing.
+            begun = Book(settings, key)
+            if begun.first:
+                begun.sign()
+            else:
+                begun._append(HEADER, header(settings, key.fingerprint))
+
+
+def _is_begun(settings: Settings, key: Key) -> bool:
+    """Whether a first `begin` by this key failed after the ledger's header and before the anchor.
+
+    No gate opens without an anchor, so nothing was charged.
+    """
+    if settings.anchor.exists():
+        return False
+    with _told(settings), _locked(settings.ledger):
+        found = Book(settings, key)
+        told = header(settings, key.fingerprint)
+        return len(found) == 1 and all(found.first.get(name) == one for name, one in told.items())
 
 
 def count_refusal(settings: Settings, kind: str) -> None:

@@ -2,8 +2,9 @@
 
 A cell is what one shard's job code can see: the programs of this machine read-only, one shard of
 the data read-only, scratch space in memory, and one socket, which leads to the gate. It has no
-network but its own loopback. The gate runs this as ``python -I cell.py FD TRAINER``; FD is a socket
-with its orders, and TRAINER a module of the gate. No job's code is ever in this process, only in
+network but its own loopback, and of the kernel it cannot call what would reach other cells. The
+gate runs this as ``python -I cell.py FD TRAINER``; FD is a socket with
+its orders, and TRAINER a module of the gate. No job's code is ever in this process, only in
 copies of it that are in new namespaces and have given up every privilege. What builds a cell uses
 the standard library only.
 """
@@ -17,6 +18,7 @@ import importlib
 import json
 import os
 import platform
+import resource
 import select
 import signal
 import socket
@@ -32,10 +34,29 @@ _READ_ONLY, _NO_SUID, _NO_DEVICE, _NO_EXEC, _REMOUNT, _BIND = 1, 2, 4, 8, 32, 40
 _RECURSIVE, _PRIVATE, _DETACH = 16384, 1 << 18, 2
 # Users, mounts, network, processes, shared memory, the host's name, control groups.
 _NEW = 0x10000000 | 0x20000 | 0x40000000 | 0x20000000 | 0x8000000 | 0x4000000 | 0x2000000
-_PARENT_DEATH, _DROP_BOUND, _NO_NEW_PRIVILEGES = 1, 24, 38
+_PARENT_DEATH, _SECCOMP, _DROP_BOUND, _NO_NEW_PRIVILEGES = 1, 22, 24, 38
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+# Of <linux/audit.h>: what calls in the machine's own numbers state.
+_CALLS_OF = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+# In no namespace, or around this filter: keys (add_key, request_key, keyctl), the kernel's log,
+# its programs (bpf), its counters (perf_event_open) and its queues of calls (io_uring_setup).
+_FORBIDDEN = {
+    "x86_64": (248, 249, 250, 103, 321, 298, 425),
+    "aarch64": (217, 218, 219, 116, 280, 241, 425),
+}
+# socket and socketpair, of which AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK are in namespaces.
+_SOCKETS = {"x86_64": (41, 53), "aarch64": (198, 199)}
+_FAMILIES = (1, 2, 10, 16)
+# Numbers of the ABI x32 begin here on x86_64; others have none so large.
+_X32 = 0x40000000
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ALLOW, _NO_SUCH_CALL, _NO_SUCH_FAMILY = 0x7FFF0000, 0x00050000 | 38, 0x00050000 | 97
 _CAPABILITIES = 64
+# A job's processes and threads, so that all of them end in a moment.
+_MOST_PROCESSES = 512
+# Not 0, at which a program that takes the system's dumps would still get a job's memory.
+_DUMPED = 1
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 # What jobs use, and takes long to load.
 _LIKELY = ("torch",)
@@ -152,9 +173,9 @@ def _build(wanted: Mapping[str, Any]) -> None:
         _mount(f"/dev/{name}", str(root / "dev" / name), None, _BIND)
     for source, target in wanted["shown"]:
         _show(Path(source), root / target.lstrip("/"))
+    _limit(str(root / "proc"))
     (root / "etc/passwd").write_text("job:x:0:0::/tmp:/bin/sh\n")
     (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
-    _mount("proc", str(root / "proc"), "proc", _NO_SUID | _NO_DEVICE | _NO_EXEC)
     os.chdir(root)
     if _libc.syscall(_PIVOT_ROOT[platform.machine()], b".", b"old"):
         raise OSError(ctypes.get_errno(), "pivot_root")
@@ -165,6 +186,25 @@ def _build(wanted: Mapping[str, Any]) -> None:
     _loopback()
     socket.sethostname("cell")
     os.chdir("/tmp")
+
+
+def _limit(proc: str) -> None:
+    """Limit what a job can use up or reach of the kernel, and mount /proc.
+
+    Some files of /proc are the machine's own, and root may write to them without a capability. Its
+    counters tell each cell what others have done. So a cell sees its own processes, read-only.
+    """
+    flags = _NO_SUID | _NO_DEVICE | _NO_EXEC
+    _mount("proc", proc, "proc", flags)
+    # In a user namespace of its own a job would have every capability again.
+    Path(proc, "sys/user/max_user_namespaces").write_text("0")
+    # Where memory is short, the job ends and not the gate.
+    Path(proc, "self/oom_score_adj").write_text("1000")
+    if _libc.umount2(os.fsencode(proc), 0):
+        raise OSError(ctypes.get_errno(), "umount2")
+    _mount("proc", proc, "proc", flags | _READ_ONLY, "subset=pid")
+    resource.setrlimit(resource.RLIMIT_NPROC, (_MOST_PROCESSES, _MOST_PROCESSES))
+    resource.setrlimit(resource.RLIMIT_CORE, (_DUMPED, _DUMPED))
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, more: str = "") -> None:
@@ -198,7 +238,7 @@ def _loopback() -> None:
 
 
 def _give_up() -> None:
-    """Give up every capability, for this process and all that it starts."""
+    """Give up every capability and some calls, for this process and all that it starts."""
     for one in range(_CAPABILITIES):
         # Fails for numbers that this kernel does not have.
         _libc.prctl(_DROP_BOUND, one, 0, 0, 0)
@@ -207,6 +247,38 @@ def _give_up() -> None:
     head, none = struct.pack("Ii", 0x20080522, 0), bytes(24)
     if _libc.capset(head, none):
         raise OSError(ctypes.get_errno(), "capset")
+    lines = _filter(platform.machine())
+    program = ctypes.create_string_buffer(b"".join(lines))
+    # A length and a pointer, aligned as C does.
+    told = struct.pack("HP", len(lines), ctypes.addressof(program))
+    if _libc.prctl(_SECCOMP, 2, told, 0, 0):
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+def _filter(machine: str) -> list[bytes]:
+    """A program for seccomp (<linux/filter.h>) by which forbidden calls do not exist."""
+    number, calls_of, first_argument = 0, 4, 16
+
+    def line(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+        return struct.pack("HBBI", code, if_true, if_false, value)
+
+    def unless(code: int, value: int, answer: int) -> list[bytes]:
+        """Go on if the comparison fails."""
+        return [line(code, value, 0, 1), line(_RETURN, answer)]
+
+    # Each comparison that holds jumps to the last line.
+    last = len(_FAMILIES)
+    of_sockets = [line(_LOAD, first_argument)]
+    of_sockets += [line(_EQUAL, one, last - place) for place, one in enumerate(_FAMILIES)]
+    of_sockets += [line(_RETURN, _NO_SUCH_FAMILY), line(_RETURN, _ALLOW)]
+    found = [line(_LOAD, calls_of), line(_EQUAL, _CALLS_OF[machine], 1)]
+    found += [line(_RETURN, _NO_SUCH_CALL), line(_LOAD, number)]
+    found += unless(_AT_LEAST, _X32, _NO_SUCH_CALL)
+    for one in _FORBIDDEN[machine]:
+        found += unless(_EQUAL, one, _NO_SUCH_CALL)
+    for one in _SOCKETS[machine]:
+        found += [line(_EQUAL, one, 0, len(of_sockets)), *of_sockets]
+    return [*found, line(_RETURN, _ALLOW)]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Cells: each shard's job code in namespaces of its own, with one way out, the gate's socket.
 
-What the claim rests on: a record is in one shard, and no shard's code can reach another shard's
+What the claim rests on: a record is in one shard, and no shard's code may reach another shard's
 data or pass it anything. A cell therefore has its own network without an interface but loopback,
-its own processes, shared memory and file tree, and no privilege on this machine. `cell` builds it
-from inside.
+its own processes, shared memory and file tree, no privilege on this machine, and none of the
+kernel's calls by which processes share something outside of namespaces. `cell` builds it from
+inside. What remains is what processors, memory and caches show of each other's work.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +37,9 @@ _SYSTEM = (
 # All that a job sees of the gate's environment: none of it is a secret.
 _ENVIRONMENT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _HOME = "/tmp"
+# Of what a cell writes, from its start; the rest is dropped.
+_MOST_LOG = 1 << 18
+_PIECE = 1 << 16
 # Of a cell, from its start; and of all in it, to its end.
 _TRY_SECONDS, _END_SECONDS = 30.0, 10.0
 
@@ -94,7 +100,8 @@ class Cell:
         work: A folder of the cell's own, which this makes; the socket lies in it.
         words: What the trainer is told, or the program with its arguments.
         scratch: Memory that the job's files may take, as ``mount`` has it: ``1g``.
-        log: Where everything in the cell writes; None keeps nothing.
+        log: A file for the first 256 KiB that anything in the cell writes, begun again at each
+            start; None keeps nothing.
         more: Files and folders that the job sees too, read-only, by their places in the cell.
     """
 
@@ -116,12 +123,21 @@ class Cell:
         self._cells, self._log = cells, log
         self._order = _order(work / "root", scratch, shown, words)
         self._line: socket.socket | None = None
+        self._copy = threading.Thread()
 
     def start(self) -> None:
         """Start it; it ends when this process does."""
         self._line, its = socket.socketpair()
-        with its, (self._log or Path(os.devnull)).open("ab") as log:
-            self._cells.begin(self._order, [its.fileno(), log.fileno()])
+        # A file itself would be a way to the machine: a job could empty it, fill the disk or read
+        # it again in another round.
+        written, log = os.pipe()
+        try:
+            with its:
+                self._cells.begin(self._order, [its.fileno(), log])
+        finally:
+            os.close(log)
+            self._copy = threading.Thread(target=_keep, args=(written, self._log), daemon=True)
+            self._copy.start()
 
     def ended(self, seconds: float) -> bool:
         """Whether its program has ended without an error, after so many seconds at most."""
@@ -131,12 +147,20 @@ class Cell:
             return self._line.recv(1) == b"\0"
         return False
 
-    def end(self) -> None:
-        """End every process in it."""
+    def stop(self) -> None:
+        """Kill every process in it, without waiting for the system to take them away."""
         if self._line is not None:
-            with self._line, contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
                 self._line.shutdown(socket.SHUT_WR)
-                self.ended(_END_SECONDS)
+
+    def end(self, seconds: float = _END_SECONDS) -> None:
+        """Kill every process in it, and wait so long at most until they are gone."""
+        if self._line is not None:
+            self.stop()
+            last = time.monotonic() + seconds
+            with self._line:
+                self.ended(seconds)
+            self._copy.join(max(0.0, last - time.monotonic()))
             self._line = None
 
 
@@ -165,8 +189,8 @@ def check(private: Sequence[Path], work: Path) -> None:
     if not ended:
         why = log.read_text("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
         raise CellError(
-            f"shards cannot be isolated here ({why[0]}); it needs Linux with user namespaces, and "
-            "no container that forbids them"
+            f"shards cannot be isolated here ({why[0]}); it needs Linux 5.8 or newer with user "
+            "namespaces, and no container that forbids them"
         )
     log.unlink()
 
@@ -198,6 +222,21 @@ def visible() -> Sequence[Path]:
         if one.exists() and not any(one.is_relative_to(place) for place in paths):
             paths.append(one)
     return tuple(paths)
+
+
+def _keep(written: int, log: Path | None) -> None:
+    """Copy what a cell writes, up to the limit, and read the rest, so that no job waits for it."""
+    left = _MOST_LOG
+    with open(written, "rb", buffering=0) as pipe, contextlib.ExitStack() as stack:
+        kept = None
+        with contextlib.suppress(OSError):
+            kept = log and stack.enter_context(log.open("wb", buffering=0))
+        while piece := pipe.read(_PIECE):
+            if kept and left:
+                # A full disk costs the rest of the log and nothing else.
+                with contextlib.suppress(OSError):
+                    kept.write(piece[:left])
+                left -= min(left, len(piece))
 
 
 def _order(root: Path, scratch: str, shown: Mapping[str, Path], words: Sequence[str]) -> bytes:

@@ -10,11 +10,13 @@ import contextlib
 import hashlib
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.extensions.gate import book, mechanism, spending
@@ -46,6 +48,8 @@ class Gate:
         self._key = key
         self._framework = framework
         self._known: Book | None = None
+        # What this process has seen written, whatever fails afterwards.
+        self._seen: book.Head | None = None
         # Each thread that waited for the lock on the disk would read the ledger in vain.
         self._turn = threading.Lock()
 
@@ -62,8 +66,32 @@ class Gate:
             GateError: If the ledger is missing, damaged, rolled back or of other settings.
         """
         gate = cls(read(settings), book.load_key(), framework)
-        with book.opened(gate.settings, gate._key) as gate._known:
+        with book.opened(gate.settings, gate._key) as found:
+            gate._known, gate._seen = found, found.head
             return gate
+
+    def release_seconds(self) -> float:
+        """Twice what a release of K answers takes here, and a second at least for the disk."""
+        ones = {name: np.ones(one.shape, one.dtype) for name, one in self.model.items()}
+        sent = mechanism.flat(ones, self.model)
+        assert sent is not None
+        # Once to load what it needs, and once to measure.
+        for _ in range(2):
+            begin = time.monotonic()
+            total = mechanism.clipped_sum(sent, [ones], self.model, self.settings.clip)
+            clipped = time.monotonic()
+            mechanism.noised_mean(sent, total, self.shards, 1.0, b"")
+            noised = time.monotonic()
+        return max(1.0, 2.0 * (self.shards * (clipped - begin) + noised - clipped))
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other gate of this ledger ask its shards meanwhile; waits for one that does."""
+        import fcntl
+
+        with (self.settings.ledger / "windows.lock").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def check(self) -> None:
         """Refuse early, before the shards compute, what the budget does not allow any more.
@@ -151,14 +179,15 @@ class Gate:
         with self._turn:
             known, self._known = self._known, None
             try:
-                with book.opened(self.settings, self._key, known) as found:
+                with book.opened(self.settings, self._key, known, self._seen) as found:
+                    self._seen = found.head
                     try:
                         yield found
                     except Refused:
                         self._known = found
                         raise
                     # After any other error the disk may hold what this book does not.
-                    self._known = found
+                    self._known, self._seen = found, found.head
             except GateError as error:
                 raise _refused(error) from error
 

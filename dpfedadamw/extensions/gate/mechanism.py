@@ -98,13 +98,24 @@ def clipped(update: Vector, clip: float) -> Vector:
 def clipped_sum(
     broadcast: Vector, shards: Sequence[Arrays | None], model: Mapping[str, Form], clip: float
 ) -> Vector:
-    """Σ_k clip_C(reply_k - broadcast); a reply that is missing or not in the form adds zero."""
+    """Σ_k clip_C(reply_k - broadcast); a reply that is missing or not in the form adds zero.
+
+    Another reply is clipped in its place and multiplied by zero, because the time of a release is
+    seen from outside, and must not say how many shards have answered.
+    """
     total = np.zeros_like(broadcast)
+    instead = {name: np.ones(one.shape, one.dtype) for name, one in model.items()}
+    ones = np.ones_like(broadcast)
     for reply in shards:
         values = flat(reply, model)
-        if values is not None:
-            with np.errstate(all="ignore"):
-                total += clipped(values - broadcast, clip)
+        missing = values is None
+        if values is None:
+            values = flat(instead, model)
+            assert values is not None
+        with np.errstate(all="ignore"):
+            update = values - broadcast
+            counts = bool(np.isfinite(update).all() and update.any()) and not missing
+            total += counts * clipped(update if counts else ones, clip)
     return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -194,8 +195,10 @@ class _Reader:
 
     def _place(self, name: str) -> Path:
         value = self._document.at((name,))
-        if isinstance(value, str) and value:
-            return (self._path.absolute().parent / Path(value).expanduser()).resolve()
+        # A user who does not exist has no home.
+        with contextlib.suppress(RuntimeError):
+            if isinstance(value, str) and value:
+                return (self._path.absolute().parent / Path(value).expanduser()).resolve()
         if value is not None:
             self._wrong((name,), value, "a path")
         return Path()

@@ -14,6 +14,7 @@ import io
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from unicodedata import normalize
 
 from dpfedadamw.extensions.gate.errors import GateError
 from dpfedadamw.extensions.gate.settings import Settings
@@ -124,13 +125,20 @@ def _rows(
             raise GateError(f"{table}, row {number}: has {len(row)} cells, not {len(header)}")
         if place is not None and not row[place].strip():
             raise GateError(f"{table}, row {number}: the column {header[place]} is empty")
+        # Written in two ways, one person would lie in two shards.
+        if place is not None and row[place] != normalize("NFC", row[place].strip()):
+            raise GateError(
+                f"{table}, row {number}: the column {header[place]} has blanks around it, or "
+                "letters with separate accents; write each person in one way (Unicode NFC)"
+            )
         yield row
 
 
 def _line(row: list[str]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(row)
-    return text.getvalue()
+    # It quotes the characters that end its lines: both, since readers take either for an end.
+    csv.writer(text, lineterminator="\r\n").writerow(row)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _write(files: list[Path], waiting: list[list[str]]) -> None:

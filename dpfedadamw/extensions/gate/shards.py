@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ Model = Mapping[str, Form]
 _SILENCE = 3600.0
 # A cell's program connects once.
 _CONNECTIONS = 8
+# Until a connection is tried again that this machine had no room for.
+_AGAIN = 0.01
 
 
 def read_answer(data: bytes, model: Model) -> dict[str, NDArray[Any]]:
@@ -36,21 +39,27 @@ def read_answer(data: bytes, model: Model) -> dict[str, NDArray[Any]]:
 
 
 class Shard:
-    """Serves one shard.
+    """Serves one shard while its cell runs.
 
     Args:
-        place: Path of the socket.
+        place: Path of the socket, which this makes.
         model: The arrays of an answer.
         on_answer: Called when an answer is complete.
+        question: What a connection is asked; None asks nothing.
     """
 
-    def __init__(self, place: Path, model: Model, on_answer: Callable[[], None]) -> None:
-        self._model = model
+    def __init__(
+        self,
+        place: Path,
+        model: Model,
+        on_answer: Callable[[], None] = lambda: None,
+        question: bytes | None = None,
+    ) -> None:
+        self._place, self._model, self._question = place, model, question
         self._bytes = sum(size_of(one) * np.dtype(one.dtype).itemsize for one in model.values())
         self._on_answer = on_answer
-        self._lock = threading.Condition()
-        self._question: bytes | None = None
-        self._turn = 0
+        self._lock = threading.Lock()
+        self._open = True
         self._answer: bytes | None = None
         self._joined = threading.Event()
         self._free = threading.Semaphore(_CONNECTIONS)
@@ -60,21 +69,16 @@ class Shard:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving. What arrives from now on is no answer."""
+        with self._lock:
+            self._open = False
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-
-    def ask(self, question: bytes | None) -> None:
-        """Put a question, in place of the one before; None takes that one back."""
-        with self._lock:
-            self._question = question
-            self._turn += 1
-            self._answer = None
-            self._lock.notify_all()
+        self._place.unlink(missing_ok=True)
 
     def answered(self) -> dict[str, NDArray[Any]] | None:
-        """The arrays in the answer to what was asked last, once it is complete."""
+        """The arrays in the first answer that is complete; None until there is one."""
         with self._lock:
             return None if self._answer is None else read_answer(self._answer, self._model)
 
@@ -83,14 +87,17 @@ class Shard:
         return self._joined.wait(seconds)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while self._open:
+            try:
                 line, _ = self._listener.accept()
-                if not self._free.acquire(blocking=False):
-                    line.close()
-                    continue
-                line.settimeout(_SILENCE)
-                threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+            except OSError:
+                time.sleep(_AGAIN)
+                continue
+            if not self._free.acquire(blocking=False):
+                line.close()
+                continue
+            line.settimeout(_SILENCE)
+            threading.Thread(target=self._serve, args=(line,), daemon=True).start()
 
     def _serve(self, line: socket.socket) -> None:
         self._joined.set()
@@ -101,16 +108,12 @@ class Shard:
 
     def _exchange(self, line: socket.socket) -> None:
         with line, contextlib.suppress(OSError, EOFError):
-            with self._lock:
-                turn = self._turn
-                self._lock.wait_for(lambda: self._question is not None or turn != self._turn)
-                question, turn = self._question, self._turn
-            if question is None:
+            if self._question is None:
                 return
-            line.sendall(question)
+            line.sendall(self._question)
             answer = exactly(line, self._bytes)
             with self._lock:
                 # A job may connect as often as it likes; the first complete answer counts.
-                if turn == self._turn and self._answer is None:
+                if self._open and self._answer is None:
                     self._answer = answer
             self._on_answer()

@@ -7,6 +7,7 @@ something else or is late counts as one that changed nothing, so a failure says 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,22 +25,26 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, NDArray[Any]]
 FAILED = f"{REFUSAL}: it has failed; ask the site's operator"
-RELEASE_SECONDS = 1.0
-"""Before a reply leaves: in which the shards' answers are read, noised and charged."""
 # In which a cell's program must start.
 _START_SECONDS = 120.0
+# Of each window: the cells' processes are killed and the system takes them away.
+_END_SHARE = 0.1
 
 
-def refuse_short(reply_after: float) -> None:
+def refuse_short(reply_after: float, release: float) -> None:
     """Refuse a time in which no shard could train.
 
+    Args:
+        reply_after: The time, in seconds.
+        release: What the release needs of it, as `Gate.release_seconds` has it.
+
     Raises:
-        CellError: If it is not longer than `RELEASE_SECONDS`.
+        CellError: If nothing is left.
     """
-    if reply_after <= RELEASE_SECONDS:
+    if reply_after <= release:
         raise CellError(
-            f"--reply-after: found {reply_after:g}; must be more than {RELEASE_SECONDS:g} "
-            "seconds, in which the shards train"
+            f"--reply-after: found {reply_after:g}; must be more than the {release:g} seconds that "
+            "a release may take, since the shards train in the rest"
         )
 
 
@@ -50,12 +55,12 @@ class Windows:
         cells: One a shard.
         model: The arrays of an answer.
         at_once: Shards that compute at the same time.
+        release: Seconds before a reply leaves, in which answers are clipped, noised and charged.
     """
 
-    def __init__(self, cells: Sequence[Cell], model: Model, at_once: int) -> None:
-        self._cells, self._at_once = cells, at_once
+    def __init__(self, cells: Sequence[Cell], model: Model, at_once: int, release: float) -> None:
+        self._cells, self._model, self._at_once, self._release = cells, model, at_once, release
         self._answered = threading.Condition()
-        self._shards = [Shard(one.socket, model, self._wake) for one in cells]
 
     def __enter__(self) -> Self:
         """Start one cell, to see that they do.
@@ -63,19 +68,21 @@ class Windows:
         Raises:
             CellError: If it does not start.
         """
-        self._cells[0].start()
-        started = self._shards[0].has_joined(_START_SECONDS)
-        self._cells[0].end()
+        first = Shard(self._cells[0].socket, self._model)
+        try:
+            self._cells[0].start()
+            started = first.has_joined(_START_SECONDS)
+        finally:
+            self._cells[0].end()
+            first.close()
         if not started:
-            self.__exit__()
             raise CellError("the program of a shard does not start; keep logs to see why")
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all cells."""
-        for cell, shard in zip(self._cells, self._shards, strict=True):
+        for cell in self._cells:
             cell.end()
-            shard.close()
 
     def released(
         self,
@@ -89,7 +96,9 @@ class Windows:
         """The arrays that leave, or the refusal.
 
         Once the shards are asked, this returns after ``reply_after`` seconds, whatever they do:
-        else the time of a reply would say how long they took.
+        else the time of a reply would say how long they took. A release that takes longer than it
+        may ends a whole number of its times later. Another gate of this ledger waits meanwhile:
+        a shard of one could else make those of another late.
 
         Args:
             gate: What charges and noises.
@@ -99,19 +108,23 @@ class Windows:
             reply_after: Seconds from now to the reply's departure.
             tell: Called with a line for the operator when something happens.
         """
-        last = time.monotonic() + reply_after
         try:
             gate.check()
-            try:
-                answers = self.ask(question, reply_after - RELEASE_SECONDS)
-                job, request = names
-                return gate.release(job=job, request=request, broadcast=broadcast, shards=answers)
-            finally:
-                time.sleep(max(0.0, last - time.monotonic()))
+            with gate.alone():
+                last = time.monotonic() + reply_after
+                try:
+                    answers = self.ask(question, reply_after - self._release)
+                    job, request = names
+                    return gate.release(
+                        job=job, request=request, broadcast=broadcast, shards=answers
+                    )
+                finally:
+                    late = time.monotonic() - last
+                    time.sleep(max(0, math.ceil(late / self._release)) * self._release - late)
         except Refused as refusal:
             tell(refusal.reason)
             return str(refusal)
-        except DpfedadamwError as error:
+        except (DpfedadamwError, OSError) as error:
             # Its words are for the operator: they name files of the site.
             tell(str(error))
             return FAILED
@@ -122,36 +135,46 @@ class Windows:
         Each shard has a window of its own, which begins and ends at times that follow from the
         number of shards, and its cell runs in this window alone. Else a shard that works long, or
         that leaves something running, could make later ones late: one record would then change
-        several updates, and 2C would not bound what it does.
+        several updates, and 2C would not bound what it does. A cell is killed a tenth of the window
+        before its end. The next begins on time, though the system may still be taking away the
+        memory of what was killed.
 
         Args:
             question: The server's.
             seconds: Those that it may take altogether.
         """
         found: list[Arrays | None] = []
-        places = range(len(self._shards))
-        together = [places[one : one + self._at_once] for one in places[:: self._at_once]]
+        together = [
+            self._cells[one : one + self._at_once]
+            for one in range(0, len(self._cells), self._at_once)
+        ]
         begin, window = time.monotonic(), seconds / len(together)
         for number, batch in enumerate(together):
             time.sleep(max(0.0, begin + number * window - time.monotonic()))
-            found += self._asked(question, batch, begin + (number + 1) * window)
+            found += self._asked(question, batch, begin + (number + 1) * window, window)
         return found
 
-    def _asked(self, question: bytes, batch: range, last: float) -> list[Arrays | None]:
+    def _asked(
+        self, question: bytes, batch: Sequence[Cell], end: float, window: float
+    ) -> list[Arrays | None]:
+        shards: list[Shard] = []
         try:
-            for place in batch:
-                self._shards[place].ask(question)
-                self._cells[place].start()
+            for cell in batch:
+                shards.append(Shard(cell.socket, self._model, self._wake, question))
+                cell.start()
             with self._answered:
                 self._answered.wait_for(
-                    lambda: all(self._shards[place].answered() is not None for place in batch),
-                    max(0.0, last - time.monotonic()),
+                    lambda: all(shard.answered() is not None for shard in shards),
+                    max(0.0, end - _END_SHARE * window - time.monotonic()),
                 )
-            return [self._shards[place].answered() for place in batch]
+            return [shard.answered() for shard in shards]
         finally:
-            for place in batch:
-                self._cells[place].end()
-                self._shards[place].ask(None)
+            for cell in batch:
+                cell.stop()
+            for shard in shards:
+                shard.close()
+            for cell in batch:
+                cell.end(max(0.0, end - time.monotonic()))
 
     def _wake(self) -> None:
         with self._answered:

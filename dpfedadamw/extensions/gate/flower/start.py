@@ -59,15 +59,16 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
     from dpfedadamw.extensions.gate.settings import read
 
     require()
-    refuse_short(options.reply_after)
     told = read(settings)
     folders = folders_of(options.data, told.shards)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
-        private = [settings, told.ledger, told.anchor, key_path(), options.data]
-        private += [options.address.key] if options.address.key else []
+        private = [settings, told.ledger, told.anchor, key_path(), options.data, work]
+        private += [one for one in (options.address.key, options.logs) if one]
         check(private, work)
         gate = stack.enter_context(Gate.open(settings, "flower"))
+        release = gate.release_seconds()
+        refuse_short(options.reply_after, release)
         if options.logs is not None:
             options.logs.mkdir(parents=True, exist_ok=True)
         node_config = f'{options.node_config} data="{DATA}"'.strip()
@@ -83,6 +84,6 @@ def supernode(settings: Path, options: Options, tell: Callable[[str], None]) -> 
             )
             for place, folder in enumerate(folders)
         ]
-        site = stack.enter_context(Windows(cells, gate.model, options.at_once))
+        site = stack.enter_context(Windows(cells, gate.model, options.at_once, release))
         tell(f"{len(cells)} shards, each in a cell of its own for each message")
         serve(gate, site, options.address, options.reply_after, tell)

@@ -32,8 +32,8 @@ def ready(kit: Path, options: Options) -> Path:
     """
     if importlib.util.find_spec("nvflare") is None:
         raise KitError("NVFlare is not installed here; install with: pip install nvflare==2.9.0")
-    refuse_short(options.reply_after)
     with _prepared(options, kit) as (gate, _, private):
+        refuse_short(options.reply_after, gate.release_seconds())
         folders_of(Path(options.data), gate.shards)
         return install(kit, options, private)
 
@@ -68,7 +68,8 @@ def opened(options: Options, kit: Path, app: Path) -> Iterator[tuple[Gate, Windo
             )
             for place, folder in enumerate(folders_of(Path(options.data), gate.shards))
         ]
-        yield gate, stack.enter_context(Windows(cells, gate.model, options.at_once))
+        release = gate.release_seconds()
+        yield gate, stack.enter_context(Windows(cells, gate.model, options.at_once, release))
 
 
 @contextmanager
@@ -83,8 +84,7 @@ def _prepared(
         Gate.open(settings, "nvflare") as gate,
     ):
         work, told = Path(made), gate.settings
-        private = [
-            settings, told.ledger, told.anchor, Path(options.keys), Path(options.data),
-        ]  # fmt: skip
+        private = [settings, told.ledger, told.anchor, Path(options.keys), Path(options.data)]
+        private += [Path(options.logs)] if options.logs else []
         check([*private, kit, work], work)
         yield gate, work, private

@@ -227,9 +227,11 @@ def test_an_open_gate_sees_that_ledger_head_and_anchor_were_rolled_back_together
     for number, folder in enumerate(places):
         shutil.rmtree(folder)
         shutil.copytree(tmp_path / f"before-{number}", folder)
-    with pytest.raises(GateError) as error:
-        gate.check()
-    assert "was rolled back" in error.value.reason
+    # Again and again: one refusal is no reason to forget what was seen.
+    for _ in range(3):
+        with pytest.raises(GateError) as error:
+            gate.check()
+        assert "was rolled back" in error.value.reason
 
 
 def test_a_head_by_another_key_is_refused(gate, tmp_path, monkeypatch):
@@ -411,6 +413,33 @@ def test_a_gate_is_begun_once(gate):
     shutil.rmtree(gate.settings.ledger)
     with pytest.raises(GateError, match="exists, so this gate was begun before"):
         book.begin(gate.settings, book.load_key())
+
+
+def test_a_beginning_that_failed_is_continued_and_a_gate_that_was_used_is_not(
+    tmp_path, gate, monkeypatch
+):
+    path = tmp_path / "second" / "gate.yaml"
+    path.parent.mkdir()
+    path.write_text(settings.write(GATE), encoding="utf-8")
+    found, key = settings.read(path), book.load_key()
+    whole = book.write_atomically
+
+    def full(path, *given):
+        if path == found.anchor:
+            raise OSError(28, "No space left on device", str(path))
+        whole(path, *given)
+
+    monkeypatch.setattr(book, "write_atomically", full)
+    with pytest.raises(GateError, match=r"head\.json: No space left on device"):
+        book.begin(found, key)
+    monkeypatch.undo()
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(book.key_path().parent))
+    book.begin(found, key)
+    ask(Gate.open(path), "1")
+    # The anchor of a gate that was used is lost: that is no beginning.
+    found.anchor.unlink()
+    with pytest.raises(GateError, match="exists, so this gate was begun before"):
+        book.begin(found, key)
 
 
 def test_refusals_are_counted_by_kind_and_never_make_a_ledger(gate):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -60,6 +62,9 @@ found = {
     # Of one that is open only while they are listed.
     "open files": len(os.listdir("/proc/self/fd")) > 4,
     "mount": does(lambda: child("unshare", "--user", "--map-root-user", "--mount", "true")),
+    # They count what all processes of the machine do.
+    "counters": does(lambda: open("/proc/stat").read()),
+    "write to /proc": does(lambda: open("/proc/self/comm", "w").write("x")),
 }
 print(json.dumps(found), flush=True)
 print(status("CapEff"), status("CapBnd"), status("NoNewPrivs"), flush=True)
@@ -167,6 +172,117 @@ def test_a_cell_reaches_its_own_shard_and_the_gate_and_nothing_that_its_job_reac
     reached = {name for name, true in json.loads(first).items() if true}
     assert reached == {"read own data", "gate"}
     assert [int(one, 16) for one in rights.split()] == [0, 0, 1]
+
+
+CALLS = r"""
+import ctypes, json, os, resource, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+
+def fails(number):
+    libc.syscall(number, 0, 0, 0, 0, 0)
+    return ctypes.get_errno() == 38
+
+def opens(family, kind=socket.SOCK_STREAM):
+    try:
+        socket.socket(family, kind).close()
+        return True
+    except OSError as error:
+        return error.errno != 97
+
+print(json.dumps({
+    "forbidden": [fails(one) for one in json.loads(sys.argv[1])],
+    "families": [one for one in range(64) if opens(one) or opens(one, socket.SOCK_RAW)],
+    "dumped": resource.getrlimit(resource.RLIMIT_CORE),
+    "processes": resource.getrlimit(resource.RLIMIT_NPROC),
+}), flush=True)
+"""
+
+
+def test_a_job_cannot_call_what_the_kernel_shares_between_cells(cells, shards, tmp_path):
+    forbidden = first_process._FORBIDDEN[platform.machine()]
+    command = [sys.executable, "-c", CALLS, json.dumps(forbidden)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    outside = json.loads(done.stdout)
+    assert not any(outside["forbidden"][:3])
+    cell = Cell(cells, shards[0], tmp_path / "work", command, log=tmp_path / "log")
+    cell.start()
+    assert cell.ended(60)
+    cell.end()
+    inside = json.loads((tmp_path / "log").read_text())
+    assert inside["forbidden"] == [True] * len(forbidden)
+    assert set(inside["families"]) <= {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16}
+    # A limit of 1 is what no dump fits into, and what a program that takes dumps is not given.
+    assert (inside["dumped"], inside["processes"]) == ([1, 1], [512, 512])
+
+
+def test_calls_by_the_numbers_of_another_architecture_do_not_exist():
+    for machine in ("x86_64", "aarch64"):
+        program = first_process._filter(machine)
+        assert all(len(one) == 8 for one in program)
+        for calls_of, number, argument, answer in [
+            (first_process._CALLS_OF[machine], 0, 0, first_process._ALLOW),
+            (0x40000003, 0, 0, first_process._NO_SUCH_CALL),
+            (first_process._CALLS_OF[machine], 0x40000000, 0, first_process._NO_SUCH_CALL),
+            *(
+                (first_process._CALLS_OF[machine], one, 0, first_process._NO_SUCH_CALL)
+                for one in first_process._FORBIDDEN[machine]
+            ),
+            *(
+                (
+                    first_process._CALLS_OF[machine], one, family,
+                    first_process._ALLOW if family in (1, 2, 10, 16)
+                    else first_process._NO_SUCH_FAMILY,
+                )
+                for one in first_process._SOCKETS[machine] for family in range(64)
+            ),
+        ]:  # fmt: skip
+            told = {0: number, 4: calls_of, 16: argument}
+            assert carried_out(program, told) == answer, (machine, number, argument)
+
+
+def carried_out(program, told):
+    """What a program of <linux/filter.h> answers to a call, in three of its instructions."""
+    value, place = 0, 0
+    while True:
+        code, if_true, if_false, number = struct.unpack("HBBI", program[place])
+        place += 1
+        if code == 0x20:
+            value = told[number]
+        elif code == 0x06:
+            return number
+        else:
+            holds = {0x15: value == number, 0x35: value >= number}[code]
+            place += if_true if holds else if_false
+
+
+USES_ITS_LOG = r"""
+import os
+for action in (os.ftruncate, lambda file, at: os.lseek(file, at, 0)):
+    try:
+        action(1, 0)
+        print("did it", flush=True)
+    except OSError:
+        pass
+print("x" * (1 << 20), flush=True)
+"""
+
+
+def test_a_log_is_kept_up_to_its_limit_and_its_job_has_no_file_of_it(cells, shards, tmp_path):
+    log, program = tmp_path / "log", [sys.executable, "-c", USES_ITS_LOG]
+    cell = Cell(cells, shards[0], tmp_path / "work", program, log=log)
+    for _ in range(2):
+        cell.start()
+        assert cell.ended(60)
+        cell.end()
+        assert log.read_text() == "x" * (1 << 18)
+
+
+def test_a_log_that_cannot_be_written_costs_the_log_alone(cells, shards, tmp_path):
+    (tmp_path / "log").mkdir()
+    cell = Cell(cells, shards[0], tmp_path / "work", ["sh", "-c", "echo on"], log=tmp_path / "log")
+    cell.start()
+    assert cell.ended(60)
+    cell.end()
 
 
 TALKER = r"""
@@ -326,8 +442,8 @@ def test_a_machine_without_namespaces_is_told_what_it_lacks(tmp_path, monkeypatc
     with pytest.raises(CellError) as told:
         check([], tmp_path / "work")
     assert str(told.value) == (
-        "shards cannot be isolated here (OSError: [Errno 22] unshare); it needs Linux with user "
-        "namespaces, and no container that forbids them"
+        "shards cannot be isolated here (OSError: [Errno 22] unshare); it needs Linux 5.8 or newer "
+        "with user namespaces, and no container that forbids them"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -140,6 +141,38 @@ def test_of_two_jobs_at_once_exactly_one_gets_the_last_release(gate):
         thread.join()
     assert sorted(ends) == [False, True]
     assert len(charges(gate)) == 3
+
+
+def test_gates_of_one_ledger_do_not_ask_their_shards_at_once(gate):
+    others = [Gate.open(gate.settings.path) for _ in range(3)]
+    inside, seen = [], []
+
+    def asks(one):
+        with one.alone():
+            inside.append(one)
+            seen.append(len(inside))
+            time.sleep(0.05)
+            inside.remove(one)
+
+    threads = [threading.Thread(target=asks, args=(one,)) for one in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1, 1, 1]
+
+
+def test_a_release_may_take_twice_its_time_and_a_second_at_least(gate, begin, monkeypatch):
+    assert gate.release_seconds() == 1.0
+    real = mechanism.clipped_sum
+
+    def slow(*given):
+        time.sleep(0.2)
+        return real(*given)
+
+    monkeypatch.setattr(mechanism, "clipped_sum", slow)
+    # Of four shards, each of which takes 0.2 s.
+    assert 1.6 <= gate.release_seconds() < 2.4
 
 
 def test_a_charge_is_signed_on_disk_before_noise_is_drawn(gate, monkeypatch):

@@ -81,6 +81,23 @@ def test_two_opposite_replies_do_move_it_by_nearly_2c():
     assert np.linalg.norm(one - two) == pytest.approx(2 * CLIP, rel=1e-8)
 
 
+def test_a_sum_takes_as_much_work_whatever_the_shards_answer(monkeypatch):
+    zero = np.zeros(SIZE)
+    good = {"a": np.ones((2, 2), "f4"), "b": np.ones(1)}
+    bad = [None, {}, {**good, "b": np.array([np.nan])}, {**good, "b": np.array([np.inf])}]
+    bad += [{"a": np.zeros((2, 2), "f4"), "b": np.zeros(1)}]
+    worked = []
+    real = mechanism.clipped
+    monkeypatch.setattr(mechanism, "clipped", lambda *given: worked.append(given) or real(*given))
+    for replies in ([good] * len(bad), bad):
+        worked.clear()
+        total = mechanism.clipped_sum(zero, replies, MODEL, CLIP)
+        # None is zero or infinite, of which it makes short work.
+        assert all(np.isfinite(update).all() and update.any() for update, _ in worked)
+        assert len(worked) == len(bad)
+    assert not total.any()
+
+
 def test_the_sum_does_not_depend_on_the_order_of_shards():
     draw = np.random.default_rng(1)
     replies = [

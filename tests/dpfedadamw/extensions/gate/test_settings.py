@@ -168,6 +168,7 @@ def test_the_arrays_may_be_those_of_a_file(tmp_path):
         ({"model": {"w": "float32[0]"}}, "model: has 0 coordinates"),
         ({"model": "none.safetensors"}, "cannot be read as a .safetensors file"),
         ({"ledger": 5}, "ledger: found 5; must be a path"),
+        ({"ledger": "~no-such-user/x"}, 'found the text "~no-such-user/x"; must be a path'),
         ({"anchor": "ledger/h"}, 'anchor: found the text "ledger/h"; must be outside the ledger'),
         ({"sigma": 5}, "sigma: unknown key"),
         ({"clip": None}, "the key clip is missing"),

@@ -151,6 +151,13 @@ def test_what_cannot_be_read_as_a_table_is_one_line(gate, tmp_path, content, sai
         ("person", "a", [["a", "a"]], "has 2 columns a"),
         ("person", "a", [["a", "b"], ["1"]], "row 2: has 1 cells, not 2"),
         ("person", "a", [["a", "b"], ["1", "2"], [" ", "2"]], "row 3: the column a is empty"),
+        ("person", "a", [["a", "b"], ["1 ", "2"]], "row 2: the column a has blanks around it"),
+        (
+            "person",
+            "a",
+            [["a", "b"], ["Zoe\u0301", "2"]],
+            "row 2: .* letters with separate accents",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_divided_is_one_line(begin, tmp_path, unit, person, rows, said):
@@ -158,6 +165,20 @@ def test_a_table_that_cannot_be_divided_is_one_line(begin, tmp_path, unit, perso
     path = write(tmp_path / "t.csv", rows)
     with pytest.raises(GateError, match=said):
         write_shards(gate.settings, path, tmp_path / "out", person)
+
+
+def test_line_ends_in_a_cell_are_read_back_as_they_were(gate, tmp_path):
+    rows = [["a", "b"], ["1", "first\rsecond"], ["2", "first\nsecond"], ["3", "both\r\n"]]
+    path = tmp_path / "t.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+    write_shards(gate.settings, path, tmp_path / "out", None)
+    found = []
+    for one in (tmp_path / "out").glob("*/t.csv"):
+        with one.open(encoding="utf-8", newline="") as file:
+            found += list(csv.reader(file, strict=True))[1:]
+        assert b"\r\n" not in one.read_bytes().replace(b'both\r\n"', b"")
+    assert sorted(found) == rows[1:]
 
 
 def test_a_site_has_no_shards(begin, tmp_path):

@@ -25,10 +25,9 @@ ANSWER = b"".join(one.tobytes() for one in ARRAYS.values())
 @pytest.fixture
 def shard(tmp_path):
     complete = threading.Event()
-    one = Shard(tmp_path / "socket", MODEL, complete.set)
+    one = Shard(tmp_path / "socket", MODEL, complete.set, QUESTION.to_bytes())
     one.place, one.complete = tmp_path / "socket", complete
     yield one
-    one.ask(None)
     one.close()
 
 
@@ -53,7 +52,6 @@ def is_served(line):
 def test_a_question_arrives_whole_and_its_answer_is_read_bit_for_bit(shard):
     with connected(shard) as line:
         assert shard.has_joined(5)
-        shard.ask(QUESTION.to_bytes())
         assert read_question(line) == QUESTION
         line.sendall(ANSWER)
         assert shard.complete.wait(5)
@@ -65,7 +63,6 @@ def test_a_question_arrives_whole_and_its_answer_is_read_bit_for_bit(shard):
 
 
 def test_fewer_numbers_are_no_answer_and_more_are_not_read(shard):
-    shard.ask(QUESTION.to_bytes())
     with connected(shard) as short:
         read_question(short)
         short.sendall(ANSWER[:-1])
@@ -79,30 +76,40 @@ def test_fewer_numbers_are_no_answer_and_more_are_not_read(shard):
     assert answered(shard) == ANSWER
 
 
-def test_the_first_answer_counts_and_one_to_an_earlier_question_does_not(shard):
-    shard.ask(QUESTION.to_bytes())
-    with connected(shard) as early, connected(shard) as late:
-        read_question(early)
-        read_question(late)
-        shard.ask(None)
-        shard.ask(QUESTION.to_bytes())
-        early.sendall(bytes(len(ANSWER)))
-        assert early.recv(1) == b""
-        assert shard.answered() is None
-        with connected(shard) as first, connected(shard) as second:
-            read_question(first)
-            read_question(second)
-            first.sendall(ANSWER)
-            assert first.recv(1) == b""
-            second.sendall(bytes(len(ANSWER)))
-            assert second.recv(1) == b""
+def test_the_first_answer_counts(shard):
+    with connected(shard) as first, connected(shard) as second:
+        read_question(first)
+        read_question(second)
+        first.sendall(ANSWER)
+        assert first.recv(1) == b""
+        second.sendall(bytes(len(ANSWER)))
+        assert second.recv(1) == b""
     assert answered(shard) == ANSWER
+
+
+def test_an_answer_that_arrives_after_the_window_is_none(shard):
+    with connected(shard) as late:
+        read_question(late)
+        late.sendall(ANSWER[:-1])
+        shard.close()
+        late.sendall(ANSWER[-1:])
+        assert late.recv(1) == b""
+    assert shard.answered() is None
+
+
+def test_a_program_that_is_asked_nothing_is_seen_to_join(tmp_path):
+    one = Shard(tmp_path / "other", MODEL)
+    one.place = tmp_path / "other"
+    with connected(one) as line:
+        assert one.has_joined(5)
+        assert line.recv(1) == b""
+    one.close()
+    assert not one.place.exists()
 
 
 def test_a_job_that_connects_without_end_holds_eight_connections(shard):
     with contextlib.ExitStack() as stack:
         lines = [stack.enter_context(connected(shard)) for _ in range(12)]
-        shard.ask(QUESTION.to_bytes())
         assert sum(map(is_served, lines)) == 8
 
 

@@ -28,11 +28,14 @@ class CellThread:
         self._line.connect(str(self.socket))
         threading.Thread(target=self._serve, args=(self._line,), daemon=True).start()
 
-    def end(self):
+    def stop(self):
         if self.runs:
             with contextlib.suppress(OSError):
                 self._line.shutdown(socket.SHUT_RDWR)
-            self.runs = False
+
+    def end(self, seconds=0.0):
+        self.stop()
+        self.runs = False
 
     def _serve(self, line):
         with line, contextlib.suppress(OSError, EOFError):

@@ -53,17 +53,13 @@ def site(tmp_path):
 
     def make(*answers, at_once=4):
         nodes = [CellThread(tmp_path / f"{place}", one) for place, one in enumerate(answers)]
-        one = Windows(nodes, MODEL, at_once)
+        one = Windows(nodes, MODEL, at_once, 1.0)
         opened.append(one.__enter__())
         return one, nodes
 
     yield make
     for one in opened:
-        for node in one._cells:
-            node.end()
-        for shard in one._shards:
-            shard.ask(None)
-            shard.close()
+        one.__exit__()
 
 
 def trained(_):
