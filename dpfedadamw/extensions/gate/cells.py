@@ -100,8 +100,8 @@ class Cell:
         work: A folder of the cell's own, which this makes; the socket lies in it.
         words: What the trainer is told, or the program with its arguments.
         scratch: Memory that the job's files may take, as ``mount`` has it: ``1g``.
-        log: A file for the first 256 KiB that anything in the cell writes, begun again at each
-            start; None keeps nothing.
+        log: A file for what anything in the cell writes, 256 KiB from each start; one that has
+            as much is begun again. None keeps nothing.
         more: Files and folders that the job sees too, read-only, by their places in the cell.
     """
 
@@ -230,7 +230,8 @@ def _keep(written: int, log: Path | None) -> None:
     with open(written, "rb", buffering=0) as pipe, contextlib.ExitStack() as stack:
         kept = None
         with contextlib.suppress(OSError):
-            kept = log and stack.enter_context(log.open("wb", buffering=0))
+            full = log is not None and log.exists() and log.stat().st_size >= _MOST_LOG
+            kept = log and stack.enter_context(log.open("wb" if full else "ab", buffering=0))
         while piece := pipe.read(_PIECE):
             if kept and left:
                 # A full disk costs the rest of the log and nothing else.

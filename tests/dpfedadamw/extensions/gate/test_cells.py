@@ -270,11 +270,12 @@ print("x" * (1 << 20), flush=True)
 def test_a_log_is_kept_up_to_its_limit_and_its_job_has_no_file_of_it(cells, shards, tmp_path):
     log, program = tmp_path / "log", [sys.executable, "-c", USES_ITS_LOG]
     cell = Cell(cells, shards[0], tmp_path / "work", program, log=log)
-    for _ in range(2):
+    log.write_text("before")
+    for before in ("before", ""):
         cell.start()
         assert cell.ended(60)
         cell.end()
-        assert log.read_text() == "x" * (1 << 18)
+        assert log.read_text() == before + "x" * (1 << 18)
 
 
 def test_a_log_that_cannot_be_written_costs_the_log_alone(cells, shards, tmp_path):
