@@ -350,5 +350,5 @@ FORGERIES = (
     Forgery("halved-norms", "norms noted are half as far above C as they were",
             after=_halved_norms, says="norms noted"),
     Forgery("other-commitments", "the ledger commits to another story, and is chained again",
-            after=_other_commitments, says="another participations"),
+            after=_other_commitments, says="differs from the run in participations"),
 )  # fmt: skip
