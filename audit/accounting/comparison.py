@@ -190,8 +190,10 @@ def _gaussian_fault(stated: Mapping[str, Any], history: Sequence[Steps]) -> str 
         return "gaussian_dp is exact if and only if every record is in every step"
     if exact:
         least = math.sqrt(sum(item.steps / item.noise_multiplier**2 for item in history))
-        wrong = abs(mu - least) > 1e-6 * least
-        return f"mu is claimed as {mu:.7g} but is {least:.7g}" if wrong else None
+        if abs(mu - least) > 1e-6 * least:
+            return f"mu is claimed as {mu:.7g} but is {least:.7g}"
+        complete = fields.number(stated, "misses_smaller_by") == 0.0
+        return None if complete else "an exact mu holds for events of any probability"
     if fields.number(stated, "misses_smaller_by") < _END_OF_PROFILE:
         return f"a profile that ends at delta = {_END_OF_PROFILE:g} proves no mu for rarer events"
     recomputed = _Curve(history, _END_OF_PROFILE)

@@ -21,6 +21,7 @@ from audit.checks.shared.claimed import (
     judgement_on,
     law_of,
     number_faults,
+    unread_faults,
 )
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
@@ -32,7 +33,6 @@ from audit.untrusted.fields import FieldError
 TRUSTED_SERVER = (
     "no guarantee against the server: it adds the noise itself and sees the clipped updates"
 )
-_RECORD_LEVEL = ("closed_forms", "server_worst_case")
 
 
 def _selection(bundle: Bundle, delta: float) -> Range | None:
@@ -79,9 +79,7 @@ def _claims(claim: Mapping[str, Any], header: Header, reasons: list[str]) -> Non
             )
     elif fields.text(server, "accountant") != "pld":
         reasons.append("the accountant against the server is not pld")
-    for name in _RECORD_LEVEL:
-        if name in claim:
-            reasons.append(f"{name} belongs to the record level and says nothing about clients")
+    unread_faults(claim, header, reasons)
 
 
 def _judge(bundle: Bundle) -> Judgement:

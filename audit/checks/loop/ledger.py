@@ -29,7 +29,7 @@ from audit.checks.base import Check, Judgement, conclude, register
 from audit.checks.integrity import judge_run, layout_fits, sequence_faults
 from audit.checks.randomness import SEEDED, drawn_again
 from audit.checks.shared.agreement import claimed_delta, differs
-from audit.checks.shared.claimed import judgement_on
+from audit.checks.shared.claimed import judgement_on, unread_faults
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle, round_file
 from audit.reading.ledger import Header, Ledger
@@ -244,21 +244,44 @@ def _rounded(noise: float, rate: float) -> tuple[float, float]:
 
 
 def _stated(claim: Mapping[str, Any], spent: Budget, comparison: Comparison) -> tuple[str, float]:
+    """Judge each epsilon of the claim; returns the promised one, and by which accountant it is.
+
+    Nothing hides who takes part in a loop's steps: a third party's epsilon is the server's.
+
+    Raises:
+        FieldError: a view cannot be read, or names none of several accountants.
+        UnverifiedError: the loop states no epsilon.
+    """
     view = fields.mapping(claim, "server")
+    party = fields.mapping(claim, "third_party") if "third_party" in claim else {}
+    if party and party != view:
+        _numbers(party, spent, comparison)
     if not view:
         raise UnverifiedError(NOTHING_STATED)
-    name, epsilon = next(iter(claimed_epsilons(view).items()))
-    known = spent.by_accountant.get(_KNOWN.get(name, ""))
-    # A number that is too high protects nobody less.
-    if known is not None and overstates(epsilon, known.most, 0.05):
-        comparison.high.append(
-            f"epsilon by {name} is overstated ({epsilon:.4g} for {known.most:.4g})"
-        )
-    if understates(epsilon, spent.at):
-        comparison.reasons.append(
-            f"epsilon by {name} is stated as {epsilon:.4g}, but the steps cost {spent.headline:.4g}"
-        )
-    return name, epsilon
+    return _numbers(view, spent, comparison)
+
+
+def _numbers(view: Mapping[str, Any], spent: Budget, comparison: Comparison) -> tuple[str, float]:
+    stated = claimed_epsilons(view)
+    alone = len(stated) == 1 and "accountant" not in view
+    promised = next(iter(stated)) if alone else fields.text(view, "accountant")
+    fields.number(stated, promised)
+    for name, epsilon in stated.items():
+        known = spent.by_accountant.get(_KNOWN.get(name, ""))
+        # A number that is too high protects nobody less.
+        if known is not None and overstates(epsilon, known.most, 0.05):
+            comparison.high.append(
+                f"epsilon by {name} is overstated ({epsilon:.4g} for {known.most:.4g})"
+            )
+        # The promised one holds if it covers the steps, whatever it was computed by.
+        due = spent.at if known is None or name == promised else known.at
+        if understates(epsilon, due):
+            comparison.reasons.append(
+                f"epsilon by {name} is stated as {epsilon:.4g}, but the steps cost {due(0):.4g}"
+            )
+        elif known is None and name != promised:
+            comparison.unknown.add(name)
+    return promised, stated[promised]
 
 
 def over_steps(ledger: Ledger, delta: float, mechanism: str = GAUSSIAN) -> list[dict[str, Any]]:
@@ -302,6 +325,9 @@ def _judge_accounting(bundle: Bundle) -> Judgement:
     }
     name, epsilon = "", 0.0
     try:
+        unread_faults(ledger.claim, bundle.header, comparison.reasons)
+        if ledger.claim.get("view_headline", "server") != "server":
+            comparison.reasons.append("the headline is not the server's view, a loop's only one")
         _counted(ledger.claim, ledger, comparison.reasons)
         name, epsilon = _stated(ledger.claim, spent, comparison)
     except FieldError as error:

@@ -24,7 +24,7 @@ from audit.checks.shared.agreement import (
     target_fault,
     word_faults,
 )
-from audit.checks.shared.claimed import trial_faults
+from audit.checks.shared.claimed import trial_faults, unread_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -212,6 +212,7 @@ def _judge(bundle: Bundle) -> Judgement:
             headline = fields.text(ledger.claim, "view_headline") if ledger.claim else None
             if headline != "none":
                 reasons.append("the claim of a run without privacy is not none")
+            unread_faults(ledger.claim or {}, header, reasons)
         else:
             _charges(ledger, header, reasons)
             _adaptation(spec, ledger, header, reasons)

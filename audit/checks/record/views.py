@@ -38,6 +38,7 @@ from audit.checks.shared.claimed import (
     law_of,
     number_faults,
     rounds_that_fit,
+    unread_faults,
 )
 from audit.checks.shared.drawn_partition import names_people
 from audit.errors import UnverifiedError
@@ -299,6 +300,7 @@ def _judge(bundle: Bundle) -> Judgement:
     comparison = Comparison(notes_high=False)
     selected, second, person = None, NOT_RECORDED, ""
     try:
+        unread_faults(ledger.claim, header, comparison.reasons)
         selected = _selection(bundle, everything, server, most)
         _claims(ledger.claim, header, worst_at, third_at, selected, forms, comparison)
         second = _second_library(ledger.claim, header, most, dearest, selected, comparison.reasons)

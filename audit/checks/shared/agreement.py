@@ -161,6 +161,9 @@ def budget_faults(
     if ledger.claim is None:
         return
     stated = fields.mapping(ledger.claim, "budget")
+    for name, due in (("epsilon", noted.epsilon), ("delta", noted.delta)):
+        if name in stated and differs(fields.number(stated, name), due):
+            reasons.append(f"budget: the claim's {name} is not the header's")
     if stated.get("charged") is None:
         return
     total = fields.number(stated, "charged", least=0.0)

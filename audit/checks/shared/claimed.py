@@ -6,7 +6,8 @@ Parts of the checks "accounting", "views", "promise" and "outside-budget":
 * a claim's `dp_accounting` is the number that this library computed at the run's end. The auditor
   does not load it: the recorded number is held against the auditor's own accountant, and the claim
   against the number;
-* a spec's section `tune` says how hyper-parameters were chosen; the claim must cover what it says.
+* a spec's section `tune` says how hyper-parameters were chosen; the claim must cover what it says;
+* `unread_faults` refuses what a claim states and no check of its unit compares with anything.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from audit.accounting.sampling import MostSpent
 from audit.checks.base import Judgement, conclude, listed
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
+from audit.reading.leaks import LEDGER, Shape, unknown_fields
 from audit.reading.ledger import Header
 from audit.reading.ledger_lines import claimed_epsilons, claimed_headline
+from audit.reading.units import CLIENT, LOOP
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 from audit.verdict import Severity
@@ -60,6 +63,57 @@ def judgement_on(
         qualifications=qualifications,
         severity=severity,
     )
+
+
+_CLAIM = LEDGER["claim"]
+_OF_EVERY_UNIT = (
+    "kind", "previous", "digest", "view_headline", "delta", "assumptions",
+)  # fmt: skip
+_OF_THE_ENGINE = (
+    "profile", "gaussian_dp", "tuning", "stopped", "diverged", "dp_accounting",
+)  # fmt: skip
+_NUMBERS = dict.fromkeys(("accountant", "epsilon"))
+
+
+def _read_of(header: Header) -> Shape:
+    """The fields of a claim that the checks of the header's unit read."""
+    if not header.unit.claims_privacy:
+        # Training may end early all the same.
+        return {**dict.fromkeys(_OF_EVERY_UNIT), "diverged": _CLAIM["diverged"]}
+    if header.unit is LOOP:
+        names = (*_OF_EVERY_UNIT, "adjacency", "accountant_history")
+        return {**dict.fromkeys(names), "server": _NUMBERS, "third_party": _NUMBERS}
+    names = (*_OF_EVERY_UNIT, *_OF_THE_ENGINE, *(("budget",) if header.budget else ()))
+    if header.unit is CLIENT:
+        clients = dict.fromkeys(("client", "participations", "epsilon"))
+        return {
+            **{name: _CLAIM[name] for name in names},
+            "server": {**_NUMBERS, "clients": clients},
+            "third_party": _CLAIM["third_party"],
+        }
+    record = (
+        "adjacency", "unit", "clients_per_person", "server", "server_worst_case", "closed_forms",
+        "person", *(("columns",) if header.column_queries else ()),
+    )  # fmt: skip
+    return {
+        **{name: _CLAIM[name] for name in (*names, *record)},
+        "third_party": {**_NUMBERS, "participation": None},
+    }
+
+
+def unread_faults(claim: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
+    """Note what the claim states and no check of the run compares with anything.
+
+    Args:
+        claim: the ledger's claim, as `read_claim` gives it.
+        header: the ledger's header.
+        reasons: gets a sentence for each such field.
+    """
+    for name in unknown_fields(claim, _read_of(header)):
+        plain = name if name.isascii() and name.isprintable() else ascii(name)
+        reasons.append(
+            f"the claim states {plain[:64]}, which no check of this run compares with anything"
+        )
 
 
 # How far a claim may lie below the number; its grid lifts it by less.
@@ -111,7 +165,7 @@ def number_faults(
         return f"no number by {by}, {_REASONS[reason]}"
     number = fields.number(found, "epsilon", least=0.0)
     fields.choice(found, "accountant", ("pld", "rdp"))
-    if (found.get("bound") is not None) != is_lower_bound:
+    if found.get("bound") != ("lower" if is_lower_bound else None):
         reasons.append(f"{by}: its number is not correctly marked as an ε or as a lower bound")
     if due is None:
         reasons.append(

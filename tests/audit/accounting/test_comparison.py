@@ -175,6 +175,9 @@ def test_a_mu_says_that_it_is_exact_where_every_record_is_in_every_step_and_only
     assert curve_fault(gaussian(1.0001 * right, exact=True), whole, 1e-5) == (
         "mu is claimed as 1.250125 but is 1.25"
     )
+    assert curve_fault(gaussian(right, exact=True), whole, 1e-5) == (
+        "an exact mu holds for events of any probability"
+    )
     said = "gaussian_dp is exact if and only if every record is in every step"
     assert curve_fault(exact, sampled, 1e-5) == said
     assert curve_fault(gaussian(right), whole, 1e-5) == said

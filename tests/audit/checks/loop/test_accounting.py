@@ -70,9 +70,37 @@ def test_a_number_by_whatever_accountant_is_not_below_the_leading_one(name: str)
     )  # fmt: skip
 
 
-def test_the_first_number_that_is_stated_is_the_loop_s() -> None:
-    claim = {"server": {"epsilon": {"rdp": 3.0, "pld": 1.0}}}
-    assert _stated(claim, SPENT, Comparison()) == ("rdp", 3.0)
+def test_the_number_of_the_accountant_that_is_named_is_the_loop_s() -> None:
+    two = {"by-hand": 95.0, "rdp": 3.1}
+    claim = {"server": {"epsilon": two, "accountant": "rdp"}}
+    assert _stated(claim, SPENT, Comparison()) == ("rdp", 3.1)
+    for wrong in ({"epsilon": two}, {"epsilon": two, "accountant": "pld"}):
+        with pytest.raises(FieldError, match=r"(accountant|pld) is missing"):
+            _stated({"server": wrong}, SPENT, Comparison())
+
+
+def test_every_other_number_of_a_loop_is_compared_with_its_own_accountant_s() -> None:
+    found = Comparison()
+    view = {"epsilon": {"pld": 2.0, "rdp": 2.5, "by-hand": 95.0, "gdp": 0.5}, "accountant": "pld"}
+    assert _stated({"server": view}, SPENT, found) == ("pld", 2.0)
+    assert found.reasons == [
+        "epsilon by rdp is stated as 2.5, but the steps cost 3",
+        "epsilon by gdp is stated as 0.5, but the steps cost 2",
+    ]
+    assert found.unknown == {"by-hand"}
+
+
+def test_a_third_party_s_epsilon_of_a_loop_is_compared_as_the_server_s() -> None:
+    view = {"epsilon": {"pld": 2.0}, "accountant": "pld"}
+    low = {"epsilon": {"pld": 0.1}, "accountant": "pld"}
+    said = ["epsilon by pld is stated as 0.1, but the steps cost 2"]
+    for party, reasons in ((view, []), ({}, []), (low, said)):
+        found = Comparison()
+        assert _stated({"server": view, "third_party": party}, SPENT, found) == ("pld", 2.0)
+        assert found.reasons == reasons
+
+
+def test_a_loop_without_a_number_states_none() -> None:
     with pytest.raises(UnverifiedError, match="the loop states no epsilon"):
         _stated({"server": {}}, SPENT, Comparison())
     for wrong in ({}, {"server": 3.0}, {"server": {"epsilon": {"pld": "3"}}}):
@@ -174,7 +202,9 @@ def judged(delta: float = 1e-5, **ledger: Any) -> Any:
     claim = {"server": {"epsilon": {"pld": cost}}, "accountant_history": [[1.1, 0.2, 3]]}
     made = {"spends": paid, "claim": claim}
     bundle: Any = SimpleNamespace(
-        header=SimpleNamespace(declared=lambda name: {"delta": delta}[name], mechanism="gaussian"),
+        header=SimpleNamespace(
+            declared=lambda name: {"delta": delta}[name], mechanism="gaussian", unit=LOOP
+        ),
         readable_ledger=SimpleNamespace(**{**made, **ledger}),
     )
     return _judge(bundle), cost, claim
@@ -219,6 +249,25 @@ def test_a_damaged_claim_is_a_reason_and_one_without_a_number_is_not_verified() 
     both, _, _ = judged(claim={"server": {}, "accountant_history": []})
     assert both.measurement == "the loop's accountant counted 0 steps, but 3 were made"
     assert (both.details["stated"], both.details["accountant"]) == (0.0, "")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"gaussian_dp": {"mu": 0.01}}, "the claim states gaussian_dp, which no check"),
+        ({"person": {"records": 1000}}, "the claim states person, which no check"),
+        ({"server_worst_case": {}}, "the claim states server_worst_case, which no check"),
+        ({"view_headline": "third-party"}, "the headline is not the server's view"),
+    ],
+)
+def test_what_no_check_of_a_loop_reads_must_not_be_claimed(more: Any, said: str) -> None:
+    _, _, claim = judged()
+    found, _, _ = judged(claim={**claim, "view_headline": "server", **more})
+    assert found.verdict.value == "FAIL"
+    assert found.measurement.startswith(said)
+    view = {**claim["server"], "clients": [{"client": 0, "epsilon": {"pld": 0.1}}]}
+    of_clients, _, _ = judged(claim={**claim, "server": view})
+    assert of_clients.measurement.startswith("the claim states server.clients, which no check")
 
 
 def test_the_check_is_asked_of_loops_by_its_name() -> None:

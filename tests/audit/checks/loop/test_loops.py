@@ -293,7 +293,7 @@ def test_the_curve_has_up_to_forty_points_and_the_last_step(loop: Bundle) -> Non
 def stating(factor: float, offset: float = 0.0, name: str = "pld") -> Change:
     def change(claim: Any) -> None:
         (known,) = claim["server"]["epsilon"].values()
-        claim["server"]["epsilon"] = {name: known * factor + offset}
+        claim["server"] |= {"epsilon": {name: known * factor + offset}, "accountant": name}
 
     return change
 
@@ -310,6 +310,22 @@ def stating(factor: float, offset: float = 0.0, name: str = "pld") -> Change:
         # A loop may count by what the auditor has not, and more than it must.
         (stating(1.5, name="gdp"), "PASS", "by gdp, which is not less"),
         (stating(0.5, name="gdp"), "FAIL", "epsilon by gdp is stated as"),
+        # What no correct loop states in addition is judged all the same.
+        (
+            lambda claim: claim.update(third_party={"epsilon": {"pld": 0.1}}),
+            "FAIL",
+            "stated as 0.1",
+        ),
+        (
+            lambda claim: claim["server"]["epsilon"].update({"by-hand": 95.0}),
+            "NOT VERIFIED",
+            "epsilon by by-hand is claimed, which no accountant",
+        ),
+        (
+            lambda claim: claim.update(gaussian_dp={"mu": 0.01}),
+            "FAIL",
+            "gaussian_dp, which no check",
+        ),
         (lambda claim: claim.update(server={}), "NOT VERIFIED", "the loop states no epsilon"),
         (lambda claim: claim.pop("server"), "FAIL", "claim: server is missing"),
     ],

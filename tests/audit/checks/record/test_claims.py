@@ -413,3 +413,19 @@ def test_the_server_of_a_selection_has_seen_every_trial(of_records: Bundle) -> N
     alone = changed(of_records)
     most = most_spent(alone.readable_ledger, alone.header)
     assert _selection(alone, [Steps(0.2, 1.5, 12)], costing(0.0), most) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda c: c["third_party"].update(rounds=1), "third_party.rounds"),
+        (lambda c: c.update(columns={"learnt": 0, "epsilon": 0.1}), "columns"),
+        (lambda c: c.update(budget={"charged": 0.1}), "budget"),
+        (lambda c: c.update(accountant_history=[]), "accountant_history"),
+    ],
+)
+def test_what_no_check_of_single_records_reads_must_not_be_claimed(
+    of_records: Bundle, change: Callable[[Claim], object], name: str
+) -> None:
+    said = faults(of_records, "views", change)
+    assert said.startswith(f"the claim states {name}, which no check of this run compares")

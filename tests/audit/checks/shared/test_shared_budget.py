@@ -99,6 +99,16 @@ def test_what_is_charged_lies_between_the_run_s_cost_and_the_whole(
     assert faults(claim={"budget": {"charged": total}}) == said
 
 
+def test_the_claim_s_budget_is_the_header_s() -> None:
+    whole = {"epsilon": 4.0, "delta": DELTA, "charged": 1.0}
+    assert faults(claim={"budget": whole}) == []
+    for name in ("epsilon", "delta"):
+        stated = {**whole, name: whole[name] / 2}
+        assert faults(claim={"budget": stated}) == [
+            f"budget: the claim's {name} is not the header's"
+        ]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
