@@ -169,6 +169,8 @@ def _model(bundle: Bundle, reasons: list[str]) -> None:
         reasons.append(f"model.json holds {shown(key)}, which is unknown")
     if texts not in ({}, {"format": "pt"}):
         reasons.append("model.safetensors holds texts in addition to its tensors")
+    if bundle.header.unit is not LOOP and not (isinstance(config, dict) and "parameters" in config):
+        reasons.append("model.json does not say how many parameters the model has")
     trained = {name for name, _ in bundle.layout().tensors}
     # Where nothing is frozen, what is no trained parameter is none that noise was added to.
     complete = isinstance(config, dict) and config.get("parameters") == bundle.header.parameters

@@ -24,7 +24,7 @@ from audit.replay.participation import finished_rounds, read_message, recorded_c
 from audit.untrusted import fields
 from audit.untrusted.archives import Floats, Integers, MessageError
 from audit.untrusted.fields import FieldError
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 # How often random weights may fail by their test accuracy, at most.
 FALSE_ALARMS = 1e-5
@@ -196,7 +196,6 @@ def _judge(bundle: Bundle) -> Judgement:
             NOT_NOTED,
             qualifications=(NOT_NOTED,),
             power="none",
-            severity=Severity.THEORETICAL,
         )
     first = finished_rounds(bundle.readable_ledger)[0]
     unseen: list[str] = []

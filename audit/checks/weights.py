@@ -32,7 +32,7 @@ from audit.replay.participation import shown
 from audit.untrusted import fields
 from audit.untrusted.archives import Stored, read_stored
 from audit.untrusted.documents import DocumentError, canonical_json, parse_json
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _METRICS = "metrics.jsonl"
 _TRAFFIC = ("bytes_up", "bytes_down")
@@ -297,7 +297,10 @@ def _judge_weights(bundle: Bundle) -> Judgement:
 
 
 def _judged_without_a_list(bundle: Bundle, found: Mapping[str, Stored]) -> Judgement:
-    """A run from before the list was written down: names as far as the evidence has them."""
+    """A run from before the list was written down: names as far as the evidence has them.
+
+    Anyone can take the list out of a later run, so nothing stands in for it.
+    """
     header = bundle.header
     if header.unit.claims_privacy:
         lengths = {name: math.prod(stored.shape) for name, stored in found.items()}
@@ -311,7 +314,6 @@ def _judged_without_a_list(bundle: Bundle, found: Mapping[str, Stored]) -> Judge
         NOT_NOTED,
         qualifications=(NOT_NOTED,),
         power="none",
-        severity=Severity.THEORETICAL,
     )
 
 

@@ -363,7 +363,9 @@ def test_a_model_that_cannot_be_read_is_not_judged(
         (340, {"more": True}, "model.safetensors holds 'more', which is not a trained parameter"),
         # Of a model that is trained in part the other tensors are frozen.
         (341, {"more": True}, None),
-        (None, {"more": True}, None),
+        # Without the number nobody could tell which it is.
+        (None, {"more": True}, "model.json does not say how many parameters the model has"),
+        (None, {}, "model.json does not say how many parameters the model has"),
         (340, {"more": False}, None),
         # Running statistics are none of a model that is trained in part either.
         (341, {"bn.running_var": True}, "model.safetensors holds 'bn.running_var'"),

@@ -70,7 +70,7 @@ def test_another_first_broadcast_fails(run: Path) -> None:
 def test_a_run_from_before_is_judged_and_what_is_missing_is_said(run: Path) -> None:
     header(run, lambda entry: entry.pop("initial"))
     finding = found(run)
-    assert (finding.verdict, finding.severity) == (Verdict.NOT_VERIFIED, Severity.THEORETICAL)
+    assert (finding.verdict, finding.severity) == (Verdict.NOT_VERIFIED, Severity.CRITICAL)
     assert finding.qualifications == (NOT_NOTED,)
 
 
