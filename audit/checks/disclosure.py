@@ -38,7 +38,7 @@ from audit.reading.units import LOOP
 from audit.replay.participation import learning_rate
 from audit.untrusted import fields
 from audit.untrusted.archives import MessageError, read_names
-from audit.untrusted.documents import DocumentError, parse_json
+from audit.untrusted.documents import DocumentError, is_plain_json, is_tight_json, parse_json
 from audit.untrusted.fields import FieldError
 from audit.untrusted.files import UNFINISHED
 
@@ -55,6 +55,7 @@ DIGITS_OF_TIMES = (
     "digits hide anything else was not judged"
 )
 _FOLDERS = ("evidence", UNFINISHED)
+_LONG = "has digits or white space that its writer does not make, in which something may be hidden"
 
 
 def _lines(bundle: Bundle, name: str) -> list[Any]:
@@ -65,8 +66,27 @@ def _lines(bundle: Bundle, name: str) -> list[Any]:
         raise UnverifiedError(f"{name} cannot be read, so not judged") from error
 
 
+def _spelled(bundle: Bundle, raw: bytes, value: Any) -> bool:
+    """Whether a document's spelling leaves no room; programs that record loops have writers too."""
+    if bundle.header.unit is LOOP:
+        return is_tight_json(raw, value)
+    return is_plain_json(raw, value)
+
+
+def _spelling_of_metrics(bundle: Bundle, lines: list[Any], reasons: list[str]) -> None:
+    raw = read_bytes(bundle.root, "metrics.jsonl", MAXIMUM_LEDGER_BYTES)
+    found = raw.removesuffix(b"\n").split(b"\n") if raw else []
+    if len(found) != len(lines):
+        reasons.append("metrics.jsonl has empty lines")
+        return
+    for number, (text, line) in enumerate(zip(found, lines, strict=True), start=1):
+        if not _spelled(bundle, text, line):
+            reasons.append(f"metrics.jsonl:{number}: {_LONG}")
+
+
 def _metrics(bundle: Bundle, reasons: list[str], unjudged: list[str]) -> int:
     lines = _lines(bundle, "metrics.jsonl")
+    _spelling_of_metrics(bundle, lines, reasons)
     rates = _learning_rates(bundle)
     for number, line in enumerate(lines, start=1):
         where = f"metrics.jsonl:{number}"
@@ -161,10 +181,13 @@ def _ledger(bundle: Bundle, reasons: list[str]) -> None:
 
 def _model(bundle: Bundle, reasons: list[str]) -> None:
     try:
-        config = parse_json(read_bytes(bundle.root, "model.json", 1 << 24))
+        raw = read_bytes(bundle.root, "model.json", 1 << 24)
+        config = parse_json(raw)
         names, texts = read_names(bundle.weights())
     except (UntrustedFileError, DocumentError, MessageError) as error:
         raise UnverifiedError(f"the model's files cannot be read ({error})") from error
+    if not _spelled(bundle, raw, config):
+        reasons.append(f"model.json {_LONG}")
     for key in unknown_fields(config, MODEL):
         reasons.append(f"model.json holds {shown(key)}, which is unknown")
     if texts not in ({}, {"format": "pt"}):

@@ -5,7 +5,8 @@ headers before anything is decompressed, and nothing is unpickled; a gap, a trai
 and central headers that disagree are refused. Together with each member's CRC this leaves no byte
 of the file that could be altered by accident unnoticed, save the up to seven padding bits behind a
 compressed stream, which carry no data. Of tensors, which travel between server and clients and are
-what a run publishes, bytes that belong to no tensor are refused, as something might travel in them.
+what a run publishes, bytes that belong to no tensor are refused, as something might travel in them;
+so is a header that holds more than type, shape and place of each tensor.
 `integers`, `floats`, `bytes_of` and `texts` are to arrays what `fields` is to mappings: a wrong
 type, shape or range becomes one sentence.
 """
@@ -13,6 +14,7 @@ type, shape or range becomes one sentence.
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import struct
@@ -295,6 +297,8 @@ def _unpacked(name: str, raw: bytes) -> NDArray[np.generic]:
 
 
 MAXIMUM_HEADER_BYTES = 1 << 24
+_ENTRY = {"dtype", "shape", "data_offsets"}
+_MOST_PADDING = 7
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _WHOLE = {"I64": "<i8", "I32": "<i4"}
 _BYTES = {
@@ -378,9 +382,17 @@ def _opened(raw: bytes) -> tuple[dict[str, Any], bytes]:
     length = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 or length > min(MAXIMUM_HEADER_BYTES, len(raw) - 8):
         raise MessageError("is not a serialised message")
-    header = parse_json(raw[8 : 8 + length].rstrip(b" "))
+    text = raw[8 : 8 + length].rstrip(b" ")
+    header = parse_json(text)
     if not isinstance(header, dict):
         raise MessageError("has a header that is not a mapping")
+    # What is spelled longer than any writer does, or padded further than to eight bytes, may say
+    # something.
+    if length - len(text) > _MOST_PADDING or len(text) > len(json.dumps(header)):
+        raise MessageError("has a header that is longer than what it says")
+    for name, entry in header.items():
+        if name != "__metadata__" and (not isinstance(entry, dict) or entry.keys() != _ENTRY):
+            raise MessageError("has more or less than type, shape and place of a tensor")
     return header, raw[8 + length :]
 
 

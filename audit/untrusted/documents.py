@@ -86,6 +86,46 @@ def canonical_json(value: Any) -> bytes:
     ).encode("utf-8")
 
 
+_SEPARATORS = ((None, (",", ":")), (None, (", ", ": ")), (2, (",", ": ")))
+
+
+def is_plain_json(raw: bytes, value: Any) -> bool:
+    """Whether bytes are what Python's writer makes of a value: compact, spaced or indented by two.
+
+    Args:
+        raw: the document, with or without the end of its last line.
+        value: what was parsed from it.
+    """
+    return any(
+        raw.removesuffix(b"\n")
+        == json.dumps(value, indent=indent, separators=separators, ensure_ascii=ascii_only).encode(
+            errors="surrogatepass"
+        )
+        for indent, separators in _SEPARATORS
+        for ascii_only in (False, True)
+    )
+
+
+_TEXT_OF_JSON = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_LONGEST_NUMBER = 32
+
+
+def is_tight_json(raw: bytes, value: Any) -> bool:
+    """Whether bytes of any writer leave little room: short numbers, and no more than indentation.
+
+    Args:
+        raw: the document.
+        value: what was parsed from it.
+    """
+    bare = _TEXT_OF_JSON.sub(b"", raw)
+    words = re.split(rb"[\s,:\[\]{}]+", bare)
+    spaces = len(re.findall(rb"\s", bare))
+    # With four spaces a level, and a line's end of two bytes.
+    indented = _TEXT_OF_JSON.sub(b"", json.dumps(value, indent=4).encode())
+    most = len(re.findall(rb"\s", indented)) + indented.count(b"\n") + 2
+    return spaces <= most and all(len(word) <= _LONGEST_NUMBER for word in words)
+
+
 def _decoded(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")

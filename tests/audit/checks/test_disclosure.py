@@ -200,12 +200,50 @@ def holding(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return instead
 
 
-def test_empty_lines_of_metrics_say_nothing(
+def test_empty_lines_of_metrics_may_hide_something(
     of_records: Bundle, holding: Callable[..., None]
 ) -> None:
-    holding("metrics.jsonl", b'\n{"round":0}\n  \n{"round":1}\n\n')
-    found = judged(of_records, NAME)
-    assert (found.verdict.value, found.details) == ("PASS", {"lines_of_metrics": 2})
+    for raw in (b'\n{"round":0}\n{"round":1}\n', b'{"round":0}\n  \n', b'{"round":0}\n\n'):
+        holding("metrics.jsonl", raw)
+        assert says(of_records, NAME) == ("FAIL", "metrics.jsonl has empty lines")
+    for raw in (b"", b'{"round":0}', b'{"round":0}\n{"round":1}\n'):
+        holding("metrics.jsonl", raw)
+        found = judged(of_records, NAME)
+        assert (found.verdict.value, found.details) == (
+            "PASS",
+            {"lines_of_metrics": raw.count(b"r")},
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "said"),
+    [
+        (
+            "metrics.jsonl",
+            b'{"round":0,"test_loss":0.' + b"1" * 50_000 + b"}\n",
+            "metrics.jsonl:1: has",
+        ),
+        (
+            "metrics.jsonl",
+            b'{"round":0}\n{"round":1, "seconds":2}\n',
+            "metrics.jsonl:2: has digits",
+        ),
+        ("metrics.jsonl", b'{"round":0}\r\n', "metrics.jsonl:1: has digits or white space"),
+        ("metrics.jsonl", b'{"round":0}  \n', "metrics.jsonl:1: has digits or white space"),
+        (
+            "model.json",
+            b'{"format": 1, "parameters": 340}' + b" \t" * 20_000,
+            "model.json has digits",
+        ),
+        ("model.json", b'{"format": 1,\n\t"parameters": 340}', "model.json has digits or white"),
+    ],
+)
+def test_digits_and_white_space_that_no_writer_makes_may_hide_something(
+    of_records: Bundle, name: str, raw: bytes, said: str, holding: Callable[..., None]
+) -> None:
+    holding(name, raw)
+    verdict, text = says(of_records, NAME)
+    assert (verdict, text.startswith(said)) == ("FAIL", True), text
 
 
 @pytest.mark.parametrize(
@@ -261,7 +299,7 @@ def test_matrices_hold_counts_and_metrics_numbers_alone(
 
 
 @pytest.mark.parametrize(
-    "seconds", ["0.2305", "2.0", "-1", "10000001", "1e1", "true", "4611686018427387904"]
+    "seconds", ["0.2305", "2.0", "-1", "10000001", "10.0", "true", "4611686018427387904"]
 )
 def test_a_time_that_is_no_whole_number_of_seconds_could_be_anything(
     of_records: Bundle, seconds: str, holding: Callable[..., None]

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
 import struct
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
 
-from audit.untrusted.archives import ArchiveError, read_archive
+from audit.untrusted.archives import (
+    ArchiveError,
+    MessageError,
+    read_archive,
+    read_names,
+    read_stored,
+    read_tensors,
+)
 
 
 def packed(**arrays: np.ndarray) -> bytes:
@@ -117,3 +126,32 @@ def test_a_bomb_is_refused_by_its_declared_size() -> None:
             archive.writestr(f"member{index}.npy", b"")
     with pytest.raises(ArchiveError, match="70 members"):
         read_archive(buffer.getvalue())
+
+
+ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+def message(header: object, padding: int = 0) -> bytes:
+    """Two numbers as tensors are serialised, with a header as it is given."""
+    text = json.dumps(header, separators=(",", ":")).encode() + b" " * padding
+    return len(text).to_bytes(8, "little") + text + b"\0" * 8
+
+
+@pytest.mark.parametrize("read", [read_tensors, read_stored, read_names])
+def test_a_header_of_tensors_holds_type_shape_and_place_and_nothing_else(read: Any) -> None:
+    for padding in (0, 7):
+        assert len(read(message({"mean": ENTRY}, padding)))
+    for wrong in (
+        message({"mean": {**ENTRY, "clean_gradient": "AAAA"}}),
+        message({"mean": {"dtype": "F32", "data_offsets": [0, 8]}}),
+        message({"mean": [ENTRY]}),
+    ):
+        with pytest.raises(MessageError, match="more or less than type, shape and place"):
+            read(wrong)
+    spaced = json.dumps({"mean": ENTRY}).replace(" ", "   ").encode()
+    for long in (
+        message({"mean": ENTRY}, 8),
+        len(spaced).to_bytes(8, "little") + spaced + b"\0" * 8,
+    ):
+        with pytest.raises(MessageError, match="longer than what it says"):
+            read(long)

@@ -11,6 +11,8 @@ from audit.untrusted.documents import (
     MAXIMUM_DEPTH,
     MAXIMUM_YAML_BYTES,
     DocumentError,
+    is_plain_json,
+    is_tight_json,
     parse_json,
     parse_yaml,
 )
@@ -94,3 +96,28 @@ def test_a_yaml_text_is_refused_by_its_length_before_it_is_parsed() -> None:
     with pytest.raises(DocumentError, match="is larger than 131072 bytes"):
         parse_yaml(text)
     assert time.process_time() - started < 0.1
+
+
+@pytest.mark.parametrize("value", [{"a": [1, 2.5e-9], "é": "\ud800"}, [], {"a": {}, "b": None}, 7])
+def test_json_is_plain_as_python_writes_it_and_no_longer(value: object) -> None:
+    for options in ({"separators": (",", ":")}, {}, {"indent": 2}, {"ensure_ascii": False}):
+        raw = json.dumps(value, **options).encode(errors="surrogatepass")
+        assert is_plain_json(raw, value)
+        assert is_plain_json(raw + b"\n", value)
+        assert is_tight_json(raw, value)
+        for more in (b" ", b"\n\n", b"\t", b"\r\n"):
+            assert not is_plain_json(raw + more, value)
+
+
+def test_json_of_other_writers_is_tight_where_little_can_be_hidden_in_it() -> None:
+    for raw in (
+        b'{"a":1.50000000000000000000000000e+00, "b":[1,2]}',
+        b'{\r\n    "a": 1.5,\r\n    "b": [\r\n        1,\r\n        2\r\n    ]\r\n}\r\n',
+        b'{\n\t"a": 15e-1,\n\t"b": [1, 2]\n}\n',
+    ):
+        assert is_tight_json(raw, {"a": 1.5, "b": [1, 2]})
+    assert not is_tight_json(b'{"a":1.' + b"5" * 40 + b"}", {"a": 1.5})
+    assert not is_tight_json(b'{"a":1.5}' + b" \t" * 10, {"a": 1.5})
+    # What a text holds is not its spelling.
+    text = {"a": ' "9' * 50}
+    assert is_tight_json(json.dumps(text).encode(), text)
