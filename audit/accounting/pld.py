@@ -34,6 +34,7 @@ from audit.accounting.registry import (
     log_sum_exp,
     register,
 )
+from audit.errors import UnverifiedError
 
 Direction = Literal["remove", "add"]
 DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
@@ -219,8 +220,15 @@ def single_step(
 
     Returns:
         A pessimistic loss distribution of total mass 1.
+
+    Raises:
+        UnverifiedError: several records of one sample of fixed size, of which no bound is known.
     """
     if fixed_size and sampling_rate < 1.0:
+        if records > 1:
+            raise UnverifiedError(
+                "no accountant covers several records of one person in batches of fixed size"
+            )
         return _fixed_size_step(sampling_rate, sigma, interval, tail)
     low, high = loss_range(sampling_rate, sigma, direction, tail, records)
     first, last = int(np.floor(low / interval)), int(np.ceil(high / interval))

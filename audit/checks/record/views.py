@@ -215,6 +215,13 @@ def _person(
         fields.text(section, "reason")
         return f"; no epsilon is stated for a person with {most:,} records"
     header, delta = bundle.header, bundle.header.declared("delta")
+    steps = (*most_spent.everything(header.rounds), *dearest)
+    if most > 1 and any(item.fixed_size and item.sampling_rate < 1.0 for item in steps):
+        comparison.reasons.append(
+            f"an epsilon is claimed of a person with {most:,} records in batches of fixed size, "
+            "which no accountant covers"
+        )
+        return ""
     rounds = (header.rounds, header.rounds)
     whole = budget(most_spent.everything(header.rounds), delta).headline
     beyond = budget(dearest, delta).headline > whole and header.max_epsilon is None
@@ -302,6 +309,11 @@ def _judge(bundle: Bundle) -> Judgement:
     try:
         unread_faults(ledger.claim, header, comparison.reasons)
         selected = _selection(bundle, everything, server, most)
+        if selected is not None and (ledger.queries or header.column_queries is not None):
+            comparison.reasons.append(
+                "bounds of columns were learnt in a trial of a private selection, which no "
+                "accountant covers"
+            )
         _claims(ledger.claim, header, worst_at, third_at, selected, forms, comparison)
         second = _second_library(ledger.claim, header, most, dearest, selected, comparison.reasons)
         person = _person(bundle, ledger.claim, most, dearest, comparison)

@@ -17,8 +17,9 @@ from audit.accounting.budget import (
     privacy_profile,
     server_delta,
 )
-from audit.accounting.pld import Composer
+from audit.accounting.pld import Composer, single_step
 from audit.accounting.rdp import epsilon_improved, rdp_of_step, whole_orders
+from audit.errors import UnverifiedError
 
 
 def oracle(q: float, sigma: float, steps: int, delta: float) -> float:
@@ -198,3 +199,11 @@ def test_several_records_of_a_person_cost_what_dp_accounting_says(rate, sigma, s
     reference = step.self_compose(steps).get_epsilon_for_delta(delta)
     assert several == pytest.approx(reference, rel=1e-3)
     assert several > records * one
+
+
+def test_no_loss_is_known_of_several_records_in_a_sample_of_fixed_size() -> None:
+    with pytest.raises(UnverifiedError, match="several records of one person"):
+        single_step(0.25, 2.0, 0.01, "add", 1e-8, fixed_size=True, records=2)
+    assert single_step(0.25, 2.0, 0.01, "add", 1e-8, fixed_size=True).infinite < 1e-7
+    # Where all records are in every batch, nothing is drawn.
+    assert single_step(1.0, 2.0, 0.01, "add", 1e-8, fixed_size=True, records=2).infinite < 1e-7

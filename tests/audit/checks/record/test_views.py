@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from audit.accounting.budget import Budget
+from audit.accounting.budget import Budget, Steps
+from audit.accounting.comparison import Comparison
 from audit.accounting.registry import Range
 from audit.checks.record import views
 from audit.checks.record.views import _claims, _reading, _selection
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
+from audit.reading.units import RECORD
 from tests.audit.checks.opened import changed, judged
 
 NAME = "views"
@@ -366,3 +369,40 @@ def test_participation_and_closed_forms_may_be_off_by_all_of_their_tolerance(
 ) -> None:
     forms = {"equation_13": 1.0}
     assert Compared(of_records, monkeypatch, difference=difference, forms=forms).reasons == told
+
+
+def test_no_bound_of_a_column_is_learnt_in_a_private_selection(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selected = SimpleNamespace(chosen=Range(2.5, 2.75), all_trials=7.0)
+    learnt = changed(of_records, ledger={"queries": ("a histogram",)})
+    found = Spent(learnt, monkeypatch, selected=selected).found
+    said = "bounds of columns were learnt in a trial of a private selection"
+    assert (found.verdict.value, found.measurement.startswith(said)) == ("FAIL", True)
+    assert Spent(learnt, monkeypatch).found.verdict.value == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("records", "fixed_size", "rate", "refused"),
+    [(3, True, 0.25, True), (3, False, 0.25, False), (3, True, 1.0, False), (1, True, 0.25, False)],
+)
+def test_no_epsilon_holds_for_several_records_in_batches_of_fixed_size(
+    records: int, fixed_size: bool, rate: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = [Steps(rate, 40.0, 2, fixed_size)]
+    monkeypatch.setattr(views, "names_people", lambda _: True)
+    bundle: Any = SimpleNamespace(
+        header=SimpleNamespace(
+            unit=RECORD, rounds=1, max_epsilon=None, declared=lambda name: {"delta": 1e-5}[name]
+        ),
+        readable_spec={"data": {}},
+        records=lambda: SimpleNamespace(rows=np.arange(records)),
+        people=lambda: SimpleNamespace(stored=np.zeros(records, dtype=np.int64)),
+    )
+    most: Any = SimpleNamespace(everything=lambda rounds: step)
+    comparison = Comparison()
+    claim = {"person": {"records": records, "epsilon": 0.0}}
+    views._person(bundle, claim, most, step, comparison)
+    said = "an epsilon is claimed of a person with 3 records in batches of fixed size, which no"
+    assert len(comparison.reasons) == 1
+    assert comparison.reasons[0].startswith(said) is refused
