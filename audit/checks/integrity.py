@@ -13,6 +13,7 @@ itself is the trainer's is what `verify` answers, with keys.
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import os
 import re
@@ -20,6 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from audit.checks.base import AT_CLIENT_LEVEL, AT_RECORD_LEVEL, Check, Judgement, conclude, register
 from audit.errors import UntrustedFileError
@@ -42,6 +45,8 @@ ENVELOPE = "training.attestation.json"
 _BESIDE = ("trainer.pub", "auditor.pub", "attestation.json")
 _EVIDENCE, _SALT = "evidence", "salt"
 _UNCOVERED = ("findings.json",)
+# What every attestation names, in addition to spec, ledger and weights.
+_ALSO_NAMED = (_EVIDENCE, "metrics.jsonl", "model.json")
 _MOST_ENVELOPE_BYTES, _MOST_SUBJECTS = 1 << 20, 64
 # What is wrong with the folder as a whole; a name that is no plain text is not repeated.
 _OF_FOLDER = (Refusal.CANNOT_LIST, Refusal.TOO_DEEP, Refusal.TOO_MANY, Refusal.UNUSUAL_NAME)
@@ -72,6 +77,11 @@ def attestation_faults(root: Path, reasons: list[str], unreadable: list[str]) ->
     except ValueError as error:
         unreadable.append(f"{ENVELOPE}: {error}")
         return True
+    for name in _ALSO_NAMED:
+        if name not in subjects and os.path.lexists(root / name):
+            unreadable.append(
+                f"{ENVELOPE}: does not name {name}, so nothing ties it to the trainer"
+            )
     for name, (kind, digest) in subjects.items():
         try:
             found = hash_file(root, name) if kind == "sha256" else _evidence_digest(root)
@@ -111,6 +121,7 @@ def _evidence_digest(root: Path) -> str:
 
 _MOST_UNREADABLE = 100
 _MOST_NOTE_BYTES = 1 << 16
+_STATE = "evidence/state-{:05d}.safetensors"
 _ENVIRONMENT = re.compile(r"environment-(\d{5,12})\.json")
 # The command line lets the trainer sign before it audits; only a run whose signature was never
 # made, or was deleted, comes here without.
@@ -153,6 +164,7 @@ def judge_run(
         rounds(ledger, header, reasons)
         attempt_faults(ledger, header, reasons)
         process_faults(bundle, ledger, header, reasons)
+        state_faults(bundle, ledger, reasons, unreadable)
         evidence(bundle, header, reasons, unreadable)
         if header.sites or header.drop_outs or any(item.dropped for item in ledger.rounds):
             # Loaded for a federation of several machines alone: others have no clients' ledgers.
@@ -277,6 +289,44 @@ def process_faults(bundle: Bundle, ledger: Ledger, header: Header, reasons: list
                     f"{name}: a process drew noise with a key that the ledger does not name: the "
                     "run was interrupted, and the ledger does not say so"
                 )
+
+
+def state_faults(bundle: Bundle, ledger: Ledger, reasons: list[str], unreadable: list[str]) -> None:
+    """A state in the evidence is the one that its round's line notes."""
+    for item in {one.round: one for one in ledger.rounds}.values():
+        name, noted = _STATE.format(item.round), item.digests.get("state_sha256")
+        if noted is None or not os.path.lexists(bundle.root / name):
+            continue
+        try:
+            found = hash_file(bundle.root, name)
+        except UntrustedFileError as error:
+            unreadable.append(f"{error.file}: {error.what}")
+            continue
+        if found != noted:
+            reasons.append(f"{name}: is not the state that the ledger notes")
+
+
+def _commitment_fault(
+    item: Round,
+    header: Header,
+    evidence: RoundEvidence | UpdateRound,
+    reasons: list[str],
+    unreadable: list[str],
+) -> None:
+    """Commitments to participations are those that the round's line notes.
+
+    Clients with ledgers of their own sign theirs, which `sites` compares.
+    """
+    noted = item.digests.get("participations_sha256")
+    if noted is None or header.sites or not item.clients:
+        return
+    committed = evidence.commitment
+    if committed is None:
+        unreadable.append(f"{round_file(item.round)}: lacks the commitments that the ledger notes")
+    elif hashlib.sha256(committed.astype(np.uint8).tobytes()).hexdigest() != noted:
+        reasons.append(
+            f"{round_file(item.round)}: its commitments are not those that the ledger notes"
+        )
 
 
 def charged_in_time(
@@ -413,6 +463,7 @@ def _evidence_of_records(
                 reasons.append(f"{round_file(index)}: its clients are not the ledger's")
             elif rows and set(item.queries) != {evidence.batch_size.shape[1]}:
                 reasons.append(f"{round_file(index)}: its queries are not as many as the ledger's")
+            _commitment_fault(item, header, evidence, reasons, unreadable)
         if len(evidence.clients) and index in attempts and evidence.attempt != attempts[index]:
             reasons.append(f"{round_file(index)}: is not of the last attempt charged")
 
@@ -477,6 +528,7 @@ def _evidence_of_updates(
 
     rounds = bundle.ledger.rounds if bundle.ledger is not None else ()
     dropped = {item.round: item.dropped for item in rounds}
+    finished = {item.round: item for item in rounds}
 
     def compare(index: int, evidence: UpdateRound) -> None:
         if index not in charges:
@@ -492,6 +544,8 @@ def _evidence_of_updates(
             unreadable.append(f"{where}: upload_noise_sum_squares is missing")
         elif not due and evidence.upload_noise_sum_squares is not None:
             reasons.append(f"{where}: has noise of uploads of which the ledger says nothing")
+        if index in finished:
+            _commitment_fault(finished[index], header, evidence, reasons, unreadable)
 
     evidence_faults(bundle, header, compare, reasons, unreadable)
 

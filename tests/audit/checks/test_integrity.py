@@ -5,18 +5,23 @@ Order and charges of the ledger, layout and evidence, and what every complete ru
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from audit.checks import integrity
 from audit.checks.integrity import (
+    ENVELOPE,
     UNATTESTED,
     _order,
     charged_in_time,
@@ -725,3 +730,75 @@ def test_clients_may_stand_in_any_order(
     integrity._evidence_of_records(run, run.header, reasons, [])
     said = "evidence/round-00001.npz: its clients are not the ledger's"
     assert reasons == ([] if right else [said])
+
+
+@pytest.mark.parametrize("name", ["evidence", "metrics.jsonl", "model.json"])
+def test_an_attestation_names_every_file_that_it_must(
+    of_records: Bundle, name: str, tmp_path: Path
+) -> None:
+    run = attest(Path(shutil.copytree(of_records.root, tmp_path / "run")))
+    envelope = json.loads((run / ENVELOPE).read_bytes())
+    statement = json.loads(base64.b64decode(envelope["payload"]))
+    statement["subject"] = [one for one in statement["subject"] if one["name"] != name]
+    envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    (run / ENVELOPE).write_text(json.dumps(envelope))
+    assert judged(open_bundle(run), "integrity").measurement == (
+        f"{ENVELOPE}: does not name {name}, so nothing ties it to the trainer"
+    )
+    place = run / name
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    reasons: list[str] = []
+    unreadable: list[str] = []
+    assert integrity.attestation_faults(run, reasons, unreadable)
+    assert (reasons, unreadable) == ([], [])
+
+
+def noting(bundle: Bundle, **digests: str) -> dict[str, Any]:
+    """The ledger with digests in the line of round 1."""
+    read = list(bundle.readable_ledger.rounds)
+    read[1] = replace(read[1], digests={**read[1].digests, **digests})
+    return {"rounds": tuple(read)}
+
+
+def test_commitments_in_the_evidence_are_those_that_the_ledger_notes(
+    of_records: Bundle, of_clients: Bundle
+) -> None:
+    for bundle in (of_records, of_clients):
+        clients = len(bundle.evidence_of_round(1, bundle.header.unit).clients)
+        committed = np.full((clients, 32), 7)
+        right = hashlib.sha256(bytes([7] * 32 * clients)).hexdigest()
+        for noted, content, said in (
+            (right, committed, []),
+            (right, None, ["lacks the commitments that the ledger notes"]),
+            ("0" * 64, committed, ["its commitments are not those that the ledger notes"]),
+        ):
+            run = changed(
+                bundle,
+                ledger=noting(bundle, participations_sha256=noted),
+                evidence={1: {"commitment": content}},
+            )
+            assert faults(run) == [f"evidence/round-00001.npz: {one}" for one in said]
+        # Clients with ledgers of their own sign theirs.
+        sites = SimpleNamespace(digests={"participations_sha256": "0" * 64}, clients=(0,), round=1)
+        found: list[str] = []
+        header: Any = SimpleNamespace(sites=("key",))
+        evidence: Any = SimpleNamespace(commitment=committed)
+        integrity._commitment_fault(cast(Any, sites), header, evidence, found, found)
+        assert found == []
+
+
+def test_a_state_in_the_evidence_is_the_one_that_the_ledger_notes(
+    of_records: Bundle, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(of_records.root, tmp_path / "run"))
+    run = replace(of_records, root=root)
+    noted = hashlib.sha256(b"a state").hexdigest()
+    assert faults(changed(run, ledger=noting(run, state_sha256=noted))) == []
+    state = root / "evidence" / "state-00001.safetensors"
+    for content, said in (
+        (b"a state", []),
+        (b"another", ["is not the state that the ledger notes"]),
+    ):
+        state.write_bytes(content)
+        found = faults(changed(run, ledger=noting(run, state_sha256=noted)))
+        assert found == [f"evidence/state-00001.safetensors: {one}" for one in said]
