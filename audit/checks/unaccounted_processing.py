@@ -151,13 +151,21 @@ def _scaling(moments: Moments, reasons: list[str]) -> dict[str, object]:
 
 
 # Of runs on single records whose batches are Poisson draws: q and R move under add or remove.
-_SIZES = {
-    "whether the sampling rate is a constant or follows from public sizes": (
-        r"sampling rate.*\bspec states\b|number of records.*\bpublic\b.*sampling rate"
-        r"|number of records.*sampling rate.*\bpublic\b"
-        r"|number of people.*\bpublic\b.*sampling rate"
-    )
+_STATED = r"sampling rate.*\bspec states\b"
+_DERIVED = {
+    RECORD: r"number of records.*\bpublic\b.*sampling rate"
+    r"|number of records.*sampling rate.*\bpublic\b",
+    PERSON: r"number of people.*\bpublic\b.*sampling rate",
 }
+
+
+def _sizes(header: Header) -> dict[str, str]:
+    """What a claim must say of the sampling rate that the header has; nothing where none moves."""
+    if header.unit not in _DERIVED or header.sampling != "poisson":
+        return {}
+    if header.sampling_rate is not None:
+        return {"that the sampling rate is a constant that the spec states": _STATED}
+    return {"that the sampling rate follows from public sizes": _DERIVED[header.unit]}
 
 
 def _statements(claim: Mapping[str, Any] | None, header: Header, reasons: list[str]) -> None:
@@ -169,8 +177,7 @@ def _statements(claim: Mapping[str, Any] | None, header: Header, reasons: list[s
     except FieldError as error:
         reasons.append(f"claim: {error}")
         return
-    drawn = header.unit in (RECORD, PERSON) and header.sampling == "poisson"
-    for what, pattern in (_SAID | (_SIZES if drawn else {})).items():
+    for what, pattern in (_SAID | _sizes(header)).items():
         if not any(re.search(pattern, str(one)[:4096], re.IGNORECASE) for one in said):
             reasons.append(f"the claim does not say {what}")
     if header.rate_assumption is not None and header.rate_assumption not in said:

@@ -329,7 +329,7 @@ def test_what_a_claim_must_say_is_asked_for_by_its_words(of_records: Bundle) -> 
     assert left_out("belongs to one").startswith(
         "the claim does not say what neighbouring data sets"
     )
-    assert left_out("sampling rate").startswith("the claim does not say whether the sampling rate")
+    assert left_out("sampling rate").startswith("the claim does not say that the sampling rate")
     run = changed(of_records, claim=lambda c: c.pop("assumptions"))
     assert "claim: assumptions is missing" in says(run, "outside-budget")[1]
     nothing = changed(of_records, ledger={"claim": None})
@@ -358,7 +358,8 @@ def test_sizes_are_public_where_poisson_draws_of_records_are_made_alone(
     )
     assert says(fixed, "outside-budget")[0] == "PASS"
     assert says(of_clients, "outside-budget")[0] == "PASS"
-    assert unaccounted_processing._SIZES
+    assert unaccounted_processing._sizes(of_records.header)
+    assert not unaccounted_processing._sizes(fixed.header)
 
 
 # Keys and seeds.

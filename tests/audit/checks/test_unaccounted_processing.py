@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 
 from audit.checks import Judgement, unaccounted_processing
-from audit.checks.unaccounted_processing import between_its_extremes, scaled_by_themselves
+from audit.checks.unaccounted_processing import (
+    _statements,
+    between_its_extremes,
+    scaled_by_themselves,
+)
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import Moments, Reach
+from audit.reading.units import PERSON, RECORD, Unit
 from audit.statistics.intervals import FALSE_ALARM
 from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, judged, says
@@ -251,6 +256,40 @@ def test_an_assumption_is_read_up_to_4096_characters(of_records: Bundle) -> None
     assert assuming(of_records, [*said, at_the_end.upper()])[0] == "PASS"
     beyond = assuming(of_records, [*said, " " + at_the_end])
     assert beyond[1].startswith("the claim does not say that hyper-parameters were not tuned")
+
+
+DERIVED = "the number of records R of each client is public. The sampling rate q = B/R follows"
+FIRST = "the number of records of each client, and so its sampling rate, is public metadata"
+OF_PEOPLE = "the number of people of each client is public, and the sampling rate follows"
+STATED = "the sampling rate q and the divisor B are public constants that the spec states"
+
+
+@pytest.mark.parametrize(
+    ("rate", "unit", "right"),
+    [
+        (None, RECORD, (DERIVED, FIRST)),
+        (0.2, RECORD, (STATED,)),
+        (None, PERSON, (OF_PEOPLE,)),
+        (0.2, PERSON, (STATED,)),
+    ],
+)
+def test_what_is_said_of_the_sampling_rate_follows_from_the_header(
+    rate: float | None, unit: Unit, right: tuple[str, ...]
+) -> None:
+    header: Any = SimpleNamespace(
+        unit=unit, sampling="poisson", sampling_rate=rate, rate_assumption=None
+    )
+    others = ["hyperparameters were not tuned", "neighbouring data sets differ by one"]
+    for sentence in (DERIVED, FIRST, OF_PEOPLE, STATED):
+        reasons: list[str] = []
+        _statements({"assumptions": [*others, sentence]}, header, reasons)
+        what = "is a constant that the spec states" if rate else "follows from public sizes"
+        said = [f"the claim does not say that the sampling rate {what}"]
+        assert reasons == ([] if sentence in right else said)
+    # Nothing is said of it where it does not move.
+    header.sampling, reasons = "fixed-size", []
+    _statements({"assumptions": others}, header, reasons)
+    assert reasons == []
 
 
 # Records of which nothing was measured.
