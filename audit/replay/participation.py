@@ -34,6 +34,7 @@ from audit.replay.queries import Places, choices, off_grid, on_grid
 from audit.replay.rounding import ROUNDING, Rounded, exact
 from audit.untrusted import fields
 from audit.untrusted.archives import Floats, Integers, MessageError, read_tensors
+from audit.untrusted.fields import FieldError
 
 _STATE = "state."
 
@@ -333,6 +334,18 @@ def judge_weights(
     tally.compare("model.safetensors", found, expected, bits)
 
 
+def compare_released(item: Round, after: ServerValues, tally: Tally) -> None:
+    """What the ledger notes as released, an adaptive rule's basis, is what the uploads give."""
+    for name in sorted(item.released.keys() & after.state.keys()):
+        where = f"round {item.round}: the ledger's {name}"
+        try:
+            noted = np.full(1, fields.number(item.released, name))
+        except FieldError as error:
+            tally.reasons.append(f"{where}: {error}")
+            continue
+        tally.compare(where, noted, after.state[name])
+
+
 @dataclass
 class Trajectory:
     """What one pass over the rounds carries along.
@@ -391,6 +404,7 @@ class Trajectory:
             try:
                 self.after = self.replay.combine(setting, before, uploads)
                 self.tally.rounds += 1
+                compare_released(item, self.after, self.tally)
             except (KeyError, ValueError):
                 self.after = None  # a tensor is missing or misshapen, which has been said
         for client in item.clients:

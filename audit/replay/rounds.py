@@ -21,7 +21,14 @@ from audit.reading.bundle import Bundle
 from audit.reading.exchanges import Sent, ServerRound, drawn, kept_of, pieces_of
 from audit.reading.ledger import Round
 from audit.replay.base import UPDATE, Conditions, NeedsWholeVectorsError, Replay, ServerValues
-from audit.replay.participation import Message, Tally, exactly, judge_weights, shown
+from audit.replay.participation import (
+    Message,
+    Tally,
+    compare_released,
+    exactly,
+    judge_weights,
+    shown,
+)
 from audit.replay.queries import Places, off_grid
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
 from audit.untrusted import fields
@@ -202,6 +209,7 @@ def combine(
     except (KeyError, ValueError):
         tally.reasons.append(f"{where}: a tensor of the server is missing or misshapen")
         return
+    compare_released(item, after, tally)
     servers.judge(where, found, after.parameters, after.state)
 
 

@@ -16,6 +16,7 @@ from safetensors.torch import save
 
 from audit import audit_run
 from audit.reading import exchanges
+from audit.reading.ledger import Round
 from audit.replay import OWN, OWN_MEANS, find_replay
 from audit.replay.base import (
     UPDATE,
@@ -26,8 +27,8 @@ from audit.replay.base import (
     ReplayError,
     ServerValues,
 )
-from audit.replay.participation import Tally
-from audit.replay.rounding import Rounded, exact, mean_of
+from audit.replay.participation import Tally, compare_released
+from audit.replay.rounding import Rounded, exact, known, mean_of
 from audit.untrusted.archives import MessageError, read_tensors
 from audit.verdict import Verdict
 from dpfedadamw.algorithms.base import Broadcast
@@ -346,3 +347,18 @@ def test_no_number_measured_on_private_evidence_is_published(tmp_path):
     findings = audit_run(build_run(tmp_path / "run", Settings()))
     assert "could_hide" in json.dumps(findings.private_json())
     assert "could_hide" not in json.dumps(findings.to_json())
+
+
+def test_what_an_adaptive_rule_goes_by_is_what_the_uploads_give():
+    after = ServerValues(exact(np.zeros(2)), {"slope": known(np.full(1, 0.5), 1e-6)})
+    line = Round(line=3, round=7, clients=(0,), steps=(1,), queries=(1,))
+    for released, said in (
+        ({}, []),
+        ({"slope": 0.5}, []),
+        ({"another": 3.0}, []),
+        ({"slope": -0.5}, ["round 7: the ledger's slope is not what follows from the released"]),
+        ({"slope": "-"}, ["round 7: the ledger's slope: slope is not a number"]),
+    ):
+        tally = Tally()
+        compare_released(replace(line, released=released), after, tally)
+        assert [one[: len(word)] for one, word in zip(tally.reasons, said, strict=True)] == said
