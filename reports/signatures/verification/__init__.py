@@ -154,7 +154,22 @@ def verify_and_read(
         if alone and "trainer" in keys
         else []
     )
+    if facts is not None and not _is_challengers(files, last, trust, found):
+        facts = facts._replace(public_coin=False)
     return replace(result, level=_level(result, facts, last, named)), source
+
+
+def _is_challengers(files: Snapshot, last: str, trust: Trust, found: Found) -> bool:
+    """Whether the auditor who signs is the one who challenged the run, by this key or an earlier.
+
+    A trainer with two keys could else challenge a run with one and have a stranger audit it.
+    """
+    challengers = {one.fingerprint for one in found.signers if one.envelope == CHALLENGE}
+    return any(
+        challengers & line_of(files, signing.AUDITOR_ROTATIONS, "auditor", one.fingerprint, trust)
+        for one in found.signers
+        if challengers and one.envelope == last
+    )
 
 
 def _level(
