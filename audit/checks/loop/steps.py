@@ -167,8 +167,8 @@ SAMPLING = Check(
     meaning="If it fails, batches were not drawn, or not used, as the stated loss assumes.",
     claim="Each step's batch is a fresh Poisson draw of the records at the accounted rate, and "
     "each drawn batch becomes one noised step.",
-    tolerance="Exact binomial test of the mean size, a test of the sizes' scatter, a bound on "
-    "how often records repeat between batches, and an exact binomial test of the record that is in "
+    tolerance="Exact binomial test of the mean size, a test of the sizes' scatter, and a bound on "
+    "how often records repeat between batches. An exact binomial test of the record that is in "
     "most of them. Together at most one false alarm in 1000 correct "
     "loops (Bonferroni). Equal batches where chance makes any in fewer than one loop in a million",
     power="shuffled epochs that pose as Poisson draws; a record that is in most batches",

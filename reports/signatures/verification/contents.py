@@ -25,7 +25,7 @@ from audit.protection import Against, unprotected
 from audit.untrusted.files import UNFINISHED, FileError, list_files
 from audit.untrusted.files import read_bytes as read_plain
 from reports.content import findings, guarantee
-from reports.content.assurance import facts_from, facts_of
+from reports.content.assurance import Facts, facts_from, facts_of
 from reports.content.parts import PUBLIC
 from reports.errors import EnvelopeError, KeyFileError, PdfSignatureError, SourceError, local
 from reports.files import (
@@ -309,6 +309,14 @@ def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found
             found.add(EVIDENCE, f"changed since {envelope} was signed, or its salt did")
 
 
+def _is_attested(told: Facts, source: RunSource) -> bool:
+    """Whether attested facts are those of the run's files, whatever the verdict."""
+    facts = facts_of(source)
+    # Earlier versions attested a challenge of the trainer's own as one of an auditor's.
+    coin = bool(mapping(source.header.get("public_coin")))
+    return told.attested() in [one.attested() for one in (facts, facts._replace(public_coin=coin))]
+
+
 def check_claims(source: RunSource, statements: dict[str, Statement], found: Found) -> None:
     """Check that what was signed is what the files say."""
     for note in source.notes:
@@ -321,16 +329,13 @@ def check_claims(source: RunSource, statements: dict[str, Statement], found: Fou
             found.add(envelope, f"speaks of another run than the ledger, {source.run}")
         if statement.predicate.get("claims") not in (expected, earlier):
             found.add(envelope, "claims something else than the ledger")
-    verdict, facts = findings.verdict(source, PUBLIC).value, facts_of(source)
-    # Earlier versions attested a challenge of the trainer's own as one of an auditor's.
-    coin = bool(mapping(source.header.get("public_coin")))
-    attested = [one.attested() for one in (facts, facts._replace(public_coin=coin))]
+    verdict = findings.verdict(source, PUBLIC).value
     for envelope in (signing.RUN_ENVELOPE, signing.PUBLIC_ENVELOPE):
         if envelope in statements:
             if statements[envelope].predicate.get("verdict") != verdict:
                 found.add(envelope, "states another verdict than audit.json")
             told = facts_from(statements[envelope].predicate)
-            if told is not None and told.attested() not in attested:
+            if told is not None and not _is_attested(told, source):
                 found.add(envelope, "states another re-execution than audit.json and ledger")
             say_verdict(verdict, _unprotected(expected), found)
 
