@@ -75,6 +75,8 @@ _SHARED = "shared."
 _MOST_HEAD = 1 << 16
 # ROUND-ATTEMPT.
 _REMEMBERED = re.compile(r"(0|[1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
+# What `_REMEMBERED` can name. An honest server counts how often a round was begun.
+_MOST_ATTEMPT = 10**9 - 1
 # No weight of a model that learns is larger; see `Client._check_broadcast`.
 _LARGEST_PARAMETER = 1e3
 
@@ -389,6 +391,8 @@ class Client:
             raise RefusalError("client", f"{where}: it is meant for client {asked.client}")
         if not 0 <= asked.round < plan.rounds or asked.attempt < 1:
             raise RefusalError("round", f"{where}: the spec has rounds 0 to {plan.rounds - 1}")
+        if asked.attempt > _MOST_ATTEMPT:
+            raise RefusalError("round", f"{where}: no attempt has so high a number")
         fixed = plan.client_sampling == "fixed-size"
         least = plan.clients_per_round if fixed else 1
         most = plan.clients_per_round if fixed else len(plan.records)

@@ -167,6 +167,8 @@ def test_it_refuses_what_its_spec_does_not_say_and_pays_nothing(client, changes,
         ({"earlier_steps": 10**9}, "noise"),
         ({"cohort": 1, "place": 0}, "round"),
         ({"attempt": 0}, "round"),
+        ({"attempt": 10**9}, "round"),
+        ({"attempt": 2**31 - 1}, "round"),
     ],
 )
 def test_what_would_only_waste_what_is_paid_is_refused_too(client, changes, reason):
