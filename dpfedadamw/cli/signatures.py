@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -215,7 +215,9 @@ def verify(
         log_keys=tuple(log_key or ()),
     )
     if subject.is_file():
-        what, result = _check_pdf(subject, trusted, of, signer_key or [], require_level)
+        what, result = _check_pdf(
+            subject, trusted, of, signer_key or [], not no_memory, require_level
+        )
     else:
         if is_gate(subject):
             refuse(f"{subject}: is a gate's folder; judge it with: dpfedadamw audit {subject}")
@@ -251,6 +253,7 @@ def _check_pdf(
     trusted: _Trusted,
     run_dir: Path | None,
     signer_keys: list[Path],
+    remember: bool,
     require_level: int | None,
 ) -> tuple[str, VerificationResult]:
     """Check a report's PDF by itself, or the annex of a run; also returns what is checked."""
@@ -266,7 +269,40 @@ def _check_pdf(
         return f"pages {path.name}", result
     if trusted.trainer_key is not None or auditor_key is not None:
         refuse("an annex is signed by the person who decides: give --signer-key")
-    return f"annex {path.name}", annex.check(path, run_dir, signer_keys, tsa_roots)
+    result = annex.check(path, run_dir, signer_keys, tsa_roots, trusted.revocations)
+    if run_dir is not None:
+        result = _with_run(result, run_dir, trusted, remember)
+    return f"annex {path.name}", result
+
+
+def _with_run(
+    result: VerificationResult, run_dir: Path, trusted: _Trusted, remember: bool
+) -> VerificationResult:
+    """Return what is found of an annex, and what does not hold of the run that it is about."""
+    from reports.signatures.verification import verify as verify_run
+
+    # No option gives the keys of the run's own signers here.
+    run = verify_run(
+        run_dir.resolve(),
+        revocations=trusted.revocations,
+        tsa_roots=trusted.tsa_roots,
+        memory=_memory(remember),
+    )
+    said = f"The run in {run_dir.name} by itself: {run.outcome.value}"
+    known = ". Its keys are checked by dpfedadamw verify with the run's folder."
+    return replace(
+        result,
+        problems=tuple(dict.fromkeys((*result.problems, *run.problems))),
+        statements=(*result.statements, said + (known if run.is_intact else ".")),
+    )
+
+
+def _memory(remember: bool) -> Path | None:
+    """Return the file that keeps the states seen of runs, None where it is not to be used."""
+    from reports.signatures.keys import default_directory
+    from reports.signatures.verification import results
+
+    return default_directory() / results.MEMORY_FILE if remember else None
 
 
 def _check_folder(
@@ -277,9 +313,8 @@ def _check_folder(
 
     with loading("reports.signatures.verification"):
         from reports.files import Snapshot
-        from reports.signatures.keys import default_directory
-        from reports.signatures.verification import results, verify_comparison
         from reports.signatures.verification import verify as verify_run
+        from reports.signatures.verification import verify_comparison
         from reports.signatures.verification.comparisons import is_comparison
         from reports.signatures.verification.contents import is_public_alone
 
@@ -293,8 +328,7 @@ def _check_folder(
         return f"comparison {folder.resolve().name}", result
     public = is_public_alone(Snapshot(folder))
     path = folder.resolve() if public else open_existing(folder).path
-    memory = default_directory() / results.MEMORY_FILE if remember else None
-    result = verify_run(path, **vars(trusted), memory=memory)
+    result = verify_run(path, **vars(trusted), memory=_memory(remember))
     return f"{'public files in' if public else 'run'} {path.name}", result
 
 

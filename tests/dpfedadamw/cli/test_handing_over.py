@@ -254,6 +254,25 @@ def test_a_decision_is_signed_and_verify_says_what_it_is_about(run, tmp_path, ca
     assert call("verify", str(annex), "--of", str(run)) == 1
 
 
+def test_an_annex_on_a_run_that_does_not_hold_is_not_valid(run, tmp_path, capsys):
+    key = str(keys.default_directory() / "auditor.key")
+    decided = ("--decision", "Approved.", "--name", "A. Person", "--key", key)
+    annex = tmp_path / "annex.pdf"
+    assert call("sign-off", str(run), "-o", str(annex), *decided) == 0
+    public = str(keys.default_directory() / "auditor.pub")
+    check = ("verify", str(annex), "--of", str(run), "--signer-key", public)
+    capsys.readouterr()
+    assert call(*check) == 0
+    assert "by itself: ALL HOLD" in " ".join(capsys.readouterr().out.split())
+    for name in ("attestation.json", "training.attestation.json"):
+        (run / name).unlink()
+    (run / "ledger.jsonl").write_text("junk")
+    assert call(*check) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "attestation.json: missing" in told
+    assert "by itself: NOT VALID" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
