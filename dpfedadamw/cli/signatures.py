@@ -313,12 +313,14 @@ def _check_folder(
 
     with loading("reports.signatures.verification"):
         from reports.files import Snapshot
+        from reports.signatures import signing
         from reports.signatures.verification import verify as verify_run
         from reports.signatures.verification import verify_comparison
         from reports.signatures.verification.comparisons import is_comparison
         from reports.signatures.verification.contents import is_public_alone
 
-    if is_comparison(Snapshot(folder)):
+    files = Snapshot(folder)
+    if is_comparison(files):
         _refuse_level(require_level)
         if trusted.trainer_key is not None:
             refuse("--trainer-key: a comparison is signed by an auditor alone; leave it out")
@@ -326,8 +328,11 @@ def _check_folder(
             folder, trusted.auditor_key, trusted.revocations, trusted.tsa_roots
         )
         return f"comparison {folder.resolve().name}", result
-    public = is_public_alone(Snapshot(folder))
-    path = folder.resolve() if public else open_existing(folder).path
+    public = is_public_alone(files)
+    envelopes = (signing.RUN_ENVELOPE, signing.TRAINING_ENVELOPE, signing.PUBLIC_ENVELOPE)
+    # Where something is signed, a missing file is something that does not hold.
+    signed = public or any(map(files.holds, envelopes))
+    path = folder.resolve() if signed else open_existing(folder).path
     result = verify_run(path, **vars(trusted), memory=_memory(remember))
     return f"{'public files in' if public else 'run'} {path.name}", result
 

@@ -292,7 +292,12 @@ def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found
         if name != signing.PUBLIC_ENVELOPE
     }
     if not has_evidence(run_dir):
-        if (erased := copies.erased_at(run_dir)) is not None:
+        try:
+            erased = copies.erased_at(run_dir)
+        except SourceError as error:
+            found.add_error(copies.ERASURE, local(error, run_dir))
+            return
+        if erased is not None:
             found.say(f"The evidence was erased on {clean(erased, 40)}, as erasure.json says.")
         elif any(signed.values()):
             found.say("The evidence is not here, so its signed digest could not be checked.")
@@ -321,18 +326,23 @@ def check_claims(source: RunSource, statements: dict[str, Statement], found: Fou
             found.add(envelope, f"speaks of another run than the ledger, {source.run}")
         if statement.predicate.get("claims") not in (expected, earlier):
             found.add(envelope, "claims something else than the ledger")
-    verdict, facts = findings.verdict(source, PUBLIC).value, facts_of(source)
-    # Earlier versions attested a challenge of the trainer's own as one of an auditor's.
-    coin = bool(mapping(source.header.get("public_coin")))
-    attested = [one.attested() for one in (facts, facts._replace(public_coin=coin))]
+    verdict = findings.verdict(source, PUBLIC).value
     for envelope in (signing.RUN_ENVELOPE, signing.PUBLIC_ENVELOPE):
         if envelope in statements:
             if statements[envelope].predicate.get("verdict") != verdict:
                 found.add(envelope, "states another verdict than audit.json")
             told = facts_from(statements[envelope].predicate)
-            if told is not None and told.attested() not in attested:
+            if told is not None and told.attested() not in _attested(source):
                 found.add(envelope, "states another re-execution than audit.json and ledger")
             say_verdict(verdict, _unprotected(expected), found)
+
+
+def _attested(source: RunSource) -> list[dict[str, Any]]:
+    """Return what may be attested of a run's re-execution, by this version and by earlier ones."""
+    facts = facts_of(source)
+    # They attested a challenge of the trainer's own as one of an auditor's.
+    coin = bool(mapping(source.header.get("public_coin")))
+    return [one.attested() for one in (facts, facts._replace(public_coin=coin))]
 
 
 def say_verdict(verdict: str, against: Against | None, found: Found) -> None:
