@@ -342,14 +342,19 @@ def _refuse_level(require_level: int | None) -> None:
         refuse("--require-level: only a run has a level; give the run's folder")
 
 
+_MOST_SHOWN = 200
+
+
 def verification(result: VerificationResult) -> RenderableType:
     """What a check of signatures found: problems, who signed what, and the level of assurance."""
     from reports.content.assurance import LEVELS
 
     problems = [
         Padding(Text.assemble(("does not hold  ", "bold red"), str(problem)), (0, 0, 0, 2))
-        for problem in result.problems
+        for problem in result.problems[:_MOST_SHOWN]
     ]
+    if (left := len(result.problems) - _MOST_SHOWN) > 0:
+        problems.append(Padding(Text(f"and {left} more; --json has all"), (0, 0, 0, 2)))
     signed = Table.grid(padding=(0, 2, 0, 0))
     signed.add_column(style="dim", no_wrap=True)
     signed.add_column(overflow="fold")

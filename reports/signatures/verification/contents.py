@@ -208,7 +208,8 @@ def check_files(files: Snapshot, statements: dict[str, Statement], last: str, fo
     except SourceError as error:
         found.add_error(files.folder.name, error)
         return
-    found.problems.extend(problems)
+    for problem in problems:
+        found.add(problem.file, problem.reason)
     _check_unlisted(files, found)
     present = set(names)
     for envelope, statement in statements.items():

@@ -124,11 +124,14 @@ class Found:
     statements: list[str] = field(default_factory=list)
     signers: list[Signer] = field(default_factory=list)
     sequence: dict[str, int] = field(default_factory=dict)
+    # A hostile envelope may name very many files: a search of the list would take days.
+    _known: set[Problem] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def add(self, file: str, reason: str) -> None:
         """Note that a file does not hold; the same again is noted once."""
         problem = Problem(file, reason)
-        if problem not in self.problems:
+        if problem not in self._known:
+            self._known.add(problem)
             self.problems.append(problem)
 
     def add_error(self, file: str, error: ReportError | str) -> None:

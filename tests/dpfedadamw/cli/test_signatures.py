@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
@@ -10,15 +11,17 @@ import warnings
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from dpfedadamw.cli import terminal
+from dpfedadamw.cli import signatures, terminal
 from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import setup as engine_setup
 from reports.signatures import keyring, verification
+from reports.signatures.inventory import Problem
 from reports.signatures.keys import default_directory, fingerprint, load_public
 from reports.signatures.signing import TRAINED_FILES
-from reports.signatures.verification import results
+from reports.signatures.verification import VerificationResult, results
 from tests.audit.corruptions import corrupt
 from tests.authority import LocalAuthority
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
@@ -559,3 +562,12 @@ def test_of_two_first_runs_at_once_both_sign_with_the_key_that_one_makes(tmp_pat
     loaded = after_training.load_key("trainer", None, made)
     assert made == []
     assert loaded.fingerprint == fingerprint(load_public(tmp_path / "trainer.pub"))
+
+
+def test_of_very_many_problems_the_first_are_printed_and_the_rest_counted():
+    problems = tuple(Problem(f"file-{number}", "missing") for number in range(1_000))
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(signatures.verification(VerificationResult(problems, (), (), {})))
+    shown = console.export_text().split("\n")
+    assert sum("does not hold" in line for line in shown) == 200
+    assert any("and 800 more; --json has all" in line for line in shown)
