@@ -279,6 +279,7 @@ def _with_run(
     result: VerificationResult, run_dir: Path, trusted: _Trusted, remember: bool
 ) -> VerificationResult:
     """Return what is found of an annex, and what does not hold of the run that it is about."""
+    from reports.signatures.verification import results
     from reports.signatures.verification import verify as verify_run
 
     # No option gives the keys of the run's own signers here.
@@ -286,7 +287,7 @@ def _with_run(
         run_dir.resolve(),
         revocations=trusted.revocations,
         tsa_roots=trusted.tsa_roots,
-        memory=_memory(remember),
+        memory=results.own_memory() if remember else None,
     )
     said = f"The run in {run_dir.name} by itself: {run.outcome.value}"
     known = ". Its keys are checked by dpfedadamw verify with the run's folder."
@@ -295,14 +296,6 @@ def _with_run(
         problems=tuple(dict.fromkeys((*result.problems, *run.problems))),
         statements=(*result.statements, said + (known if run.is_intact else ".")),
     )
-
-
-def _memory(remember: bool) -> Path | None:
-    """Return the file that keeps the states seen of runs, None where it is not to be used."""
-    from reports.signatures.keys import default_directory
-    from reports.signatures.verification import results
-
-    return default_directory() / results.MEMORY_FILE if remember else None
 
 
 def _check_folder(
@@ -314,8 +307,8 @@ def _check_folder(
     with loading("reports.signatures.verification"):
         from reports.files import Snapshot
         from reports.signatures import signing
+        from reports.signatures.verification import results, verify_comparison
         from reports.signatures.verification import verify as verify_run
-        from reports.signatures.verification import verify_comparison
         from reports.signatures.verification.comparisons import is_comparison
         from reports.signatures.verification.contents import is_public_alone
 
@@ -333,13 +326,28 @@ def _check_folder(
     # Where something is signed, a missing file is something that does not hold.
     signed = public or any(map(files.holds, envelopes))
     path = folder.resolve() if signed else open_existing(folder).path
-    result = verify_run(path, **vars(trusted), memory=_memory(remember))
+    result = verify_run(path, **vars(trusted), memory=results.own_memory() if remember else None)
     return f"{'public files in' if public else 'run'} {path.name}", result
 
 
 def _refuse_level(require_level: int | None) -> None:
     if require_level is not None:
         refuse("--require-level: only a run has a level; give the run's folder")
+
+
+def tell_unknown(result: VerificationResult) -> None:
+    """Say on standard error that a run holds by keys that nobody here knows, where it does."""
+    from reports.signatures.verification import Outcome
+
+    if result.outcome is Outcome.SIGNER_UNKNOWN:
+        err.print(
+            Text(
+                f"{Outcome.SIGNER_UNKNOWN}: the signer's key is known only from the run itself; "
+                "check it with a key that you received another way: dpfedadamw verify",
+                style="yellow",
+            ),
+            soft_wrap=True,
+        )
 
 
 _MOST_SHOWN = 200

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from reports.errors import KeyFileError, ReportError, SourceError
 from reports.files import clean, integer, mapping, parse_json, read_bytes, write_atomic
 from reports.signatures.inventory import Problem
-from reports.signatures.keys import Role
+from reports.signatures.keys import Role, default_directory
 
 
 class Outcome(StrEnum):
@@ -194,6 +194,15 @@ class Memory:
 
     states: dict[str, dict[str, dict[str, Seen]]] = field(default_factory=dict)
     without_keys: dict[str, dict[str, Seen]] = field(default_factory=dict)
+
+
+def own_memory() -> Path:
+    """Return the file with the states seen, in the caller's own key folder.
+
+    Raises:
+        KeyFileError: There is no home folder that it could be in.
+    """
+    return default_directory() / MEMORY_FILE
 
 
 def read_memory(path: Path) -> Memory:

@@ -383,6 +383,55 @@ def test_an_earlier_state_that_was_put_back_is_refused(case, tmp_path, capsys):
     assert shown.endswith("NOT VALID")
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("bundle", "--audience", "archive", "-o"), 2),
+        (("sign-off", "-o"), 2),
+        (("export", "--output"), 1),
+    ],
+    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+)
+def test_an_earlier_state_that_was_put_back_is_handed_to_nobody(
+    command, code, case, tmp_path, capsys
+):
+    run, keys = case
+    shutil.copytree(run, tmp_path / "earlier")
+    assert call("sign", run) == 0
+    assert call("verify", run) == 0
+    shutil.rmtree(run)
+    shutil.copytree(tmp_path / "earlier", run)
+    target = tmp_path / "made"
+    capsys.readouterr()
+    assert call(command[0], run, *command[1:], str(target)) == code
+    shown = capsys.readouterr()
+    assert "an earlier state was put back" in " ".join((shown.out + shown.err).split())
+    assert not target.exists()
+    (keys / "verified.json").unlink()
+    assert call(command[0], run, *command[1:], str(target)) == 0
+    shown = capsys.readouterr()
+    assert "ALL HOLD" in shown.out
+    assert "SIGNER UNKNOWN" not in shown.err
+
+
+@pytest.mark.parametrize("command", [("sign-off", "-o"), ("export", "--output")], ids=" ".join)
+def test_whose_run_is_handed_on_is_said_where_the_signer_is_unknown(
+    command, case, tmp_path, monkeypatch, capsys
+):
+    run, _ = case
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "no keys"))
+    target = tmp_path / "made"
+    assert call(command[0], run, *command[1:], str(target)) == 0
+    shown = capsys.readouterr()
+    assert "INTACT, SIGNER UNKNOWN" in shown.out
+    assert "INTACT, SIGNER UNKNOWN: the signer's key is known only from the run" in " ".join(
+        shown.err.split()
+    )
+    target = tmp_path / "again"
+    assert call(command[0], run, *command[1:], str(target), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "INTACT, SIGNER UNKNOWN"
+
+
 def test_a_check_for_others_compares_with_nothing_and_remembers_nothing(case, tmp_path, capsys):
     run, keys = case
     shutil.copytree(run, tmp_path / "earlier")
