@@ -208,7 +208,8 @@ def check_files(files: Snapshot, statements: dict[str, Statement], last: str, fo
     except SourceError as error:
         found.add_error(files.folder.name, error)
         return
-    found.problems.extend(problems)
+    for problem in problems:
+        found.add(problem.file, problem.reason)
     _check_unlisted(files, found)
     present = set(names)
     for envelope, statement in statements.items():
@@ -292,7 +293,12 @@ def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found
         if name != signing.PUBLIC_ENVELOPE
     }
     if not has_evidence(run_dir):
-        if (erased := copies.erased_at(run_dir)) is not None:
+        try:
+            erased = copies.erased_at(run_dir)
+        except SourceError as error:
+            found.add_error(copies.ERASURE, local(error, run_dir))
+            return
+        if erased is not None:
             found.say(f"The evidence was erased on {clean(erased, 40)}, as erasure.json says.")
         elif any(signed.values()):
             found.say("The evidence is not here, so its signed digest could not be checked.")
