@@ -250,12 +250,12 @@ _EXTREMES = {
 LAWS = {
     "poisson": (
         "batch sizes follow Binomial(R, q) for every client, in mean, variance, at both ends and "
-        "in the number of empty ones, records repeat between batches as in independent draws, and "
-        "no record is in more of them than its rate explains"
+        "in the number of empty ones. Records repeat between batches as in independent draws, and "
+        "none is in more of them than its rate explains"
     ),
     "fixed-size": (
         "every batch has the public size, records repeat between batches as in independent "
-        "draws, and no record is in more of them than its rate explains"
+        "draws, and none is in more of them than its rate explains"
     ),
     "shuffled": "every batch has the size that its place in the epoch gives it, and no record was "
     "used more often than its epochs allow",
