@@ -42,7 +42,7 @@ class Settings:
     delta: float = 1e-5
     beta2: float = 0.99
     sizes: tuple[int, ...] = (240, 90, 10)
-    sample: int = 24
+    sample: int = 256
     algorithm: str = "dp-fedadamw"
     aggregation: str = "heads"
     debias: bool = True
@@ -249,7 +249,7 @@ def build_run(path: Path, s: Settings) -> Path:
     (path / "metrics.jsonl").write_text('{"round":0,"test_accuracy":0.1}\n')
     size = sum(s.sizes)
     blocks = len(s.sizes)
-    sample = np.sort(np.random.default_rng(size).choice(size, s.sample, replace=False))
+    sample = np.sort(np.random.default_rng(size).choice(size, min(size, s.sample), replace=False))
     has_moment = s.algorithm != "dp-fedavg"
     layout = {
         "format": 1,
