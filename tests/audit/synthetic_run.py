@@ -155,7 +155,7 @@ def read_entries(run: Path) -> list[dict[str, Any]]:
 
 
 def rewrite_ledger(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Change the ledger's entries and chain them anew: a consistent lie."""
+    """Change the ledger's entries and chain them again: a consistent lie."""
     entries = read_entries(run)
     change(entries)
     (run / "ledger.jsonl").write_bytes(chain(entries))
