@@ -14,7 +14,6 @@ type, shape or range becomes one sentence.
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import struct
@@ -31,7 +30,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from audit.untrusted import UntrustedError, fields
-from audit.untrusted.documents import DocumentError, parse_json
+from audit.untrusted.documents import DocumentError, is_plain_json, parse_json
 from audit.untrusted.fields import FieldError
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -386,10 +385,9 @@ def _opened(raw: bytes) -> tuple[dict[str, Any], bytes]:
     header = parse_json(text)
     if not isinstance(header, dict):
         raise MessageError("has a header that is not a mapping")
-    # What is spelled longer than any writer does, or padded further than to eight bytes, may say
-    # something.
-    if length - len(text) > _MOST_PADDING or len(text) > len(json.dumps(header)):
-        raise MessageError("has a header that is longer than what it says")
+    # What no writer spells like that, or is padded further than to eight bytes, may say something.
+    if length - len(text) > _MOST_PADDING or not is_plain_json(text, header):
+        raise MessageError("has a header with padding, digits or white space that no writer makes")
     for name, entry in header.items():
         if name != "__metadata__" and (not isinstance(entry, dict) or entry.keys() != _ENTRY):
             raise MessageError("has more or less than type, shape and place of a tensor")

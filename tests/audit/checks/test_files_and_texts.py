@@ -307,8 +307,8 @@ def test_a_model_s_description_that_is_no_object_is_no_crash_of_this_check(
         return instead if name == "model.json" else read(root, name, limit)
 
     monkeypatch.setattr(disclosure, "read_bytes", other)
-    # What the description lacks is said by the check of the weights, which reads it whole.
-    assert says(of_records, "disclosure")[0] == "PASS"
+    said = "model.json does not say how many parameters the model has"
+    assert says(of_records, "disclosure") == ("FAIL", said)
 
 
 def test_a_run_is_over_once_its_ledger_has_the_claim(of_records: Bundle) -> None:

@@ -148,10 +148,21 @@ def test_a_header_of_tensors_holds_type_shape_and_place_and_nothing_else(read: A
     ):
         with pytest.raises(MessageError, match="more or less than type, shape and place"):
             read(wrong)
-    spaced = json.dumps({"mean": ENTRY}).replace(" ", "   ").encode()
-    for long in (
-        message({"mean": ENTRY}, 8),
-        len(spaced).to_bytes(8, "little") + spaced + b"\0" * 8,
+    compact = json.dumps({"mean": ENTRY}, separators=(",", ":"))
+    for spelled in (
+        compact.replace(":", ":   "),
+        compact.replace("8]", "8 ]"),
+        compact.replace("F32", "F\\u00332"),
+        compact + " " * 8,
     ):
-        with pytest.raises(MessageError, match="longer than what it says"):
-            read(long)
+        text = spelled.encode()
+        with pytest.raises(MessageError, match="no writer makes"):
+            read(len(text).to_bytes(8, "little") + text + b"\0" * 8)
+
+
+@pytest.mark.parametrize("options", [{"separators": (",", ":")}, {}, {"indent": 2}])
+def test_a_header_of_tensors_is_read_as_usual_writers_spell_it(options: Any) -> None:
+    for ascii_only in (True, False):
+        text = json.dumps({"Größe": ENTRY}, ensure_ascii=ascii_only, **options).encode()
+        raw = len(text).to_bytes(8, "little") + text + b"\0" * 8
+        assert read_tensors(raw).keys() == {"Größe"}

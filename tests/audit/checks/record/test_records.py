@@ -268,7 +268,7 @@ def test_a_further_field_of_the_ledger_is_found(run: Path) -> None:
 
 def test_a_field_inside_the_claim_is_found(run: Path) -> None:
     rewrite_ledger(run, lambda entries: entries[-1]["third_party"].update(loss=0.4))
-    assert failing(run) == {"disclosure"}
+    assert failing(run) == {"disclosure", "views"}
 
 
 @pytest.mark.parametrize("name", ["layer-0.running_mean", "more"])
