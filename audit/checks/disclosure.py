@@ -311,17 +311,18 @@ DISCLOSURE = Check(
     "Outside it each file holds only known fields, and the model only trained and frozen "
     "parameters.",
     tolerance="none for names; 1e-9 relative for learning rates, written and read again in decimal",
-    power="any further field of metrics, ledger or model.json. Running statistics, or any further "
-    "tensor of a model that is trained in full; any further file; a time that is not a whole "
-    f"number of seconds. A private number copied with at least {leaks.DIGITS} digits, out of the "
+    power="any further field of metrics, ledger or model.json; white space and digits of metrics "
+    "and model.json that their writer does not make. Running statistics, or any further tensor of "
+    "a model that is trained in full; any further file; a time that is not a whole number of "
+    f"seconds. A private number copied with at least {leaks.DIGITS} digits, out of the "
     f"{leaks.MOST_NUMBERS:,} that are searched for",
     limits="A training loss published as test_loss is not detected, because the audit has no test "
-    "records; nor is a mean of private numbers, or a rounded one. It is taken on trust that a "
-    "user's own metric (test_own) is computed from test records only. The check weights judges "
-    "whether the frozen tensors of a partly trained backbone stayed the same. Running times are "
-    "published in whole seconds where everybody knows who takes part. They may depend on the "
-    "records, and it is taken on trust that a whole number is a time. Of existing reports, the "
-    "data and the web page are read; a PDF is not opened.",
+    "records; nor is a mean of private numbers, or a rounded one. Nor is what the order of fields "
+    "tells. It is taken on trust that a user's own metric (test_own) is computed from test records "
+    "only. The check weights judges whether the frozen tensors of a partly trained backbone stayed "
+    "the same. Running times are published in whole seconds where everybody knows who takes part. "
+    "They may depend on the records, and it is taken on trust that a whole number is a time. Of "
+    "existing reports, the data and the web page are read; a PDF is not opened.",
     rule=_judge,
 )
 register(DISCLOSURE)
