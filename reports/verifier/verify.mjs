@@ -1105,14 +1105,18 @@ const GATE = {
   reply: { sha256: (v) => isText(v, HEX) },
 };
 
-/** The folder of a gate's ledger: the one given, or `ledger` in it; null of a run. */
+/** Files that a run has and a gate's folder has not. */
+const OF_A_RUN = ["spec.yaml", "audit.json", "report.json", "report-public.json", "trainer.pub", "auditor.pub", ...Object.keys(ENVELOPES)];
+const OF_A_GATE = /^(ledger\.jsonl|head\.json|gate\.pub|refusals\.json|sharding\.key|replies\/\d{6,}\.safetensors|\.unfinished\/.*)$/;
+
+/** A gate's ledger, in the folder given or in `ledger` in it, and the names that are none of its files; null of a run. */
 function gateIn(folder) {
-  for (const prefix of ["", "ledger/"]) {
-    if (!folder.has(`${prefix}head.json`) || folder.has(`${prefix}spec.yaml`)) continue;
-    const inside = [...folder.files].filter(([name]) => name.startsWith(prefix));
-    return new Folder(new Map(inside.map(([name, file]) => [name.slice(prefix.length), file])));
-  }
-  return null;
+  if (OF_A_RUN.some(folder.has)) return null;
+  const prefix = folder.has("head.json") ? "" : "ledger/";
+  if (!folder.has(`${prefix}head.json`) || (prefix && folder.has("ledger.jsonl"))) return null;
+  const inside = new Map(), outside = [];
+  for (const [name, file] of folder.files) name.startsWith(prefix) && OF_A_GATE.test(name.slice(prefix.length)) ? inside.set(name.slice(prefix.length), file) : outside.push(name);
+  return { ledger: new Folder(inside), outside: outside.sort() };
 }
 
 /** Lines of a gate's ledger: charges in order, and the digest of each stored reply. */
@@ -1169,6 +1173,7 @@ export function surprise(count, of) {
 async function verifyGate(folder, { gate: pem, anchor: second }, result, say, fails, attempt) {
   const contradict = (why) => {
     say("fails", why, "ledger.jsonl", why);
+    result.lines.at(-1).kind = "claim";
     result.claim = "CONTRADICTED";
   };
   result.unknown = pem ? [] : ["gate"];
@@ -1198,7 +1203,7 @@ async function verifyGate(folder, { gate: pem, anchor: second }, result, say, fa
   const broken = () => result.lines.some(({ state }) => state === "fails");
   if (!broken() && ledger?.header) await checkGate(folder, ledger, result, say, fails, attempt, contradict);
   say("unseen", second ? said`Whether shards were clipped and kept apart: the ledger does not show it.` : said`Whether shards were clipped and kept apart, and whether the ledger was rolled back together with its head: dpfedadamw gate verify reads the anchor.`);
-  const valid = head && result.lines.every(({ state, file }) => state !== "fails" || file === "ledger.jsonl") && !ledger?.faults.length;
+  const valid = head && ledger && result.lines.every(({ state, kind }) => state !== "fails" || kind === "claim");
   result.outcome = !valid ? "NOT VALID" : pem ? "ALL HOLD" : "INTACT, SIGNER UNKNOWN";
   result.code = !valid || result.claim === "CONTRADICTED" ? 1 : pem ? 0 : 3;
   return result;
@@ -1277,7 +1282,11 @@ export async function verify(folder, pinned = {}) {
   const result = { outcome: "NOT VALID", claim: "NOT SEEN", code: 1, run: null, verdict: null, level: null, unprotected: null, signers: {}, views: [], lines };
   for (const { name, why } of folder.refused) fails(name, why);
   const gate = gateIn(folder);
-  if (gate) return verifyGate(gate, pinned, result, say, fails, attempt);
+  if (gate) {
+    if (pinned.trainer || pinned.auditor) fails("head.json", said`is of a gate’s ledger, which no key of a trainer or an auditor judges; give the gate’s key`);
+    if (gate.outside.length) say("unseen", said`Files that are no part of the gate’s ledger: ${gate.outside.slice(0, 20).concat(gate.outside.length > 20 ? "…" : []).join(", ")}`);
+    return verifyGate(gate.ledger, pinned, result, say, fails, attempt);
+  }
   if (!Object.keys(ENVELOPES).some(folder.has)) {
     fails("attestation.json", said`is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json`);
     return result;

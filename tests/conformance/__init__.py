@@ -25,6 +25,7 @@ from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import open_existing
 from reports.content import parts
 from reports.signatures import dsse
+from reports.signatures.keys import public_pem
 from tests.audit.synthetic_run import rewrite_ledger, rewrite_round
 from tests.dpfedadamw.extensions.recorders import gradient_loop
 from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PICTURE, PRIVATE, SMALL, call
@@ -252,6 +253,21 @@ def _place(name: str, content: bytes = b"{}") -> Edit:
     return edit
 
 
+def _with_a_gate(run: Path) -> None:
+    """The ledger of a gate that the forger began; a file that was trained is another."""
+    for name in ("ledger.jsonl", "gate.pub"):
+        _place(f"ledger/{name}")(run)
+    statement = dsse.Statement(
+        {"ledger.jsonl": (dsse.SHA256, hashlib.sha256(b"{}").hexdigest())},
+        "urn:dpfedadamw:attestation:gate:v1",
+        {"bytes": 2, "charges": 0},
+    )
+    key = filing.load_signers(None, None).auditor
+    _place("ledger/gate.pub", public_pem(key.public))(run)
+    _place("ledger/head.json", dsse.seal(dsse.write_statement(statement), key.private))(run)
+    _flip("model.safetensors")(run)
+
+
 def _link(run: Path) -> None:
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").symlink_to(Path("..", "record", "metrics.jsonl"))
@@ -325,6 +341,7 @@ _CHANGES: dict[str, tuple[Edit, str]] = {
     **{f"without-{name}": (_remove(name), f"{name} is missing") for name in _NEEDED},
     "beside": (_place("notes.txt"), "a file lies there that nobody signed"),
     "beside-evidence": (_place("evidence/more.json"), "evidence that nobody signed"),
+    "beside-a-gate": (_with_a_gate, "the ledger of a gate lies in a run that was changed"),
     "link": (_link, "a file is a link, which is not followed"),
     "unfinished": (_place(".unfinished/report.pdf"), "a write was cut off"),
     "checkpoint": (_place("checkpoint/state.json"), "a finished run has no checkpoint"),
