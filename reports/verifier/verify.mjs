@@ -130,12 +130,18 @@ const PLAIN_NAME = /^[A-Za-z0-9._+][A-Za-z0-9._+@=,-]*(\/[A-Za-z0-9._+][A-Za-z0-
 
 /** A run directory: names of its plain files, what else lies there, and their bytes. */
 export class Folder {
-  /** @param files Map from name ("evidence/salt") to {size, slice(start, end) -> Promise<Uint8Array>}. */
-  constructor(files, refused = []) {
-    Object.assign(this, { files, refused, digests: new Map() });
+  /**
+   * @param files Map from name ("evidence/salt") to {size, slice(start, end) -> Promise<Uint8Array>}.
+   * @param folders Names of the folders that lie directly in it; those of files are added.
+   */
+  constructor(files, refused = [], folders = []) {
+    Object.assign(this, { files, refused, folders: new Set(folders), digests: new Map() });
+    for (const name of files.keys()) if (name.includes("/")) this.folders.add(name.split("/", 1)[0]);
   }
 
   has = (name) => this.files.has(name);
+  /** Whether a file or a folder of this name lies there; a folder may be empty. */
+  holds = (name) => this.files.has(name) || this.folders.has(name);
 
   async read(name, most = 1 << 28) {
     const file = this.files.get(name) ?? refuse(said`is missing`);
@@ -166,6 +172,9 @@ export class Folder {
 // ------------------------------------------------------------------------------------- JSON, YAML
 
 const DEEPEST = 32;
+/** What is no JSON object has no fields, and what is no list no members. */
+const mapping = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) ? value : {});
+const sequence = (value) => (Array.isArray(value) ? value : []);
 const CANONICAL = new WeakMap(); // Of each parsed object and list: its members in canonical form.
 
 /** Strict JSON: no key twice, no number that is not finite, 32 levels at most. */
@@ -234,6 +243,12 @@ export function parseJson(text) {
   const [found] = value(0);
   space();
   return at === text.length ? found : fail();
+}
+
+/** A file that is a JSON object. */
+async function readObject(folder, name) {
+  const found = parseJson(await folder.text(name));
+  return mapping(found) === found ? found : refuse(said`is no JSON object`);
 }
 
 /** The one spelling of a parsed object or list: keys by code point, no spaces. */
@@ -940,19 +955,35 @@ export function printed(epsilon) {
   return `${epsilon >= 1000 ? before.replace(/\B(?=(\d{3})+$)/g, ",") : before}${places ? `.${digits.slice(point)}` : ""}`;
 }
 
+/** The keys of the views that an attestation must state, in this order. */
+function viewsDue({ header, claim }, spec) {
+  if (header.unit === "none") return [];
+  if (header.producer != null) return ["third_party"];
+  if (header.unit === "client") return header.noise_added_by === "server" ? ["third_party", "trusted_server"] : ["third_party"];
+  return "tuning" in claim || mapping(mapping(spec).tune).selection === "private" ? ["third_party"] : ["server_worst_case", "third_party"];
+}
+
+/** What the signed sentence says that the signed numbers do not: it is quoted to the reader. */
+function sentenceFaults(stated) {
+  const sentence = String(stated.statement), leading = mapping(sequence(stated.views).find((view) => mapping(view).key === "third_party"));
+  if (stated.unit === "none") return sentence === "no differential privacy" ? [] : [said`its sentence has another ε than its numbers`];
+  const begins = typeof leading.epsilon === "number" ? /^Claimed: (Against|Towards) [^ε\d()]+, training is (?=\(ε = )/ : /^Claimed: the run has no finite ε (against|towards) [^ε\d()]+\.$/;
+  const named = [...sentence.matchAll(/ε = |epsilon/gi)].length, due = typeof leading.epsilon === "number" ? 1 : 0;
+  return begins.test(sentence) && named === due && (!due || sentence.includes(`(ε = ${printed(leading.epsilon)}, δ = `)) ? [] : [said`its sentence has another ε than its numbers`];
+}
+
 /** What an attestation says of the run, held against the ledger's claim. */
-function attestedFaults({ predicate }, { header, claim }) {
-  const faults = [], stated = predicate.claims ?? {};
+function attestedFaults({ predicate }, { header, claim }, spec) {
+  const stated = mapping(predicate.claims), faults = sentenceFaults(stated), views = sequence(stated.views).map(mapping);
   if (predicate.run !== header.run) faults.push(said`speaks of another run than the ledger, ${header.run}`);
   if (stated.unit !== header.unit) faults.push(said`claims another unit than the ledger`);
-  if (header.unit === "none") return stated.views?.length ? [...faults, said`claims privacy, and the ledger does not`] : faults;
+  if (header.unit === "none") return views.length ? [...faults, said`claims privacy, and the ledger does not`] : faults;
+  if (views.map((view) => view.key).join() !== viewsDue({ header, claim }, spec).join()) faults.push(said`claims other views than the ledger`);
   for (const name of ["adjacency", "randomness"]) if (stated[name] !== header[name]) faults.push(said`claims another ${name} than the ledger`);
-  for (const view of stated.views ?? []) {
+  for (const view of views) {
     const source = claim?.[header.producer != null ? "server" : view.key], due = source?.epsilon?.[source.accountant ?? Object.keys(source.epsilon ?? {})[0]] ?? null;
     if (view.epsilon !== due || (view.delta ?? null) !== (claim?.delta ?? null)) faults.push(said`claims another ε or δ against ${VIEWS.get(view.key) ?? view.key} than the ledger`);
   }
-  const leading = stated.views?.find((view) => view.key === "third_party") ?? stated.views?.[0];
-  if (leading && leading.epsilon !== null && !stated.statement?.includes(`(ε = ${printed(leading.epsilon)}, δ = `)) faults.push(said`its sentence has another ε than its numbers`);
   return faults;
 }
 
@@ -1251,7 +1282,7 @@ const UNPROTECTED = new Map([["anyone", said`No meaningful protection`], ["the s
 const WHY = said`An ε above ${NO_PROTECTION_ABOVE} lets an attacker’s odds grow more than ${Math.floor(Math.exp(NO_PROTECTION_ABOVE) / 1e6)} million times.`;
 /** Against whom signed claims give no meaningful protection: "anyone", "the server" or null. */
 function unprotectedBy(claims) {
-  const views = new Map((claims?.views ?? []).map((view) => [view.key, view.epsilon])), above = (epsilon) => Number(epsilon ?? 0) > NO_PROTECTION_ABOVE;
+  const views = new Map(sequence(mapping(claims).views).map(mapping).map((view) => [view.key, view.epsilon])), above = (epsilon) => Number(epsilon ?? 0) > NO_PROTECTION_ABOVE;
   if (above(views.get("third_party"))) return "anyone";
   return above(views.has("server_worst_case") ? views.get("server_worst_case") : views.get("server")) ? "the server" : null;
 }
@@ -1291,7 +1322,7 @@ export async function verify(folder, pinned = {}) {
     fails("attestation.json", said`is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json`);
     return result;
   }
-  const isPublic = folder.has("attestation-public.json") && !["attestation.json", "training.attestation.json", "ledger.jsonl", "audit.json"].some(folder.has) && ![...folder.files.keys()].some((name) => name.startsWith("evidence/"));
+  const isPublic = folder.has("attestation-public.json") && !["attestation.json", "training.attestation.json", "ledger.jsonl", "audit.json", "evidence"].some(folder.holds);
   const names = isPublic ? ["attestation-public.json"] : ["training.attestation.json", "attestation.json", ...(folder.has("attestation-public.json") ? ["attestation-public.json"] : [])];
 
   // Whose keys.
@@ -1328,6 +1359,7 @@ export async function verify(folder, pinned = {}) {
     ledger = await attempt("ledger.jsonl", async () => readLedger(await folder.text("ledger.jsonl")));
     if (ledger) await checkClaim(folder, ledger, statements, result, say, fails, attempt);
   }
+  if (isPublic && last) for (const fault of sentenceFaults(mapping(last.predicate.claims))) fails("attestation-public.json", fault);
   await checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt);
   say("unseen", said`Whether trainer and auditor are two people, and whether a key was revoked or replaced: ask the signers.`);
   say("unseen", said`The signature inside each PDF, timestamps, challenges and lists of replaced keys: dpfedadamw verify reads them; here only their digests are checked.`);
@@ -1341,11 +1373,14 @@ export async function verify(folder, pinned = {}) {
   return result;
 }
 
+const MOST_LOCK_BYTES = 1024;
+
 async function checkFiles(folder, statements, isPublic, say, fails) {
   const lastName = isPublic ? "attestation-public.json" : "attestation.json", present = [...folder.files.keys()];
-  const unfinished = present.filter((name) => name.startsWith(".unfinished/"));
-  if (unfinished.some((name) => name !== ".unfinished/lock")) fails(".unfinished", said`a write to this run was cut off or is going on`);
-  if (present.some((name) => name.startsWith("checkpoint/") || name === "checkpoint")) fails("checkpoint", said`is not signed; a finished run has none`);
+  // A lock says in a line who holds it; of what else lies there nothing is signed.
+  const isLock = (name) => name === ".unfinished/lock" && folder.files.get(name).size <= MOST_LOCK_BYTES;
+  if (present.some((name) => /^\.unfinished(\/|$)/.test(name) && !isLock(name))) fails(".unfinished", said`a write to this run was cut off or is going on`);
+  if (folder.holds("checkpoint")) fails("checkpoint", said`is not signed; a finished run has none`);
   let checked = 0;
   for (const [envelope, { subjects }] of Object.entries(statements)) {
     for (const [name, [kind, digest]] of subjects) {
@@ -1361,12 +1396,13 @@ async function checkFiles(folder, statements, isPublic, say, fails) {
   const last = statements[lastName];
   if (last) {
     const itself = [lastName, `${lastName}.tsr`];
-    for (const name of present) if (!last.subjects.has(name) && !itself.includes(name) && !/^(evidence|checkpoint|\.unfinished)(\/|$)/.test(name)) fails(name, said`is not covered by ${lastName}`);
+    for (const name of present) if (!last.subjects.has(name) && !itself.includes(name) && !name.startsWith("evidence/") && !isLock(name)) fails(name, said`is not covered by ${lastName}`);
     say("holds", said`${checked} digests of files compared with what was signed`);
   }
   if (isPublic) return;
   const evidence = present.filter((name) => name.startsWith("evidence/") && name !== "evidence/salt").sort();
-  if (!present.some((name) => name.startsWith("evidence/"))) return say("unseen", said`The evidence is not in this folder, so that its signed digest was not compared.`, "evidence");
+  if (folder.has("evidence")) return fails("evidence", said`is no folder`);
+  if (!folder.holds("evidence")) return say("unseen", said`The evidence is not in this folder, so that its signed digest was not compared.`, "evidence");
   const salt = folder.has("evidence/salt") ? await folder.read("evidence/salt", 4096) : new Uint8Array();
   if (salt.length !== 32) return fails("evidence/salt", said`32 bytes are needed`);
   const lines = [];
@@ -1393,7 +1429,7 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   const text = await attempt("spec.yaml", () => folder.text("spec.yaml", 1 << 17));
   if (text !== null && (await folder.sha256("spec.yaml")) !== header.spec_sha256) fails("spec.yaml", said`is not the spec whose SHA-256 the ledger’s header names`);
   const spec = text === null ? null : await attempt("spec.yaml", async () => parseSpec(text));
-  for (const [name, statement] of Object.entries(statements)) for (const fault of attestedFaults(statement, ledger)) fails(name, fault);
+  for (const [name, statement] of Object.entries(statements)) for (const fault of attestedFaults(statement, ledger, spec)) fails(name, fault);
   result.claim = header.unit === "none" ? "NONE" : "AGREES";
   const faults = [...ledger.faults.map((fault) => said`${"ledger.jsonl"}: ${fault}`), ...(spec ? promiseFaults(spec, ledger) : [])];
   faults.slice(0, 20).forEach(contradict);
@@ -1427,12 +1463,12 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
 }
 
 async function checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt) {
-  const audit = isPublic ? null : await attempt("audit.json", async () => parseJson(await folder.text("audit.json")));
+  const audit = isPublic ? null : await attempt("audit.json", () => readObject(folder, "audit.json"));
   if (audit) {
     const auditFaults = [];
     if (audit.run !== ledger?.header?.run) auditFaults.push(said`is about another run than the ledger`);
-    for (const [name, digest] of Object.entries(audit.inputs ?? {})) if (folder.has(name) && (await folder.sha256(name)) !== digest) auditFaults.push(said`judged another ${name}`);
-    const verdicts = (audit.checks ?? []).map((check) => check.verdict), failed = verdicts.includes("FAIL");
+    for (const [name, digest] of Object.entries(mapping(audit.inputs))) if (folder.has(name) && (await folder.sha256(name)) !== digest) auditFaults.push(said`judged another ${name}`);
+    const verdicts = sequence(audit.checks).map((check) => mapping(check).verdict), failed = verdicts.includes("FAIL");
     if (audit.verdict === "PASS" && failed) auditFaults.push(said`says PASS, and one of its checks FAIL`);
     for (const name of ["attestation.json", "attestation-public.json"]) if (statements[name] && statements[name].predicate.verdict !== audit.verdict) fails(name, said`states another verdict than audit.json`);
     auditFaults.forEach((why) => fails("audit.json", why));
@@ -1441,15 +1477,16 @@ async function checkReports(folder, ledger, statements, result, isPublic, say, f
   const verdict = audit?.verdict ?? result.verdict, model = folder.has("model.safetensors") ? await folder.sha256("model.safetensors") : null;
   for (const stem of isPublic ? ["report-public"] : ["report", "report-public"]) {
     if (stem !== "report" && !isPublic && !folder.has(`${stem}.json`)) continue;
-    const faults = [], report = await attempt(`${stem}.json`, async () => parseJson(await folder.text(`${stem}.json`)));
+    const faults = [], report = await attempt(`${stem}.json`, () => readObject(folder, `${stem}.json`));
     if (!report) continue;
-    if (report.identity?.run !== result.run) faults.push(said`is about another run than ${result.run}`);
+    const identity = mapping(report.identity), guarantee = mapping(report.guarantee);
+    if (identity.run !== result.run) faults.push(said`is about another run than ${result.run}`);
     if (report.verdict?.value !== verdict) faults.push(said`states another verdict than the audit’s, ${VERDICTS.get(verdict) ?? verdict}`);
-    for (const { file, sha256: digest } of report.identity?.hashes ?? []) if ((folder.has(file) && (await folder.sha256(file)) !== digest) || (file === "model.safetensors" && digest !== model)) faults.push(said`was made with another ${file}`);
-    const { guarantee = {} } = report, claims = Object.values(statements)[0]?.predicate.claims, header = ledger?.header;
-    const key = header?.producer != null ? "server" : guarantee.view, view = ledger?.claim?.[key], due = ledger ? (view?.epsilon?.[view.accountant ?? Object.keys(view.epsilon ?? {})[0]] ?? null) : (claims?.views?.find((one) => one.key === guarantee.view)?.epsilon ?? null);
-    if (guarantee.view !== "none" && guarantee.epsilon !== due && !ledger?.claim?.tuning) faults.push(said`states another guarantee than was signed`);
-    if (guarantee.unit !== (header?.unit ?? claims?.unit)) faults.push(said`states another unit than was signed`);
+    for (const { file, sha256: digest } of sequence(identity.hashes).map(mapping)) if ((folder.has(file) && (await folder.sha256(file)) !== digest) || (file === "model.safetensors" && digest !== model)) faults.push(said`was made with another ${file}`);
+    const claims = mapping(Object.values(statements)[0]?.predicate.claims), header = ledger?.header;
+    const key = header?.producer != null ? "server" : guarantee.view, view = ledger?.claim?.[key], due = ledger ? (view?.epsilon?.[view.accountant ?? Object.keys(view.epsilon ?? {})[0]] ?? null) : (sequence(claims.views).map(mapping).find((one) => one.key === guarantee.view)?.epsilon ?? null);
+    if ((guarantee.epsilon ?? null) !== (guarantee.view === "none" ? null : due) && !ledger?.claim?.tuning) faults.push(said`states another guarantee than was signed`);
+    if (guarantee.unit !== (header?.unit ?? claims.unit)) faults.push(said`states another unit than was signed`);
     faults.forEach((why) => fails(`${stem}.json`, why));
     for (const suffix of ["pdf", "html"]) {
       const name = `${stem}.${suffix}`;
@@ -1487,7 +1524,7 @@ export function asText(result) {
 /** The run directory at a path, for Node; links are not followed. */
 export async function folderAt(root) {
   const { readdir, lstat, open, constants } = await import("node:fs/promises"), { join } = await import("node:path");
-  const files = new Map(), refused = [];
+  const files = new Map(), refused = [], folders = [];
   const slice = (full) => async (start, end) => {
     const file = await open(full, constants.O_RDONLY | constants.O_NOFOLLOW);
     try {
@@ -1500,6 +1537,7 @@ export async function folderAt(root) {
   const walk = async (folder, prefix, depth) => {
     for (const entry of await readdir(folder, { withFileTypes: true })) {
       const name = prefix + entry.name, full = join(folder, entry.name);
+      if (entry.isDirectory() && !prefix) folders.push(name);
       if (entry.isDirectory()) depth < 8 ? await walk(full, `${name}/`, depth + 1) : refused.push({ name, why: said`lies too deep` });
       else if (!entry.isFile()) refused.push({ name, why: entry.isSymbolicLink() ? said`is a link; a run holds regular files only` : said`is no regular file` });
       else if (!PLAIN_NAME.test(name)) refused.push({ name, why: said`has a name with unusual characters` });
@@ -1507,7 +1545,7 @@ export async function folderAt(root) {
     }
   };
   await walk(root, "", 0);
-  return new Folder(files, refused);
+  return new Folder(files, refused, folders);
 }
 
 async function main(given) {

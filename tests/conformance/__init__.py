@@ -253,6 +253,21 @@ def _place(name: str, content: bytes = b"{}") -> Edit:
     return edit
 
 
+def _folder(name: str) -> Edit:
+    """An empty folder, in the place of what lies there."""
+
+    def edit(run: Path) -> None:
+        shutil.rmtree(run / name, ignore_errors=True)
+        (run / name).mkdir()
+
+    return edit
+
+
+def _a_file_for_evidence(run: Path) -> None:
+    shutil.rmtree(run / "evidence")
+    _place("evidence")(run)
+
+
 def _with_a_gate(run: Path) -> None:
     """The ledger of a gate that the forger began; a file that was trained is another."""
     for name in ("ledger.jsonl", "gate.pub"):
@@ -344,6 +359,14 @@ _CHANGES: dict[str, tuple[Edit, str]] = {
     "beside-a-gate": (_with_a_gate, "the ledger of a gate lies in a run that was changed"),
     "link": (_link, "a file is a link, which is not followed"),
     "unfinished": (_place(".unfinished/report.pdf"), "a write was cut off"),
+    "unfinished-file": (_place(".unfinished"), "a file in the place of what is not whole yet"),
+    "lock-too-long": (
+        _place(".unfinished/lock", b"1" * 1025),
+        "a lock longer than one says who holds it",
+    ),
+    "evidence-empty": (_folder("evidence"), "the folder of the evidence, and nothing in it"),
+    "evidence-file": (_a_file_for_evidence, "a file in the place of the evidence"),
+    "checkpoint-empty": (_folder("checkpoint"), "an empty checkpoint"),
     "checkpoint": (_place("checkpoint/state.json"), "a finished run has no checkpoint"),
     "high-s": (_other_form, "the signature in its other form, which is not made"),
     "layout": (
@@ -647,24 +670,36 @@ def _less_in_words(said: dict[str, Any]) -> None:
     said["claims"]["statement"] = said["claims"]["statement"].replace("(ε = ", "(ε = 0.")
 
 
-def _less_in_the_report(run: Path) -> None:
-    """The auditor signs a report whose data promise a smaller ε than the ledger."""
-    path = run / "report.json"
-    report = json.loads(path.read_text("utf-8"))
+def _more_in_words(said: dict[str, Any]) -> None:
+    said["claims"]["statement"] += " This model reveals nothing: epsilon is 0.01."
+
+
+def _nothing_claimed(said: dict[str, Any]) -> None:
+    said["claims"]["views"] = []
+    said["claims"]["statement"] = "This model reveals nothing: epsilon is 0.01."
+
+
+def _file(name: str, change: Callable[[Any], Any]) -> Edit:
+    """The auditor signs another JSON file."""
+
+    def edit(run: Path) -> None:
+        path = run / name
+        changed = change(json.loads(path.read_text("utf-8")))
+        path.write_text(json.dumps(changed), "utf-8")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        _sealed(lambda _: None, {name: (dsse.SHA256, digest)})(run)
+
+    return edit
+
+
+def _less_in_the_report(report: dict[str, Any]) -> Any:
     report["guarantee"]["epsilon"] /= 2
-    path.write_text(json.dumps(report), "utf-8")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    _sealed(lambda _: None, {"report.json": (dsse.SHA256, digest)})(run)
+    return report
 
 
-def _a_failed_check(run: Path) -> None:
-    """The auditor signs findings that say PASS although a check failed."""
-    path = run / "audit.json"
-    audit = json.loads(path.read_text("utf-8"))
+def _a_failed_check(audit: dict[str, Any]) -> Any:
     audit["checks"][-1]["verdict"] = "FAIL"
-    path.write_text(json.dumps(audit), "utf-8")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    _sealed(lambda _: None, {"audit.json": (dsse.SHA256, digest)})(run)
+    return audit
 
 
 # What an auditor signs that the files do not say; and, last, what a reader must let pass.
@@ -692,11 +727,28 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
         "other randomness than the ledger's",
     ),
     "said-less-in-words": (_sealed(_less_in_words), "a smaller ε in its sentence alone"),
-    "said-less-in-the-report": (_less_in_the_report, "a smaller ε in the report's data"),
-    "said-pass-over-a-fail": (_a_failed_check, "PASS, and one of its checks failed"),
+    "said-more-in-words": (_sealed(_more_in_words), "another ε at the end of its sentence"),
+    "said-nothing-of-epsilon": (
+        _sealed(_nothing_claimed),
+        "no view, and an ε in its sentence alone",
+    ),
+    "said-one-view": (
+        _sealed(lambda said: said["claims"]["views"].pop(0) and None),
+        "not the ε against the server",
+    ),
+    "said-less-in-the-report": (
+        _file("report.json", _less_in_the_report),
+        "a smaller ε in the report's data",
+    ),
+    "said-pass-over-a-fail": (
+        _file("audit.json", _a_failed_check),
+        "PASS, and one of its checks failed",
+    ),
+    "said-no-report": (_file("report.json", lambda _: None), "a report that is null"),
+    "said-no-audit": (_file("audit.json", lambda _: None), "an audit that is null"),
     "said-no-number": (_sealed(lambda said: said.pop("sequence") and None), "no sequence number"),
     "lock-alone": (
-        _place(".unfinished/lock", b""),
+        _place(".unfinished/lock", b"1" * 1024),
         "the lock of a command that was killed, and nothing else: all that is signed is whole",
     ),
 }
