@@ -28,6 +28,7 @@ from audit.checks.noise import (
 )
 from audit.checks.record.columns import caught_scales
 from audit.statistics.batches import (
+    batches_of_one_record,
     batches_to_see_a_cut,
     batches_to_see_none,
     empty_alpha,
@@ -264,6 +265,8 @@ def tables() -> str:
             _grain_table()
         ),
         "`sensitivity`, the sampling rate: one client's steps in the whole run.": _rate_table(),
+        "`sensitivity`, one record: of all batches of a client, in how many a record must "
+        "be to fail. In fewer it is not seen.": _record_table(),
         "`sensitivity`, the ends of the law of batch sizes (Poisson binomial): empty batches, and "
         "those beyond each of twelve levels at either end, of all clients and rounds together. "
         "Here clients have 150 records. An engine that draws empty batches again, or cuts large "
@@ -362,6 +365,20 @@ def _rate_table() -> list[str]:
                 f"| {steps} | {records}, {rate:g} | 50 | {_percent(1.0 - low / rate)} "
                 f"| {_percent(high / rate - 1.0)} |"
             )
+    return lines
+
+
+def _record_table() -> list[str]:
+    lines = [
+        "| batches of a client | R, q | clients | a record's batches on the average | caught: in "
+        "so many batches |",
+        "|---|---|---|---|---|",
+    ]
+    for steps in (20, 200, 2000):
+        for records, rate in ((1000, 0.016), (100, 0.16)):
+            found = batches_of_one_record(records, rate, steps, 50)
+            shown = "no number" if found is None else str(found)
+            lines.append(f"| {steps} | {records}, {rate:g} | 50 | {steps * rate:.3g} | {shown} |")
     return lines
 
 

@@ -90,11 +90,13 @@ class Auditing:
         trainer: Fingerprint of the trainer's, as trainer.pub has it; None where it is not known.
         one_hand: Whether both lie in one hand: they are the same, or the auditor's holder
             has the trainer's key too.
+        replaced: Fingerprints of the keys that the auditor's key replaced.
     """
 
     auditor: str
     trainer: str | None
     one_hand: bool
+    replaced: frozenset[str] = frozenset()
 
     @property
     def independent(self) -> bool:

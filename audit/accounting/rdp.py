@@ -79,6 +79,10 @@ def _log_moment(rate: float, sigma: float, order: int) -> float:
     return log_sum_exp(np.concatenate([[0.0], logs]))
 
 
+# Over 20 deviations apart the integral has its value in closed form, and points would be too many.
+_WIDE = 20.0
+
+
 @lru_cache(maxsize=4096)
 def _log_central_moment(sigma: float, power: int) -> float:
     """Log of E_Q[(P/Q - 1)^power], power even, for Gaussians P and Q one sensitivity apart.
@@ -87,6 +91,9 @@ def _log_central_moment(sigma: float, power: int) -> float:
     losses; as an integral of a function that is nowhere negative it does not.
     """
     width = 1.0 / sigma
+    if width > _WIDE:
+        # At most 1 + E_Q[(P/Q)^power], and less by a part in e^400 at most.
+        return float(np.logaddexp(0.0, 0.5 * power * (power - 1) * width**2))
     outputs = np.linspace(-14.0, 14.0 + power * width, int(400 * (28.0 + power * width)))
     exponent = width * outputs - 0.5 * width**2
     with np.errstate(divide="ignore"):

@@ -34,6 +34,7 @@ from audit.checks.shared.noise_table import (
     coordinate_degrees,
     of_queries,
     of_rounds,
+    samples_due,
 )
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
@@ -63,6 +64,10 @@ from audit.verdict import Verdict
 NOT_RECORDED = (
     "the evidence does not say how much noise single coordinates got: it was not checked whether "
     "some have none, or whether tails are cut off"
+)
+TOO_FEW = (
+    "the noise itself is recorded at {} coordinates and not at {}: its shape, and whether it is "
+    "used twice, were not tested as they should be"
 )
 # Sums of float32 norms and of float32 squares are a few parts in a million apart.
 _AGREEMENT = 1e-4
@@ -325,6 +330,7 @@ class _Question:
         seen: what the comparison of pairs would have found, given the correlation it allows.
         unseen: the same where there are too few sampled coordinates.
         passed: what a pass says.
+        unshared: what it says in addition where releases were compared with each other.
         by_coordinate: sums of squared noise at each coordinate, with how many vectors each is of;
             None where there are none.
         silence_first: whether single releases are judged before the scale.
@@ -341,6 +347,7 @@ class _Question:
     seen: str
     unseen: str
     passed: str
+    unshared: str
     by_coordinate: tuple[Floats, Integers] | None = None
     silence_first: bool = False
 
@@ -364,7 +371,7 @@ def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle)
     if asked.by_coordinate is not None:
         coordinates(asked.by_coordinate, FALSE_ALARM * _COORDINATE_SHARE, reasons)
     rows = releases.sample_rows()
-    length, shape, notes = rows.shape[1], None, asked.unseen
+    length, shape, notes, passed = rows.shape[1], None, asked.unseen, asked.passed
     private: dict[str, object] = {"variance_ratios": ratios}
     if length:
         shape = quantile_verdicts(rows, FALSE_ALARM * _SHAPE_SHARE)
@@ -381,12 +388,15 @@ def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle)
         # Noise that is used twice says more than what it does to the scale.
         reasons = alike + reasons
         private["largest_pair_correlation"] = worst
-        notes = asked.seen.format(threshold)
+        notes, passed = asked.seen.format(threshold), asked.passed + asked.unshared
+    # A trainer who leaves these numbers out must not pass as an older version.
+    missing = [] if _sees_single(asked) else [NOT_RECORDED]
+    if length < (due := samples_due(bundle)):
+        missing.append(TOO_FEW.format(length, due))
     return conclude(
-        asked.passed,
+        passed,
         reasons,
-        # A trainer who leaves these numbers out must not pass as an older version.
-        () if _sees_single(asked) else (NOT_RECORDED,),
+        missing,
         details={
             asked.counted: len(releases),
             "coordinates": int(releases.noised[0].sum()),
@@ -450,7 +460,8 @@ def _about_queries(bundle: Bundle, reasons: list[str]) -> _Question | None:
         unseen="; too few sampled coordinates to compare pairs of queries",
         passed=f"noise of all {len(releases)} released queries against the ledger's sigma C. Scale "
         "overall, per client, block, round and step inside the interval in both directions, every "
-        "query noised at every coordinate, Gaussian shape and tails, no noise used twice",
+        "query noised at every coordinate, Gaussian shape and tails",
+        unshared=", no noise used twice",
         by_coordinate=by_coordinate(bundle, releases, reasons),
         # Silence says more than the scale that follows from it.
         silence_first=True,
@@ -492,7 +503,8 @@ def _about_rounds(bundle: Bundle, reasons: list[str]) -> _Question:
         passed=f"noise on the sum of updates of all {len(sums)} rounds against the ledger's sigma "
         "C. Scale overall, per block and per round inside the interval in both "
         f"directions{also if len(uploads) else ''}. Every round noised, empty ones too, at every "
-        "coordinate; Gaussian shape and tails; no noise used twice",
+        "coordinate; Gaussian shape and tails",
+        unshared="; no noise used twice",
         by_coordinate=by_coordinate(bundle, sums, reasons),
     )
 

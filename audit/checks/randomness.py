@@ -185,7 +185,7 @@ def drawn_again(bundle: Bundle) -> str | None:
         releases = found
     rows, rounds = releases.sample_rows(), releases.round
     if not rows.shape[1]:
-        return None
+        raise UnverifiedError("the noise is recorded at no coordinate")
     # The first two of all, the first of another round, and the last.
     picked = dict.fromkeys(
         (0, min(1, len(rows) - 1), int(np.argmax(rounds > rounds[0])), len(rows) - 1)

@@ -397,13 +397,14 @@ SENSITIVITY = Check(
     tolerance=f"{_FLOAT32} Poisson batches: exact binomial test of the mean size for every client, "
     "and a test of the sizes' variance. Exact tests of how many batches of all clients are empty "
     "and how many are at either end of their distribution. A bound on how often records repeat "
-    "between batches. Together at most one false alarm in 1000 correct runs (Bonferroni). Fixed "
+    "between batches, and an exact binomial test of the record that is in most batches of its "
+    "client. Together at most one false alarm in 1000 correct runs (Bonferroni). Fixed "
     "sizes and epochs exactly.",
     power="any record above C; clipping of a batch's mean or sum, or per tensor. Non-finite or "
     "huge records that slip through. A record that changes how others are read, whether by "
     "statistics of a batch, of a client or of all, by its length, by mixing, or by a divisor. A "
     "step at parameters that are not the model's; batches of fixed size that pose as Poisson "
-    "samples",
+    "samples; a record that is in most batches",
     limits="The probe uses synthetic records, not the worst possible ones, and starts after the "
     "data set has been read. It does not cover what a file reader does to all records. The "
     "evidence records how often a record was used in a participation, but not in which batches.",

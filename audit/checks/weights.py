@@ -131,6 +131,12 @@ NOT_NOTED = (
 )
 
 
+WIDER = (
+    "model.safetensors has bits that float32 cannot hold. The ledger's digest does not cover them, "
+    "so that anything may be written there"
+)
+
+
 class _AnotherListError(Exception):
     """The list of tensors is not the one that the ledger's header names."""
 
@@ -221,6 +227,17 @@ def _vector_digest(parts: list[Stored]) -> str:
     return digest.hexdigest()
 
 
+def _narrow(parts: list[Stored]) -> bool:
+    """Whether float32 holds every bit of all trained tensors, so that the digest covers them."""
+    for part in parts:
+        values = np.frombuffer(part.content, dtype=_FLOATS[part.dtype])
+        with np.errstate(over="ignore", under="ignore"):
+            again = values.astype("<f4").astype(values.dtype)
+        if again.tobytes() != values.tobytes():
+            return False
+    return True
+
+
 def _finite(parts: list[Stored]) -> bool:
     """Whether all trained tensors are numbers."""
     return all(
@@ -284,6 +301,8 @@ def _judge_weights(bundle: Bundle) -> Judgement:
         left = [found[one.name] for one in trained]
         if _vector_digest(left) != last.parameters:
             reasons.append("model.safetensors is not the model after the last round")
+        if not _narrow(left):
+            unseen.append(WIDER)
         diverged = _divergence(bundle, _finite(left), unseen)
     return conclude(
         f"the {len(listed)} tensors of the published model have the names, shapes and types "
@@ -324,7 +343,8 @@ WEIGHTS = Check(
     "it.",
     claim="model.safetensors holds only the tensors recorded before training: the trained ones "
     "are the parameters after the last round, and all others are unchanged after every round.",
-    tolerance="none: names, shapes, types and digests are compared exactly",
+    tolerance="none: names, shapes, types and digests are compared exactly. Digests are of "
+    "float32: weights with further bits are NOT VERIFIED",
     power="any renamed, missing or further tensor. Any changed bit of any number, in a model of "
     "any size and for any unit of protection. A frozen tensor or a buffer that moved in between",
     limits="The digests of the parameters, and after each round of what is not trained, are noted "

@@ -243,11 +243,13 @@ class CoordinateSums:
         rounds: over how many rounds.
         squares: [d] in units of the variance charged, or [k] where k of them were chosen.
         chosen: whether the coordinates are chosen ones.
+        last: what the last round added to them; None where the coordinates are chosen ones.
     """
 
     rounds: int
     squares: Floats
     chosen: bool = False
+    last: Floats | None = None
 
 
 def read_coordinate_sums(arrays: Arrays, layout: Layout) -> CoordinateSums:
@@ -262,7 +264,7 @@ def read_coordinate_sums(arrays: Arrays, layout: Layout) -> CoordinateSums:
     last = floats(arrays, "last", (layout.parameters,))
     if np.any(before < 0.0) or np.any(last < 0.0):
         raise FieldError("a sum of squares is negative")
-    return CoordinateSums(int(integers(arrays, "rounds", ())), before + last)
+    return CoordinateSums(int(integers(arrays, "rounds", ())), before + last, last=last)
 
 
 def _chosen_sums(arrays: Arrays, layout: Layout) -> CoordinateSums:

@@ -137,6 +137,9 @@ def carries(noise: Floats, clean: Floats, total: Floats, bits: int | None = None
         bits: significant bits of the public grid that it was rounded to; None for none.
     """
     room = RECORDED * (np.abs(total) + np.abs(clean) + np.abs(noise))
+    if not np.isfinite(room).all():
+        # Infinite numbers would allow anything.
+        return False
     if bits is None:
         return bool(np.all(np.abs(total - clean - noise) <= room))
     low, high = on_grid(clean + noise - room, bits), on_grid(clean + noise + room, bits)
@@ -172,7 +175,7 @@ def noise_faults(
     clean = evidence.clean_sum_squares[row] * divisor**2
     # |Σ(c+z)² − Σc² − Σz²| = 2|Σcz| ≤ 2·√(Σc²·Σz²) in every block (Cauchy-Schwarz).
     room = 2.0 * np.sqrt(noise * clean) + RECORDED * (total + noise + clean)
-    if not np.all(np.abs(total - noise - clean) <= room):
+    if not np.all((np.abs(total - noise - clean) <= room) & np.isfinite(room)):
         faults.append("the size of the gradients used does not fit the noise recorded")
     starts = evidence.record_offsets[row * len(divisor) : (row + 1) * len(divisor) + 1]
     for query, (start, stop) in enumerate(pairwise(starts)):

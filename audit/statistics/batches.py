@@ -1,6 +1,6 @@
 """Were the batches drawn as the ledger says? The part of the check "sensitivity" on samplers.
 
-Three kinds of tests, as none sees every fault:
+Four kinds of tests, as none sees every fault:
 
 * sizes, and how often each record was used, for sizes alone do not tell samplers apart;
 * how many batches are empty, among the smallest, or among the largest: a sampler that draws an
@@ -8,7 +8,9 @@ Three kinds of tests, as none sees every fault:
   batches are small. The batches of all clients and rounds are counted together: each is there or
   not with a known chance of its own, so that the count is Poisson binomial;
 * how often one record is in two batches of a participation, which needs no law: a record in c of K
-  batches is in c(c-1)/2 pairs of them, and shuffled epochs do not repeat within an epoch.
+  batches is in c(c-1)/2 pairs of them, and shuffled epochs do not repeat within an epoch;
+* in how many batches of the whole run the record is that was in most of them. All other tests are
+  of many records at once, and miss one that is drawn in another's place.
 """
 
 from __future__ import annotations
@@ -212,8 +214,28 @@ def _law(group: Group) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return counts[kept] * (counts[kept] - 1.0) / 2.0, logs[kept]
 
 
-_RATE_SHARE, _SPREAD_SHARE, _REPEATS_SHARE = 0.3, 0.25, 0.25
-_EMPTY_SHARE, _ENDS_SHARE = 0.05, 0.15
+def record_p_value(counts: Integers, trials: Mapping[float, int]) -> float:
+    """P-value of the record that was in most batches, times how many records there are.
+
+    Its count is a sum of independent trials, in Poisson batches as in those of a fixed size. Where
+    their chances differ, the upper tail is at most that of as many trials at the mean chance, for
+    counts of at least one above the mean (Hoeffding 1956, theorem 4).
+
+    Args:
+        counts: in how many batches each record was, [R].
+        trials: by chance, in [0, 1], how many batches were drawn with it.
+    """
+    number = sum(trials.values())
+    mean = sum(rate * count for rate, count in trials.items())
+    most = int(counts.max(initial=0))
+    if most < mean + 1.0:
+        return 1.0
+    tail = float(stats.binom.sf(most - 1, number, min(1.0, mean / number)))
+    return min(1.0, len(counts) * tail)
+
+
+_RATE_SHARE, _SPREAD_SHARE, _REPEATS_SHARE = 0.3, 0.2, 0.2
+_EMPTY_SHARE, _ENDS_SHARE, _RECORDS_SHARE = 0.05, 0.15, 0.1
 _LEAST_VARIANCE = 1.0
 
 _EXTREMES = {
@@ -228,11 +250,12 @@ _EXTREMES = {
 LAWS = {
     "poisson": (
         "batch sizes follow Binomial(R, q) for every client, in mean, variance, at both ends and "
-        "in the number of empty ones, and records repeat between batches as in independent draws"
+        "in the number of empty ones. Records repeat between batches as in independent draws, and "
+        "none is in more of them than its rate explains"
     ),
     "fixed-size": (
-        "every batch has the public size, and records repeat between batches as in independent "
-        "draws"
+        "every batch has the public size. Records repeat between batches as in independent "
+        "draws, and none is in more of them than its rate explains"
     ),
     "shuffled": "every batch has the size that its place in the epoch gives it, and no record was "
     "used more often than its epochs allow",
@@ -252,6 +275,26 @@ def empty_alpha() -> float:
 def end_alpha() -> float:
     """False alarms that the test of one level, at one end of the sizes, may raise."""
     return FALSE_ALARM * _ENDS_SHARE / (2 * len(LEVELS))
+
+
+def record_alpha(clients: int) -> float:
+    """False alarms that the test of one client's most frequent record may raise."""
+    return FALSE_ALARM * _RECORDS_SHARE / max(1, clients)
+
+
+def batches_of_one_record(records: int, rate: float, steps: int, clients: int) -> int | None:
+    """In how many batches of a client a record must be for it to be seen; None for no number.
+
+    Args:
+        records: R of the client.
+        rate: q.
+        steps: batches of the client in the whole run.
+        clients: that took part.
+    """
+    alpha = record_alpha(clients) / records
+    least = max(int(stats.binom.isf(alpha, steps, rate)), int(np.ceil(steps * rate)))
+    found = next(n for n in range(least, steps + 2) if stats.binom.sf(n - 1, steps, rate) < alpha)
+    return found if found <= steps else None
 
 
 def squares_cumulants(records: int, rate: float) -> tuple[float, float]:
@@ -302,6 +345,7 @@ class Batches:
         self._sampling = sampling
         self._sizes: dict[tuple[int, int, float], list[int]] = {}
         self._groups: dict[tuple[int, float], int] = {}
+        self._uses: dict[tuple[int, int], tuple[Integers, dict[float, int]]] = {}
         self._pairs = 0
         self.steps = 0
 
@@ -354,10 +398,19 @@ class Batches:
         group = (len(sizes), rate)
         self._groups[group] = self._groups.get(group, 0) + charge.records
         self._pairs += pairs(inclusions)
+        self._count(charge, rate, len(sizes), inclusions)
         if self._sampling == "fixed-size" and np.any(sizes != charge.expected_batch_size):
             reasons.append(f"{where}: a batch does not have the public size")
         if self._sampling == "shuffled":
             self._epochs(where, charge, sizes, inclusions, reasons)
+
+    def _count(self, charge: Spend, rate: float, steps: int, inclusions: Integers) -> None:
+        """Add up in how many batches of all participations each record was."""
+        counts, trials = self._uses.setdefault(
+            (charge.client, charge.records), (np.zeros(charge.records, np.int64), {})
+        )
+        counts += inclusions
+        trials[rate] = trials.get(rate, 0) + steps
 
     def _epochs(
         self, where: str, charge: Spend, sizes: Integers, inclusions: Integers, reasons: list[str]
@@ -385,6 +438,7 @@ class Batches:
                 reasons.append(
                     "records repeat between batches unlike independent draws (shuffled epochs?)"
                 )
+            private |= self._single_records(reasons)
         return private
 
     def power(self) -> str:
@@ -415,6 +469,18 @@ class Batches:
                     "was charged"
                 )
         return {"batch_rate_p_values": p_values}
+
+    def _single_records(self, reasons: list[str]) -> dict[str, object]:
+        alpha, least = record_alpha(len(self._uses)), 1.0
+        for (client, _), (counts, trials) in sorted(self._uses.items()):
+            p_value = record_p_value(counts, trials)
+            least = min(least, p_value)
+            if p_value < alpha:
+                reasons.append(
+                    f"client {client}: a record is in more batches than the rate that was charged "
+                    "explains"
+                )
+        return {"most_frequent_record_p_value": least}
 
     def _extremes(self, reasons: list[str]) -> dict[str, object]:
         sizes: dict[tuple[int, float], list[int]] = {}

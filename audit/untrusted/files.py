@@ -178,6 +178,15 @@ def _folder_of(root: Path, parts: PurePath, name: str) -> Iterator[int | None]:
             os.close(descriptor)
 
 
+def open_plain(root: Path, name: str) -> BufferedReader:
+    """Open a plain file below a folder, to be read piecewise.
+
+    Raises:
+        FileError: as `read_bytes` does.
+    """
+    return _open_below(root, name, MOST_HASHED_BYTES)
+
+
 def read_bytes(root: Path, name: str, limit: int) -> bytes:
     """Read a plain file of at most `limit` bytes below a folder.
 

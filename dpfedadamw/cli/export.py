@@ -10,6 +10,7 @@ import typer
 from dpfedadamw.cli import display
 from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import RUNS, Audience, JsonOption, OutOption, RunArgument
+from dpfedadamw.cli.signatures import tell_unknown
 from dpfedadamw.cli.terminal import EXIT_NOT_PASSED, find_run, out, print_json, refuse, status, stop
 
 
@@ -72,7 +73,7 @@ def export(
     with status("writing the model", quiet=as_json):
         try:
             internal = audience is Audience.internal
-            written = export_model(
+            written, checked = export_model(
                 run,
                 output,
                 licence,
@@ -85,7 +86,7 @@ def export(
             stop(str(error), EXIT_NOT_PASSED)
     if as_json:
         found = {"folder": str(output), "form": written.form, "base": written.base}
-        print_json({**found, "program": written.program})
+        print_json({**found, "program": written.program, "outcome": checked.outcome.value})
     else:
         rows = [("model", str(output)), ("card", str(output / "README.md"))]
         rows.append(("bill of materials", str(output / "bom.cdx.json")))
@@ -94,7 +95,9 @@ def export(
             rows.append(("program", written_to))
         if registry:
             rows.append(("registry", str(output / "registry_entry.yaml")))
+        rows.append(("the run holds", checked.outcome.value))
         out.print(display.facts([*rows, ("form", _FORMS[written.form])]))
+        tell_unknown(checked)
 
 
 _FORMS = {

@@ -69,13 +69,18 @@ def bundle(
     """
     from dpfedadamw.filing import after_training
     from reports.signatures import copies
-    from reports.signatures.verification import Outcome, verify
+    from reports.signatures.verification import Outcome, results, verify
 
     run = find_run(run_dir, out_dir)
     target = output or run.path.with_name(f"{run.identifier}-{audience.value}")
     with after_training.writing(run), status("copying and checking", quiet=as_json):
         names = copies.copy(run.path, audience.value, target)
-        result = verify(target)
+        try:
+            result = verify(target, memory=results.own_memory())
+        except BaseException:
+            # Nobody knows whether it holds.
+            copies.discard(target)
+            raise
     if result.outcome is Outcome.NOT_VALID:
         copies.discard(target)
         if not as_json:
@@ -158,7 +163,7 @@ def sign_off(
     from dpfedadamw.rundir import RunDirectory
     from reports.files import Snapshot
     from reports.render import sign_off as annex
-    from reports.signatures.verification import Outcome, verify
+    from reports.signatures.verification import Outcome, results, verify
     from reports.signatures.verification.contents import is_public_alone
 
     if (decision is None) != (name is None):
@@ -182,7 +187,7 @@ def sign_off(
     authority = after_training.authority(timestamp)
     target = output or path.with_name(f"{path.name}-sign-off.pdf")
     with status("checking and writing", quiet=as_json):
-        result = verify(path)
+        result = verify(path, memory=results.own_memory())
         if result.outcome is not Outcome.NOT_VALID:
             annex.write(
                 path,
@@ -198,10 +203,12 @@ def sign_off(
             out.print(signatures.verification(result))
         refuse(f"error: {path}: does not verify, so no annex was written; see dpfedadamw verify")
     if as_json:
-        print_json({"run": path.name, "file": str(target)})
+        print_json({"run": path.name, "file": str(target), "outcome": result.outcome.value})
         return
     what = "to be signed" if signer is None else "signed"
-    out.print(display.facts([(what, str(relative(target.resolve())))]))
+    rows = [(what, str(relative(target.resolve()))), ("the run holds", result.outcome.value)]
+    out.print(display.facts(rows))
+    signatures.tell_unknown(result)
 
 
 def erase(

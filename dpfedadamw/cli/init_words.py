@@ -5,7 +5,7 @@ Except for sizes, which are public, none of it is a number counted from private 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from dpfedadamw.data.proposal import Proposed
@@ -107,6 +107,7 @@ def warnings(
                 "person with several; if it names the person a row is about, add --person "
                 f"{column.name}"
             )
+    told_of += _about_forms(table, given)
     unknown = [one.seen.name for one in proposed if one.unknown]
     if unknown:
         listed = f"{', '.join(unknown[:8])}{' and more' if len(unknown) > 8 else ''}"
@@ -115,6 +116,27 @@ def warnings(
             "them; give --dictionary, --public-sample, --bounds or --categories"
         )
     told_of += _about_clients(found, client)
+    return told_of
+
+
+def _about_forms(table: Survey, given: Container[str]) -> list[str]:
+    """Columns whose cells can be read in two ways."""
+    told_of = [
+        f"{column.name} is read as {column.format}, and all its cells are days by "
+        f"{column.other_format} too; if that is meant, write it as format in the spec"
+        for column in table.columns
+        if column.other_format and column.name in given
+    ]
+    if table.with_comma and (wrong := [name for name in table.with_point if name in given]):
+        told_of.append(
+            f"numbers of {table.with_comma[0]} have a decimal comma and those of {wrong[0]} a "
+            "point; data.decimal holds for all, so write them alike"
+        )
+    for name in () if table.with_comma else table.with_thousands:
+        told_of.append(
+            f"{name} has commas between thousands, or a decimal comma; write its numbers without, "
+            "or set data.decimal: comma in the spec"
+        )
     return told_of
 
 

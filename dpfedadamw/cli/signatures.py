@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -215,7 +215,9 @@ def verify(
         log_keys=tuple(log_key or ()),
     )
     if subject.is_file():
-        what, result = _check_pdf(subject, trusted, of, signer_key or [], require_level)
+        what, result = _check_pdf(
+            subject, trusted, of, signer_key or [], not no_memory, require_level
+        )
     else:
         if is_gate(subject):
             refuse(f"{subject}: is a gate's folder; judge it with: dpfedadamw audit {subject}")
@@ -251,6 +253,7 @@ def _check_pdf(
     trusted: _Trusted,
     run_dir: Path | None,
     signer_keys: list[Path],
+    remember: bool,
     require_level: int | None,
 ) -> tuple[str, VerificationResult]:
     """Check a report's PDF by itself, or the annex of a run; also returns what is checked."""
@@ -266,7 +269,33 @@ def _check_pdf(
         return f"pages {path.name}", result
     if trusted.trainer_key is not None or auditor_key is not None:
         refuse("an annex is signed by the person who decides: give --signer-key")
-    return f"annex {path.name}", annex.check(path, run_dir, signer_keys, tsa_roots)
+    result = annex.check(path, run_dir, signer_keys, tsa_roots, trusted.revocations)
+    if run_dir is not None:
+        result = _with_run(result, run_dir, trusted, remember)
+    return f"annex {path.name}", result
+
+
+def _with_run(
+    result: VerificationResult, run_dir: Path, trusted: _Trusted, remember: bool
+) -> VerificationResult:
+    """Return what is found of an annex, and what does not hold of the run that it is about."""
+    from reports.signatures.verification import results
+    from reports.signatures.verification import verify as verify_run
+
+    # No option gives the keys of the run's own signers here.
+    run = verify_run(
+        run_dir.resolve(),
+        revocations=trusted.revocations,
+        tsa_roots=trusted.tsa_roots,
+        memory=results.own_memory() if remember else None,
+    )
+    said = f"The run in {run_dir.name} by itself: {run.outcome.value}"
+    known = ". Its keys are checked by dpfedadamw verify with the run's folder."
+    return replace(
+        result,
+        problems=tuple(dict.fromkeys((*result.problems, *run.problems))),
+        statements=(*result.statements, said + (known if run.is_intact else ".")),
+    )
 
 
 def _check_folder(
@@ -277,13 +306,14 @@ def _check_folder(
 
     with loading("reports.signatures.verification"):
         from reports.files import Snapshot
-        from reports.signatures.keys import default_directory
+        from reports.signatures import signing
         from reports.signatures.verification import results, verify_comparison
         from reports.signatures.verification import verify as verify_run
         from reports.signatures.verification.comparisons import is_comparison
         from reports.signatures.verification.contents import is_public_alone
 
-    if is_comparison(Snapshot(folder)):
+    files = Snapshot(folder)
+    if is_comparison(files):
         _refuse_level(require_level)
         if trusted.trainer_key is not None:
             refuse("--trainer-key: a comparison is signed by an auditor alone; leave it out")
@@ -291,10 +321,12 @@ def _check_folder(
             folder, trusted.auditor_key, trusted.revocations, trusted.tsa_roots
         )
         return f"comparison {folder.resolve().name}", result
-    public = is_public_alone(Snapshot(folder))
-    path = folder.resolve() if public else open_existing(folder).path
-    memory = default_directory() / results.MEMORY_FILE if remember else None
-    result = verify_run(path, **vars(trusted), memory=memory)
+    public = is_public_alone(files)
+    envelopes = (signing.RUN_ENVELOPE, signing.TRAINING_ENVELOPE, signing.PUBLIC_ENVELOPE)
+    # Where something is signed, a missing file is something that does not hold.
+    signed = public or any(map(files.holds, envelopes))
+    path = folder.resolve() if signed else open_existing(folder).path
+    result = verify_run(path, **vars(trusted), memory=results.own_memory() if remember else None)
     return f"{'public files in' if public else 'run'} {path.name}", result
 
 
@@ -303,14 +335,34 @@ def _refuse_level(require_level: int | None) -> None:
         refuse("--require-level: only a run has a level; give the run's folder")
 
 
+def tell_unknown(result: VerificationResult) -> None:
+    """Say on standard error that a run holds by keys that nobody here knows, where it does."""
+    from reports.signatures.verification import Outcome
+
+    if result.outcome is Outcome.SIGNER_UNKNOWN:
+        err.print(
+            Text(
+                f"{Outcome.SIGNER_UNKNOWN}: the signer's key is known only from the run itself; "
+                "check it with a key that you received another way: dpfedadamw verify",
+                style="yellow",
+            ),
+            soft_wrap=True,
+        )
+
+
+_MOST_SHOWN = 200
+
+
 def verification(result: VerificationResult) -> RenderableType:
     """What a check of signatures found: problems, who signed what, and the level of assurance."""
     from reports.content.assurance import LEVELS
 
     problems = [
         Padding(Text.assemble(("does not hold  ", "bold red"), str(problem)), (0, 0, 0, 2))
-        for problem in result.problems
+        for problem in result.problems[:_MOST_SHOWN]
     ]
+    if (left := len(result.problems) - _MOST_SHOWN) > 0:
+        problems.append(Padding(Text(f"and {left} more; --json has all"), (0, 0, 0, 2)))
     signed = Table.grid(padding=(0, 2, 0, 0))
     signed.add_column(style="dim", no_wrap=True)
     signed.add_column(overflow="fold")

@@ -77,9 +77,25 @@ def _check_columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> N
             raise DataError(f"{where(path)}: {not_once(name, names)}")
 
 
-def cell_text(cell: Any) -> str:
-    """A value of Python as the text of a cell; empty where it is null or NaN."""
-    # What pandas writes for a missing number is no null but a NaN.
-    if cell is None or cell != cell:
+def cell_text(cell: Any, decimal: str = "point") -> str:
+    """A value of Python as the text that a CSV's cell would have; empty where it is null or NaN.
+
+    Args:
+        cell: The value.
+        decimal: "comma" where such a table has it in its numbers.
+    """
+    if _is_missing(cell):
         return ""
-    return repr(cell) if isinstance(cell, float) else str(cell)
+    if not isinstance(cell, float):
+        return str(cell)
+    # A column of codes becomes one of floats as soon as one of them is missing.
+    text = str(int(cell)) if cell.is_integer() else repr(cell)
+    return text.replace(".", ",") if decimal == "comma" else text
+
+
+def _is_missing(cell: Any) -> bool:
+    """What frames have where nothing is: None, NaN, and pandas' NA, which equals nothing."""
+    try:
+        return cell is None or bool(cell != cell)
+    except TypeError:
+        return True

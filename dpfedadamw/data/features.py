@@ -36,6 +36,7 @@ from dpfedadamw.spec.column_section import (
 _LARGEST = 1e38
 _NO_NUMBER = "no finite number", "give one"
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")
 _DATES = {
     "YYYY-MM-DD": r"(?P<y>[0-9]{4})-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})",
     "YYYYMMDD": r"(?P<y>[0-9]{4})(?P<m>[0-9]{2})(?P<d>[0-9]{2})",
@@ -94,6 +95,11 @@ def number_in(cell: str, decimal: str = "point") -> float | None:
         return None
     value = float(text)
     return value if abs(value) < _LARGEST else None
+
+
+def has_thousands(cell: str) -> bool:
+    """Whether a cell may hold a number with commas between thousands, such as 1,234 or 12,345.6."""
+    return _THOUSANDS.fullmatch(cell.strip()) is not None
 
 
 def day_in(cell: str, form: str) -> date | None:
@@ -219,6 +225,8 @@ class Preparation:
         right = encoder.right
         if encoder.is_number and number_in(cell, other) is not None:
             right = f"where numbers have a decimal {other}, set data.decimal: {other}"
+            if self.decimal == "point" and has_thousands(cell):
+                right = f"write numbers without separators of thousands; {right}"
         elif encoder.is_number and self.columns:
             right = "give one, or list this text in data.missing_values"
         return f"holds {encoder.wanted} there; {right}"
@@ -327,7 +335,9 @@ def _category(column: CategoryColumn) -> _Encoder:
         if column.buckets is not None:
             place: int | None = bucket(cell, column.buckets)
         else:
-            place = places.get(cell, len(places) if column.unseen == "other" else None)
+            # Whole numbers of Parquet files were once read as 1.0.
+            other = len(places) if column.unseen == "other" else None
+            place = places.get(cell, places.get(f"{cell}.0", other))
         return None if place is None else one_hot(place)
 
     def one_hot(place: int) -> Sequence[float]:

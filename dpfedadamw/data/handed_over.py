@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data.columnar import cell_text
-from dpfedadamw.data.features import Preparation
+from dpfedadamw.data.features import Preparation, is_empty
 from dpfedadamw.data.lines import close_to
 from dpfedadamw.data.source import Images, Numbers, Texts
 from dpfedadamw.errors import DataError
@@ -26,6 +26,8 @@ _people: ContextVar[Any] = ContextVar(
     "the person that each of these records is about", default=None
 )
 _LARGEST = float(np.finfo(np.float32).max)
+_NO_PERSON = "names no person; name the person, or leave the record out"
+_NO_CLIENT = "names no client; name the client of the record"
 
 
 @contextlib.contextmanager
@@ -92,7 +94,7 @@ def given_people(part: str, records: int) -> list[str] | None:
         raise DataError(
             f"{place}: has {len(cells)} entries for {records} records; give one for each record"
         )
-    return _named(cells, place)
+    return _named(cells, place, _NO_PERSON)
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class Named:
         person: Column that says whom it is about.
         targets: Columns of other targets than a class, in place of label.
         preparation: What makes numbers of other columns, in place of text, numbers and records.
+        missing_values: What cells hold that name no client and no person.
+        unread: A column that no record is made of, whatever it means.
     """
 
     label: str
@@ -118,6 +122,8 @@ class Named:
     targets: tuple[str, ...] = ()
     person: str | None = None
     preparation: Preparation | None = None
+    missing_values: tuple[str, ...] = ()
+    unread: str | None = None
 
 
 @dataclass(frozen=True)
@@ -195,9 +201,12 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
     _check_columns(columns, asked, place)
     labels = _cells(part, names.label) if not names.targets else []
     targets = _targets(part, names.targets, place) if names.targets else None
-    clients = None if names.client is None else [str(one) for one in _cells(part, names.client)]
-    people = None if names.person is None else _named(_cells(part, names.person), place)
-    others = (*(names.targets or (names.label,)), names.client, names.person)
+    empty, clients, people = names.missing_values, None, None
+    if names.client is not None:
+        clients = _named(_cells(part, names.client), place, _NO_CLIENT, empty)
+    if names.person is not None:
+        people = _named(_cells(part, names.person), place, _NO_PERSON, empty)
+    others = (*(names.targets or (names.label,)), names.client, names.person, names.unread)
     rest = [name for name in columns if name not in others]
     if names.text:
         texts = [_texts(_cells(part, name), name, place) for name in names.text]
@@ -271,24 +280,32 @@ def _check_columns(found: Sequence[str], wanted: Sequence[str], place: str) -> N
             raise DataError(
                 f"{place}: has no column {name!r} among its {len(found)}{close_to(name, found)}"
             )
+        if found.count(name) > 1:
+            raise DataError(
+                f"{place}: has {found.count(name)} columns {name!r}; rename all but one"
+            )
 
 
 def _prepared(part: Any, preparation: Preparation, place: str) -> Numbers:
     """Columns of a frame as a table's would be prepared, by constants of the spec."""
-    columns = [[cell_text(cell) for cell in _cells(part, name)] for name in preparation.names]
+    decimal = preparation.decimal
+    columns = [
+        [cell_text(cell, decimal) for cell in _cells(part, name)] for name in preparation.names
+    ]
     rows = list(zip(*columns, strict=True))
     return Numbers(preparation.prepare(rows, lambda row: f"{place}: row {row}"))
 
 
-def _named(cells: Sequence[Any], place: str) -> list[str]:
-    """Whom each record is about, as text."""
-    named = [str(one.item() if isinstance(one, np.generic) else one) for one in cells]
-    for row, (one, cell) in enumerate(zip(named, cells, strict=True)):
-        # What frames have where nothing is: a person of that name would be everybody without one.
-        if cell is None or cell != cell or not one.strip():
-            raise DataError(
-                f"{place}: row {row}: names no person; name the person, or leave the record out"
-            )
+def _named(
+    cells: Sequence[Any], place: str, complaint: str, missing_values: Sequence[str] = ()
+) -> list[str]:
+    """Whom or whose each record is, as text, as a table's cells would be read."""
+    plain = [one.item() if isinstance(one, np.generic) else one for one in cells]
+    named = [cell_text(one).strip() for one in plain]
+    for row, one in enumerate(named):
+        # Somebody of that name would be everybody without one.
+        if is_empty(one, missing_values):
+            raise DataError(f"{place}: row {row}: {complaint}")
     return named
 
 

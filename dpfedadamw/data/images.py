@@ -52,6 +52,11 @@ def decode_stream(
             with Image.open(stream, formats=_FORMATS) as image:
                 if math.prod(image.size) > _MOST_PIXELS:
                     raise absurd
+                if image.mode.startswith(("I", "F")):
+                    raise DataError(
+                        f"{place}: has more than 8 bits a pixel; save the images with 8, by a "
+                        "window that does not depend on them"
+                    )
                 picture = image.convert("L" if channels == 1 else "RGB")
     except UnidentifiedImageError:
         raise DataError(f"{place}: not an image of the kinds {', '.join(_FORMATS)}") from None

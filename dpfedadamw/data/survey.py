@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpfedadamw.data import columnar
-from dpfedadamw.data.features import day_in, is_empty, number_in
+from dpfedadamw.data.features import day_in, has_thousands, is_empty, number_in
 from dpfedadamw.data.files import where
 from dpfedadamw.data.lines import rows
 from dpfedadamw.errors import DataError
@@ -46,6 +46,7 @@ class Seen:
         kind: "number", "category", "boolean" or "date"; or one of `LEFT_OUT`.
         reason: Why a column is left out, in words; empty for others.
         format: Of a date, the first of `DATE_FORMS` that all cells have.
+        other_format: The second of them; empty if there is none.
         has_empty: Whether some cell is empty.
         repeats: Whether some value of an identifier stands in several rows.
         low: Smallest number, or first day as text.
@@ -57,6 +58,7 @@ class Seen:
     kind: str
     reason: str = ""
     format: str = ""
+    other_format: str = ""
     has_empty: bool = False
     repeats: bool = False
     low: float | str | None = None
@@ -72,11 +74,17 @@ class Survey:
         path: The table.
         columns: Its columns, in order.
         decimal: "comma" where only that makes numbers of some columns, else "point".
+        with_comma: Columns of numbers such as 1,5.
+        with_point: Columns of numbers such as 1.5.
+        with_thousands: Columns of numbers that are whole if 1,234 is more than a thousand.
     """
 
     path: Path
     columns: tuple[Seen, ...]
     decimal: str
+    with_comma: tuple[str, ...] = ()
+    with_point: tuple[str, ...] = ()
+    with_thousands: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,12 +117,14 @@ def survey(path: Path) -> Survey:
             break
     if not seen:
         raise DataError(f"{where(path)}: has column names but no rows; give the records")
-    as_comma = 0
+    signs: dict[str, list[str]] = {"comma": [], "point": [], "thousands": [], "": []}
     if path.suffix.lower() not in columnar.ENDINGS:
-        as_comma = sum(map(_is_number_by_comma_alone, counts))
-    decimal = "comma" if as_comma else "point"
+        for name, one in zip(header, counts, strict=True):
+            signs[_sign(one)].append(name)
+    decimal = "comma" if signs["comma"] else "point"
     columns = [_seen(name, one, decimal) for name, one in zip(header, counts, strict=True)]
-    return Survey(path, tuple(columns), decimal)
+    found = (tuple(signs[sign]) for sign in ("comma", "point", "thousands"))
+    return Survey(path, tuple(columns), decimal, *found)
 
 
 @dataclass(frozen=True)
@@ -189,8 +199,10 @@ def whole_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _check_header(path: Path, header: Sequence[str]) -> None:
     for name, count in Counter(header).items():
         if name.strip() and count > 1:
+            # Where there is no line of names, this one is a record.
+            places = " and ".join(str(at + 1) for at, one in enumerate(header) if one == name)
             raise DataError(
-                f"{where(path)}: {count} columns are called {name!r}; give each a name of its own"
+                f"{where(path)}: the columns {places} have one name; give each a name of its own"
             )
     if all(number_in(name) is not None for name in header):
         # Nothing of the line is shown: it is a record.
@@ -200,13 +212,16 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         )
 
 
-def _is_number_by_comma_alone(counter: Counter[str]) -> bool:
+def _sign(counter: Counter[str]) -> str:
+    """What the numbers of a column have: "comma", "point" or "thousands"; "" if nothing shows."""
     values = [value for value in counter if not is_empty(value, MISSING_WORDS)]
-    return (
-        bool(values)
-        and all(number_in(value, "comma") is not None for value in values)
-        and not all(number_in(value) is not None for value in values)
-    )
+    if all(number_in(value) is not None for value in values):
+        return "point" if any("." in value for value in values) else ""
+    with_comma = [value for value in values if "," in value]
+    if with_comma and all(map(has_thousands, with_comma)):
+        others = (value for value in values if "," not in value)
+        return "thousands" if all(number_in(value) is not None for value in others) else ""
+    return "comma" if all(number_in(value, "comma") is not None for value in values) else ""
 
 
 def _seen(name: str, counter: Counter[str], decimal: str) -> Seen:
@@ -223,8 +238,9 @@ def _seen(name: str, counter: Counter[str], decimal: str) -> Seen:
     whole = not all_numbers or all(number == int(number) for number in found)
     if _IDENTIFIERS.search(_spaced(name)) and len(values) > 10:
         return Seen(
-            name, "identifier", "its name suggests that it identifies people", "", empty, repeats
-        )
+            name, "identifier", "its name suggests that it identifies people",
+            has_empty=empty, repeats=repeats,
+        )  # fmt: skip
     forms = [f for f in DATE_FORMS if all(day_in(value, f) is not None for value in values)]
     if len(values) == 1:
         return Seen(name, "constant", "every cell holds the same", has_empty=empty)
@@ -233,16 +249,17 @@ def _seen(name: str, counter: Counter[str], decimal: str) -> Seen:
     if forms and not (all_numbers and forms == ["YYYYMMDD"] and not _near_today(values)):
         days = [day for value in values if (day := day_in(value, forms[0])) is not None]
         low, high = min(days).isoformat(), max(days).isoformat()
-        return Seen(name, "date", "", forms[0], empty, low=low, high=high)
+        other = "".join(forms[1:2])
+        return Seen(name, "date", "", forms[0], other, empty, low=low, high=high)
     if sum(len(value.split()) * count for value, count in counts.items()) > 5 * total:
-        return Seen(name, "text", "it holds sentences, which need --text", "", empty)
+        return Seen(name, "text", "it holds sentences, which need --text", has_empty=empty)
     if not repeats and whole and total >= (1000 if all_numbers else 20):
-        return Seen(name, "identifier", "no two rows have the same value", "", empty, False)
+        return Seen(name, "identifier", "no two rows have the same value", has_empty=empty)
     if all_numbers:
         return Seen(name, "number", has_empty=empty, low=min(found), high=max(found))
     if len(values) > 1000 and len(values) > total / 2:
         why = "nearly every row has a different text"
-        return Seen(name, "identifier", why, "", empty, repeats)
+        return Seen(name, "identifier", why, has_empty=empty, repeats=repeats)
     return Seen(name, "category", has_empty=empty, values=tuple(sorted(values)))
 
 

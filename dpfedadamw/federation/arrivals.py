@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evidence.record_level import Unobserved
 from dpfedadamw.federation.messages import view
@@ -79,6 +80,16 @@ def expected(worker: Worker, current: Round) -> Likeness:
     """The likeness of an upload in a round, and so in every round of the run.
 
     Args:
+        worker: As `foreseen` takes it.
+        current: The round.
+    """
+    return Likeness.of(worker.unit.likeness(current, foreseen(worker, current)))
+
+
+def foreseen(worker: Worker, current: Round) -> Upload:
+    """What the local rule gives on gradients that are 0: its tensors are those of any client.
+
+    Args:
         worker: Has the run's local rule and unit; nothing is drawn and nothing is noted.
         current: The round.
     """
@@ -86,8 +97,7 @@ def expected(worker: Worker, current: Round) -> Likeness:
     broadcast = replace(
         current.broadcast, parameters=parameters, state=state, local_steps=1, memory={}
     )
-    upload = worker.rule.run(broadcast, _Silent(), Unobserved())
-    return Likeness.of(worker.unit.likeness(current, upload))
+    return worker.rule.run(broadcast, _Silent(), Unobserved())
 
 
 class _Silent:

@@ -516,7 +516,7 @@ def _auditing(run: RunDirectory, key: SigningKey, one_hand: bool) -> reports.Aud
     except KeyFileError:
         return reports.Auditing(key.fingerprint, trainer, one_hand=True)
     mine = one_hand or trainer == key.fingerprint or trainer in own
-    return reports.Auditing(key.fingerprint, trainer, mine)
+    return reports.Auditing(key.fingerprint, trainer, mine, key.replaced)
 
 
 def _refuse_leaks(run: RunDirectory, files: reports.ReportFiles) -> None:

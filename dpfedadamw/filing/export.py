@@ -10,6 +10,7 @@ from dpfedadamw.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from dpfedadamw.run.export import Exported
+    from reports.signatures.verification import VerificationResult
 
 
 class SignatureDoesNotHoldError(FilingError):
@@ -25,7 +26,7 @@ def export(
     registry: bool = False,
     statements: Path | None = None,
     program: bool | None = None,
-) -> Exported:
+) -> tuple[Exported, VerificationResult]:
     """Write a run's model as transformers or peft load it, with a card and a bill of materials.
 
     Args:
@@ -39,9 +40,13 @@ def export(
             spec's section ``report``; for the registry.
         program: Whether a program of torch.export is written too, as `run.export.export` has it.
 
+    Returns:
+        What was written, and who signed the run.
+
     Raises:
         FilingError: If the statements cannot be read or contradict the spec.
-        SignatureDoesNotHoldError: If the run is not signed, or was changed since.
+        SignatureDoesNotHoldError: If the run is not signed, was changed since, or is an earlier
+            state than the caller's key folder has seen.
         DpfedadamwError: As `dpfedadamw.run.export.export`.
         reports.errors.ReportError: If the card cannot be made.
     """
@@ -50,9 +55,9 @@ def export(
     from reports.content.build import build
     from reports.content.parts import INTERNAL, PUBLIC
     from reports.render import bill_of_materials, model_card, registry_entry
-    from reports.signatures.verification import verify_and_read
+    from reports.signatures.verification import results, verify_and_read
 
-    checked, source = verify_and_read(run.path)
+    checked, source = verify_and_read(run.path, memory=results.own_memory())
     if not checked.is_intact:
         raise SignatureDoesNotHoldError(f"{run.path}: not exported, {checked.problems[0]}")
     if source is None:
@@ -82,7 +87,7 @@ def export(
         # Only the internal bill of materials is not for everybody.
         private = internal and name == bill_of_materials.FILE
         write_atomically(folder / name, content, 0o600 if private else 0o644)
-    return written
+    return written, checked
 
 
 def read_statements(run: RunDirectory, path: Path) -> dict[str, str]:

@@ -238,6 +238,14 @@ class _Answering(nn.Module):
         return answers
 
 
+def _without_source(graph: torch.fx.GraphModule) -> None:
+    """Take out of a program's nodes where this machine has the source that they came from."""
+    for module in graph.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                node.meta.pop("stack_trace", None)
+
+
 def _write_program(model: nn.Module | None, config: Mapping[str, Any], path: Path) -> str:
     """Write a model as a program of torch.export; returns why it cannot be, or nothing."""
     if model is None:
@@ -253,6 +261,7 @@ def _write_program(model: nn.Module | None, config: Mapping[str, Any], path: Pat
                 (records,),
                 dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
             )
+            _without_source(made.graph_module)
             torch.export.save(made, path)
     except Exception as error:
         path.unlink(missing_ok=True)

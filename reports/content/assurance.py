@@ -115,7 +115,8 @@ class Facts(NamedTuple):
         agrees: Whether participations, drawn after training, were computed again and agree.
         participations: How many were drawn; None where none were, or where the number would tell
             how many took part.
-        public_coin: Whether the noise follows from an auditor's nonce.
+        public_coin: Whether the noise follows from an auditor's nonce, and not from the trainer's
+            own. Whose nonce it is, `verify` checks.
     """
 
     verdict: str
@@ -138,8 +139,26 @@ def facts_of(source: RunSource) -> Facts:
         findings.verdict(source, PUBLIC).value,
         agrees,
         drawn if known else None,
-        bool(mapping(source.header.get("public_coin"))),
+        _is_announced(source),
     )
+
+
+def _is_announced(source: RunSource) -> bool:
+    """Whether the header has a challenge that it does not call the trainer's own."""
+    coin = mapping(source.header.get("public_coin"))
+    return bool(coin) and coin.get("own") is not True
+
+
+def _is_challenged(source: RunSource) -> bool:
+    """Whether the nonce that fixed the noise is of the auditor who signs, if not the trainer.
+
+    A trainer with two keys could else challenge a run with one and have a stranger audit it.
+    """
+    signed = source.auditing
+    if not _is_announced(source) or signed is None or not signed.independent:
+        return _is_announced(source)
+    challenger = mapping(source.header.get("public_coin")).get("challenger")
+    return challenger in {signed.auditor, *signed.replaced}
 
 
 def facts_from(predicate: dict[str, Any]) -> Facts | None:
@@ -187,7 +206,8 @@ def level_of(
 @part("assurance", Assurance)
 def assurance(source: RunSource, _audience: str) -> Assurance:
     """Return the level that the files and the keys known to the signer establish."""
-    level = level_of(facts_of(source), another_key=source.audited_by_another)
+    facts = facts_of(source)._replace(public_coin=_is_challenged(source))
+    level = level_of(facts, another_key=source.audited_by_another)
     if level is None:
         return Assurance(level=None, name="", means="", next="")
     found = LEVELS[level]
@@ -281,7 +301,6 @@ def trust(source: RunSource, audience: str) -> Trust:
     passed = {check.name for check in findings.checks(source, audience) if check.verdict == "PASS"}
     drawn, again = _again(source, audience)
     reproducible = source.header.get("randomness") == "reproducible"
-    coin = mapping(source.header.get("public_coin"))
     secret, chance = "seed" if reproducible else "key", _WORD_OF_CHANCE
     if source.recorded:
         secret, chance = "generator’s state", _LOOPS_CHANCE
@@ -299,7 +318,7 @@ def trust(source: RunSource, audience: str) -> Trust:
         word=_WORD.format(
             once="" if source.recorded else _AT_ONE_CLIENT,
             secret=secret,
-            chance="" if reproducible or coin else chance,
+            chance="" if reproducible or _is_challenged(source) else chance,
         )
         if source.private
         else "",

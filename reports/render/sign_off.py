@@ -38,11 +38,12 @@ from reports.errors import PdfSignatureError, ReportError, SourceError, local
 from reports.files import Snapshot, clean, mapping, parse_json, read_bytes, write_atomic
 from reports.render import pdf
 from reports.render.pages import band, claim, date_in_words
-from reports.signatures import pades, persons
+from reports.signatures import pades, persons, verification
 from reports.signatures.keyring import SigningKey
 from reports.signatures.keys import public_fingerprint
 from reports.signatures.statements import written_time
-from reports.signatures.timestamps import Authority, load_roots
+from reports.signatures.timestamps import Authority
+from reports.signatures.verification import envelopes
 from reports.signatures.verification.results import Found, Signer, VerificationResult
 
 ATTACHMENT = "sign-off.json"
@@ -135,6 +136,7 @@ def check(
     run_dir: Path | None,
     signers: Iterable[Path] = (),
     tsa_roots: Iterable[Path] = (),
+    revocations: Iterable[Path] = (),
 ) -> VerificationResult:
     """Check a signed annex: who signed what, and whether it is about the report at hand.
 
@@ -142,22 +144,27 @@ def check(
         annex: The PDF, possibly hostile.
         run_dir: The run whose report was signed off; None says nothing of the report, nor of the
             decision: only the run shows that the pages say the same as the data inside them.
+            Whether the run itself holds is for `verify` to say.
         signers: Public keys or certificates, PEM, of those who must have signed; everybody else is
             unknown.
         tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
+        revocations: Lists of revoked keys. Those in the caller's own key folder count as well.
 
     Returns:
         Problems, statements and signers, each with the decision that it is under. Nothing in the
         files makes this raise.
 
     Raises:
-        KeyFileError: What the caller gave cannot be read.
+        KeyFileError: What the caller gave cannot be read, or others may write to the caller's key
+            folder.
+        EnvelopeError: A list of revoked keys is damaged, or not signed by who may.
     """
     wanted = [public_fingerprint(path) for path in signers]
+    trust = verification.trust_of({}, revocations, tsa_roots, ())
     found, name = Found(), annex.name
     try:
         data = read_bytes(annex)
-        signatures = persons.check_sign_off(data, name, load_roots(tsa_roots))
+        signatures = persons.check_sign_off(data, name, trust.roots)
     except (SourceError, PdfSignatureError) as error:
         found.add(name, local(error, annex.parent).removeprefix(f"{name}: "))
         return found.result()
@@ -187,7 +194,11 @@ def check(
         if own and said != stated and any(said != other for other in signed):
             _tell_other(person, said, found)
         drawn = drawn or (one.shows and not own)
-        time = written_time(one.timestamp.time) if one.timestamp is not None else None
+        stamp = envelopes.trusted_time(one.timestamp, name, found)
+        if envelopes.refuse_revoked(one.fingerprint, name, trust, stamp, found):
+            continue
+        envelopes.refuse_expired((one.certificate,), name, stamp, found)
+        time = written_time(stamp.time) if stamp is not None else None
         found.signers.append(
             Signer("signer", one.fingerprint, name, own, time, person=one.name, decision=decision)
         )

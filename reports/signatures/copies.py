@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from audit.untrusted.files import FileError, list_files
+from audit.untrusted.files import FileError, list_files, open_plain
 from reports.errors import EnvelopeError, ReportError, SourceError
 from reports.files import mapping, parse_json, read_bytes, write_atomic
 from reports.signatures import signing
@@ -159,13 +159,16 @@ def removed_if_it_fails(partial: Path, target: Path) -> Iterator[None]:
 
 
 def copy_file(run_dir: Path, name: str, place: Path, mode: int) -> None:
-    """Copy one file piece by piece, through to the disk."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    """Copy one plain file piece by piece, through to the disk.
+
+    Raises:
+        SourceError: It is missing, a link or behind one, a pipe or unreadable.
+    """
     try:
-        source = os.open(run_dir / name, flags)
-    except OSError as error:
-        raise SourceError(f"{name}: cannot be read ({error.strerror})") from error
-    with os.fdopen(source, "rb") as read, place.open("xb") as write:
+        source = open_plain(run_dir, name)
+    except FileError as error:
+        raise SourceError(str(error)) from error
+    with source as read, place.open("xb") as write:
         while piece := read.read(_CHUNK):
             write.write(piece)
         write.flush()

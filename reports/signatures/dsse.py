@@ -45,6 +45,8 @@ _EARLIER = {TRAINING_TYPE: f"{_ADDRESS}training/v1", RUN_TYPE: f"{_ADDRESS}run/v
 SHA256 = "sha256"
 SALTED = "hmacSha256"
 _HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
+# Of an honest run some tens are signed; its evidence is one.
+MOST_SUBJECTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statemen
     """Read a statement of one predicate type, under today's name or an earlier one.
 
     Raises:
-        EnvelopeError: The payload is no such statement, or names a subject twice.
+        EnvelopeError: The payload is no such statement, names a subject twice, or names too many.
     """
     document = parse_document(payload, where)
     if document.get("_type") != STATEMENT_TYPE:
@@ -232,7 +234,10 @@ def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statemen
     if stated not in _names(predicate_type):
         raise EnvelopeError(f"{where}: predicateType must be {predicate_type}")
     subjects: dict[str, tuple[str, str]] = {}
-    for raw in sequence(document.get("subject")):
+    listed = sequence(document.get("subject"))
+    if len(listed) > MOST_SUBJECTS:
+        raise EnvelopeError(f"{where}: names more than {MOST_SUBJECTS} files")
+    for raw in listed:
         entry = mapping(raw)
         name, digests = entry.get("name"), mapping(entry.get("digest"))
         kind, digest = next(iter(digests.items())) if len(digests) == 1 else (None, None)

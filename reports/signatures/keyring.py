@@ -37,7 +37,9 @@ from reports.signatures.statements import (
     list_path,
     own_revocations,
     read_entries,
+    read_rotation,
     rotations_of,
+    signer_of,
 )
 from reports.signatures.timestamps import Authority
 
@@ -72,6 +74,22 @@ class SigningKey:
     def fingerprint(self) -> str:
         """The public half's fingerprint."""
         return fingerprint(self.public)
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """Fingerprints of the keys that it replaced, each step signed by both keys."""
+        last, found, where = self.fingerprint, set[str](), "rotations"
+        try:
+            for sealed in reversed(self.rotations):
+                signer = signer_of(sealed, where)
+                step = read_rotation(sealed, signer, where) if signer is not None else None
+                if step is None or not step.is_consented or fingerprint(step.following) != last:
+                    break
+                last = step.previous
+                found.add(last)
+        except EnvelopeError:
+            pass  # What holds no line joins no keys.
+        return frozenset(found)
 
 
 def load_signing_key(role: Role, location: Path | str, passphrase: str | None = None) -> SigningKey:

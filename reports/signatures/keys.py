@@ -79,14 +79,22 @@ def refuse_open(directory: Path) -> None:
     """Refuse a key folder to which others may write: they could change whom its owner trusts.
 
     Raises:
-        KeyFileError: They may.
+        KeyFileError: They may, or it belongs to another user, who may take that right at any time.
     """
     try:
-        mode = stat.S_IMODE(directory.stat().st_mode)
+        found = directory.stat()
     except OSError:
         return  # Whoever needs it says that it is missing or cannot be read.
-    # Where there are no users, the bits of others say nothing.
-    if mode & 0o022 and os.name == "posix":
+    # Where there are no users, owner and bits of others say nothing.
+    if os.name != "posix":
+        return
+    if found.st_uid not in (0, os.geteuid()):
+        raise KeyFileError(
+            f"{directory}: belongs to another user (number {found.st_uid}), who could bring in "
+            "keys and take lists of revoked ones away. Use a folder of your own"
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o022:
         raise KeyFileError(
             f"{directory}: others may write to it (mode {mode:04o}), so they could bring in keys "
             "and take lists of revoked ones away. Run chmod 700 on it and look at what it holds"

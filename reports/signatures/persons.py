@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any
 
 from asn1crypto import x509
+from cryptography.x509 import Certificate, load_der_x509_certificate
 from pyhanko.pdf_utils import generic
 from pyhanko.pdf_utils.reader import PdfFileReader
 from pyhanko.sign.diff_analysis import (
@@ -88,6 +89,7 @@ class PersonsSignature:
         name: Whom the certificate is for.
         issuer: Who issued it; the same where it is self-signed.
         fingerprint: SHA-256 of the public key, as the keys' fingerprints here are.
+        certificate: The signer's own; those of its issuers are the reader's to judge.
         claimed: When, as the signer says, or None.
         timestamp: When, as an authority says, or None.
         signed: The file as this person signed it: the bytes up to the end of this signature.
@@ -101,6 +103,7 @@ class PersonsSignature:
     name: str
     issuer: str
     fingerprint: str
+    certificate: Certificate
     claimed: datetime | None
     timestamp: Timestamp | None
     signed: bytes
@@ -229,6 +232,7 @@ async def _person(
         name=subject,
         issuer=clean(itself.signer_cert.issuer.human_friendly, 200),
         fingerprint="SHA256:" + b64encode(digest).decode("ascii").rstrip("="),
+        certificate=load_der_x509_certificate(itself.signer_cert.dump()),
         claimed=status.signer_reported_dt,
         timestamp=pades.timestamp_of(status, roots, where),
         signed=signed,

@@ -44,7 +44,7 @@ class ClientSettings:
     noise_multiplier: float = 1.5
     delta: float = 1e-3
     sizes: tuple[int, ...] = (240, 90, 10)
-    sample: int = 24
+    sample: int = 256
     noise_added_by: str = "server"
     empty_round: int | None = None
     resumed_round: int | None = None
@@ -176,7 +176,9 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
     participants: list[int] = []
     size = sum(s.sizes)
     within = s.kept if s.public else size
-    sample = np.sort(np.random.default_rng(size).choice(within, s.sample, replace=False))
+    sample = np.sort(
+        np.random.default_rng(size).choice(within, min(within, s.sample), replace=False)
+    )
     # Filled as rounds go by: a round's choice may follow from the release before it.
     releases = np.zeros((s.rounds, s.kept), np.float32)
     choices = public_choices(s.public, iter(releases)) if s.public else None

@@ -42,7 +42,7 @@ class Settings:
     delta: float = 1e-5
     beta2: float = 0.99
     sizes: tuple[int, ...] = (240, 90, 10)
-    sample: int = 24
+    sample: int = 256
     algorithm: str = "dp-fedadamw"
     aggregation: str = "heads"
     debias: bool = True
@@ -155,7 +155,7 @@ def read_entries(run: Path) -> list[dict[str, Any]]:
 
 
 def rewrite_ledger(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Change the ledger's entries and chain them anew: a consistent lie."""
+    """Change the ledger's entries and chain them again: a consistent lie."""
     entries = read_entries(run)
     change(entries)
     (run / "ledger.jsonl").write_bytes(chain(entries))
@@ -249,7 +249,7 @@ def build_run(path: Path, s: Settings) -> Path:
     (path / "metrics.jsonl").write_text('{"round":0,"test_accuracy":0.1}\n')
     size = sum(s.sizes)
     blocks = len(s.sizes)
-    sample = np.sort(np.random.default_rng(size).choice(size, s.sample, replace=False))
+    sample = np.sort(np.random.default_rng(size).choice(size, min(size, s.sample), replace=False))
     has_moment = s.algorithm != "dp-fedavg"
     layout = {
         "format": 1,

@@ -138,7 +138,7 @@ GROUP = FaultGroup(
             "a-step-hidden-from-charge-and-round",
             "as before, and the finished round is noted with one step less",
             _ALI,
-            # Evidence has a column a query, and the rule's own steps can be worked out anew.
+            # Evidence has a column a query, and the rule's own steps can be worked out again.
             ("promise", "integrity"),
             ali,
             hide_a_step_twice,

@@ -60,7 +60,7 @@ SAMPLERS_OF_PEOPLE = {
     ),
 }
 # What these rules refuse: a round without clients releases nothing that they could go by, and
-# shuffled epochs begin anew in each participation.
+# shuffled epochs begin again in each participation.
 REFUSED = {
     ("ali-dpfl", "shuffled"),
     ("ali-dpfl", "clients by chance"),

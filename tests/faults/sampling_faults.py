@@ -122,6 +122,18 @@ def cut_at_one_and_a_half(patch: Patch) -> None:
     patch.setattr(PoissonSampling, "draw", cut)
 
 
+def the_first_in_anothers_place(patch: Patch) -> None:
+    draw = PoissonSampling.draw
+
+    def favoured(self, records, stream):
+        found = draw(self, records, stream)
+        if len(found):
+            found[0] = 0
+        return found
+
+    patch.setattr(PoissonSampling, "draw", favoured)
+
+
 STATED = ("privacy.sampling.rate=0.1", SIX_STEPS)
 
 
@@ -313,6 +325,15 @@ GROUP = FaultGroup(
             small_batches(8),
             cut_at_one_and_a_half,
             says="fewer batches are large",
+        ),
+        Fault(
+            "one-record-in-every-batch",
+            "a client's first record takes another one's place in every batch that is not empty",
+            "loaders that pin an example to each batch, as an anchor or to warm up caches",
+            ("sensitivity",),
+            lambda: small_spec(rounds=20, overrides=("federation.local_steps=1",)),
+            the_first_in_anothers_place,
+            says="a record is in more batches than the rate",
         ),
         Fault(
             "rate-of-the-clients-size",

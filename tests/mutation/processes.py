@@ -1,4 +1,4 @@
-"""Forked test processes: libraries are imported once, the code under test anew in every process.
+"""Forked test processes: libraries are imported once, the code under test again in every process.
 
 A process that runs three tests spends seconds on importing torch and its like and milliseconds on
 the tests. Here one process imports the libraries, and forks a child for each piece of work; the

@@ -111,7 +111,7 @@ def of_any(path, text, lines):
 
 @pytest.mark.slow
 def test_what_is_called_equivalent_is_still_a_mutant_and_has_a_reason():
-    """A line that has changed since is judged anew."""
+    """A line that has changed since is judged again."""
     assert EQUIVALENT.is_file()
     known = equivalents()
     wanted: defaultdict[str, set[str]] = defaultdict(set)

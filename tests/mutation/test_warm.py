@@ -31,7 +31,7 @@ class Kept:
         ("x < most", "x <= most", ["outer"]),
         ("y + 1", "y - 1", ["outer", "outer.<locals>.inner"]),
         ("2 * one", "3 * one", ["Kept.twice", "Kept.twice.<locals>.<listcomp>"]),
-        # A function that is left out is made anew by the one around it alone.
+        # A function that is left out is made again by the one around it alone.
         ("inner(x) if", "(lambda: x)() if", ["outer"]),
     ],
 )

@@ -59,7 +59,7 @@ def _only_functions_differ(
         if not same or not as_many or repr(plain[0]) != repr(plain[1]):
             return False
     elif not as_many:
-        # Which of its functions is which is not known; they are made anew whenever it is called.
+        # Which of its functions is which is not known; they are made again whenever it is called.
         return True
     return all(_only_functions_differ(*both, pairs) for both in zip(*inner, strict=True))
 

@@ -103,9 +103,9 @@ WEAKENINGS = (
     ),
     Weakening(
         "records-without-a-person-are-one-person",
-        "dpfedadamw/data/handed_over.py",
-        "if cell is None or cell != cell or not one.strip():",
-        "if cell is None or not one.strip():",
+        "dpfedadamw/data/columnar.py",
+        "return cell is None or bool(cell != cell)",
+        "return cell is None",
         "all records that name nobody are protected as one person called nan",
         (
             "tests/dpfedadamw/data/test_people.py::test_people_beside_arrays_are_as_good_as_a_column",

@@ -8,7 +8,7 @@ plus that mean times the server's rate.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.exchanges import Extent, Release, extent, is_kept
 from audit.reading.ledger import Header, Round
-from audit.reading.ledger_lines import BROADCAST_NAME, Grid
+from audit.reading.ledger_lines import BROADCAST_NAME, Grid, last_round_spends
 from audit.replay import find_applied_mean
 from audit.replay.base import UPDATE, server_rate
 from audit.replay.participation import (
@@ -32,7 +32,7 @@ from audit.replay.participation import (
     recorded_coordinates,
     shown,
 )
-from audit.replay.queries import carries, grid_notes, off_grid, too_fine
+from audit.replay.queries import RECORDED, carries, grid_notes, off_grid, too_fine
 from audit.replay.rounding import Rounded, exact
 from audit.replay.rounds import ANOTHER_KEY, ServerRounds, another_key, named
 from audit.untrusted import fields
@@ -133,6 +133,64 @@ def _release(
     return expected
 
 
+def _against_noise(
+    bundle: Bundle,
+    index: int,
+    released: Floats,
+    coordinates: Integers | None,
+    evidence: UpdateRound,
+) -> Iterator[str]:
+    """Hold a released mean to all noise that is recorded of it, and not at samples alone.
+
+    What was released times its divisor is the noise and the clipped sum, which is at most as long
+    as the clipped updates together: over all coordinates, and over those of any block.
+
+    Args:
+        bundle: the run.
+        index: the round.
+        released: the mean, at the recorded coordinates.
+        coordinates: these; None for all.
+        evidence: of its noise and of its clipped updates.
+    """
+    header, of_coordinate = bundle.header, bundle.layout().of_coordinate
+    if coordinates is not None:
+        of_coordinate = of_coordinate[coordinates]
+    if len(of_coordinate) != len(released):
+        return
+    # Norms and sums in float32: far within a thousandth.
+    clean = float(evidence.clipped_norms.sum()) * 1.001 + 1e-6 * header.declared("clipping_norm")
+    rounding = RECORDED + (0.0 if header.grid is None else 2.0**-header.grid.update)
+    found = released * evidence.divisor
+    noise = np.sqrt(np.maximum(evidence.noise_sum_squares, 0.0))
+    sums = np.bincount(of_coordinate, weights=np.square(found), minlength=len(noise))
+    lengths = np.sqrt(sums)
+    room = clean + rounding * (lengths + noise)
+    # Of a part of the coordinates only that it is not longer than all of the noise.
+    short = coordinates is None and not np.all(noise - lengths <= room)
+    if short or not np.all(lengths - noise <= room):
+        yield f"round {index}: the size of the released mean does not fit the noise recorded for it"
+    each = _last_noise(bundle, index)
+    if each is not None:
+        each = each if coordinates is None else each[coordinates]
+        apart, length = np.linalg.norm(np.abs(found) - each), np.linalg.norm(each)
+        if not apart <= clean + rounding * (np.sqrt(sums.sum()) + length):
+            yield f"round {index}: the released mean does not have the noise of single coordinates"
+
+
+def _last_noise(bundle: Bundle, index: int) -> Floats | None:
+    """Sizes of the last round's noise at each coordinate, [d]; None for others, and if not kept."""
+    sums, rounds = bundle.coordinate_sums(), bundle.readable_ledger.rounds_to_finish
+    charge = last_round_spends(bundle.readable_ledger.round_spends).get(index)
+    if (
+        sums is None
+        or sums.last is None
+        or charge is None
+        or not index + 1 == rounds == sums.rounds
+    ):
+        return None
+    return np.sqrt(sums.last) * (charge.noise_multiplier * charge.clipping_norm)
+
+
 def _of_servers(
     bundle: Bundle,
     servers: ServerRounds,
@@ -166,6 +224,7 @@ def _of_servers(
         tally.reasons.append(
             f"{where}: the released mean lies off the public grid of {grid.update} significant bits"
         )
+    tally.reasons.extend(_against_noise(bundle, index, released, found.coordinates, evidence))
     if found.coordinates is None and vector_sha256(released) != item.exchanged:
         tally.reasons.append(f"{where}: its released mean is not the one that the ledger notes")
     recorded, places = _sampled(evidence, found.coordinates, header.parameters)
@@ -225,6 +284,8 @@ def _judge_all(bundle: Bundle, kept: Extent, rate: float, tally: Tally) -> None:
         release = bundle.release(index, recorded)
         following = None if last else items[index + 1].broadcast
         left = _release(item, following, evidence, release, setting, tally)
+        found = _against_noise(bundle, index, release.released, coordinates, evidence)
+        tally.reasons.extend(found)
         if last and left is not None:
             judge_weights(bundle, coordinates, left, tally)
 
@@ -284,8 +345,10 @@ CLIENT_UPLOADS = Check(
     claim="Uploads hold only one clipped update, clients keep nothing, broadcasts hold only the "
     "parameters, and each model is the previous one plus the noised mean times the server's rate.",
     tolerance="Coordinate by coordinate, four float32 roundings (2^-22) of the sum; names exactly. "
-    "The released mean against recorded noise to 2^-18 of its parts. The grid of released means "
-    "and of the published weights exactly, by the significant bits that the ledger states.",
+    "The released mean against recorded noise to 2^-18 of its parts. Its length in every block "
+    "against the noise's, and the last release against the noise of every coordinate, to the sum "
+    "of the clipped norms. The grid of released means and of the published weights exactly, by the "
+    "significant bits that the ledger states.",
     power="any further tensor; any term added to a model by more than rounding; a value off the "
     "grid",
     limits="The evidence is written by the process that trains; digests in the ledger bind it to "

@@ -51,16 +51,18 @@ _PASSED_OVER = (
 class _Draws:
     """Batches of all steps, compared with each other and with usual seeds."""
 
-    def __init__(self, records: int, rate: float) -> None:
-        self._records, self._rate = records, rate
+    def __init__(self, records: int) -> None:
+        self._records = records
+        self._rates: set[float] = set()
         self._seen: dict[bytes, int] = {}
-        self._firsts: list[Integers] = []
+        self._firsts: list[tuple[Integers, float]] = []
         self._attachment: int | None = None
         self._equal = False
         self._twice = False
 
-    def add(self, rows: Integers, attachment: int) -> None:
-        """Add the batch of a step."""
+    def add(self, rows: Integers, attachment: int, rate: float) -> None:
+        """Add the batch of a step, which was charged at this rate."""
+        self._rates.add(rate)
         unique = np.unique(rows)
         self._twice |= len(unique) < len(rows)
         if len(rows):
@@ -68,7 +70,7 @@ class _Draws:
             self._equal |= key in self._seen
             self._seen[key] = self._seen.get(key, 0) + 1
         if attachment != self._attachment:
-            self._firsts.append(unique)
+            self._firsts.append((unique, rate))
             self._attachment = attachment
 
     def judge(self, reasons: list[str]) -> None:
@@ -78,7 +80,8 @@ class _Draws:
                 "a record is in the batch of one step twice: it moves the sum by more than the "
                 "clipping norm"
             )
-        same = self._rate**2 + (1.0 - self._rate) ** 2
+        # Two batches of different rates are no more alike than two of that which repeats most.
+        same = max((rate**2 + (1.0 - rate) ** 2 for rate in self._rates), default=1.0)
         steps = sum(self._seen.values())
         pairs = steps * (steps - 1) / 2.0
         chance = pairs * math.exp(self._records * math.log(same))
@@ -87,7 +90,7 @@ class _Draws:
                 "steps have exactly the batch of an earlier one: the sampler restarts with the "
                 "same seed, so its batches are not independent"
             )
-        if any(seeded_batch(rows, self._records, self._rate) for rows in self._firsts):
+        if any(seeded_batch(rows, self._records, rate) for rows, rate in self._firsts):
             # Naming the seed would reveal the batches to the finding's readers.
             reasons.append(
                 "the batches are those of a generator seeded with a number that anyone would try "
@@ -116,7 +119,7 @@ def _file(
     used = np.bincount(evidence.rows, minlength=charge.records)
     batches.add(where, charge, sizes[None].ravel(), used, reasons)
     for start, stop in pairwise(evidence.row_offsets):
-        draws.add(evidence.rows[start:stop], evidence.attachment)
+        draws.add(evidence.rows[start:stop], evidence.attachment, charge.sampling_rate)
 
 
 def _judge_sampling(bundle: Bundle) -> Judgement:
@@ -126,7 +129,7 @@ def _judge_sampling(bundle: Bundle) -> Judgement:
         raise UnverifiedError(f"the sampler {sampling[:40]!r} is unknown")
     charges = last_spends(bundle.readable_ledger.spends)
     batches = Batches(sampling)
-    draws = _Draws(header.records[0], header.sampling_rate or 1.0)
+    draws = _Draws(header.records[0])
     end = bundle.loop_end()
     unused, skipped = end.unused, end.skipped
     unreadable: list[str] = []
@@ -167,10 +170,11 @@ SAMPLING = Check(
     meaning="If it fails, batches were not drawn, or not used, as the stated loss assumes.",
     claim="Each step's batch is a fresh Poisson draw of the records at the accounted rate, and "
     "each drawn batch becomes one noised step.",
-    tolerance="Exact binomial test of the mean size, a test of the sizes' scatter, and a bound on "
-    "how often records repeat between batches. Together at most one false alarm in 1000 correct "
-    "loops (Bonferroni). Equal batches where chance makes any in fewer than one loop in a million",
-    power="shuffled epochs that pose as Poisson draws",
+    tolerance="Exact binomial tests of the mean size and of the record that is in most batches. A "
+    "test of the sizes' scatter, and a bound on how often records repeat between batches. "
+    "Together at most one false alarm in 1000 correct loops (Bonferroni). Equal batches where "
+    "chance makes any in fewer than one loop in a million",
+    power="shuffled epochs that pose as Poisson draws; a record that is in most batches",
     limits="Batches are observed where the data loader draws them and counted where gradients are "
     "clipped. Records that the program reads without the loader are not observed; nor are batches "
     "that worker processes had drawn ahead when the loop ended.",
@@ -206,9 +210,10 @@ def _sums(index: int, evidence: LoopEvidence, charge: Spend, reasons: list[str])
     if np.any(evidence.nonfinite):
         reasons.append(f"{where}: a record's gradient is not finite")
         return
-    difference = np.linalg.norm(evidence.clean - evidence.expected, axis=1)
-    size = np.linalg.norm(evidence.expected, axis=1)
-    if not np.all(difference <= _SUMS * (clip + size)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        difference = np.linalg.norm(evidence.clean - evidence.expected, axis=1)
+        allowed = _SUMS * (clip + np.linalg.norm(evidence.expected, axis=1))
+    if not np.all((difference <= allowed) & np.isfinite(allowed)):
         reasons.append(
             f"{where}: the sum is not that of this step's records, each clipped to C over all "
             "trained parameters (another norm, parameters left out of it, or sums of earlier steps)"
@@ -386,11 +391,12 @@ def _moved(
     for step in range(len(evidence.before)):
         at = _Settings(evidence.settings[step][evidence.group])
         before = evidence.before[step]
-        update = RULES[rule](state, evidence.released[step], before, at)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            update = RULES[rule](state, evidence.released[step], before, at)
+            difference = np.abs(evidence.after[step] - before - update)
+            allowed = _ROUNDING * np.abs(before) + _UPDATE * (np.abs(update) + np.abs(update).max())
         state.steps += 1
-        difference = np.abs(evidence.after[step] - before - update)
-        allowed = _ROUNDING * np.abs(before) + _UPDATE * (np.abs(update) + np.abs(update).max())
-        if not np.all(difference <= allowed + 1e-12):
+        if not np.all((difference <= allowed + 1e-12) & np.isfinite(allowed)):
             reasons.append(
                 f"file {index}: an update is not what {rule} computes from the noised gradient (a "
                 "gradient without noise, another optimiser, or parameters that are not the "

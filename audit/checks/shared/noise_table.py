@@ -25,6 +25,7 @@ from audit.reading.ledger_lines import (
     last_spends,
     public_choices,
 )
+from audit.reading.units import LOOP
 from audit.untrusted.archives import Floats, Integers
 from audit.untrusted.fields import FieldError
 
@@ -253,6 +254,28 @@ def _table(
         largest=np.array([row.largest for row in rows], dtype=np.float64) if seen else None,
         gridded=gridded,
     )
+
+
+# Numbers sampled of each noised vector, and at most of all vectors of a run together.
+_SAMPLED, _FEWEST_SAMPLED, _SAMPLED_IN_ALL = 256, 8, 400_000
+
+
+def samples_due(bundle: Bundle) -> int:
+    """At how many coordinates the noise of each vector must be recorded: all there are, or 256.
+
+    Fewer are due of very many vectors. How many the engine planned for says the header.
+    """
+    header, parameters = bundle.header, bundle.layout().parameters
+    if header.unit is LOOP:
+        return min(parameters, _SAMPLED)
+    vectors = header.rounds
+    if header.unit.whole_clients:
+        if header.sparsification is not None and header.sparsification.public:
+            parameters = header.sparsification.kept
+    else:
+        charged = [spend.queries_per_step for spend in bundle.readable_ledger.spends]
+        vectors *= header.clients_per_round * header.local_steps * max(charged, default=1)
+    return min(parameters, max(_FEWEST_SAMPLED, min(_SAMPLED, _SAMPLED_IN_ALL // max(1, vectors))))
 
 
 def coordinate_degrees(bundle: Bundle, queries: int) -> Integers:

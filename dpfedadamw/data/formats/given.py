@@ -119,6 +119,8 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
             keys.targets,
             None if people_given() else keys.person,
             Preparation.of(keys) if keys.columns else None,
+            keys.missing_values,
+            column,
         )
         parts[name] = held(part, names, f"data ({name})")
     numbers = _numbers_of_people(parts)

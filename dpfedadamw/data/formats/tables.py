@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,6 +213,11 @@ class Columns:
 def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
     """A table, and perhaps a second one with the test records."""
     files = {"train": path, **({"test": test_path} if test_path else {})}
+    if test_path is not None and filecmp.cmp(path, test_path, shallow=False):
+        raise DataError(
+            f"data.test_path: {where(test_path)} is the table that is trained on; its measures "
+            "would be published without noise: give other records, or leave it out"
+        )
 
     def read() -> Reading:
         names: tuple[str, ...] = ()
@@ -221,8 +227,11 @@ def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
         parts = {part: _chunks(file, columns, numbers) for part, file in files.items()}
         return Reading(parts, len(names) or None, names or columns.targets)
 
-    root = path if test_path is None else path.parent
-    return Source(root, tuple(files.values()), repr(columns), read)
+    root, options = path, repr(columns)
+    if test_path is not None:
+        # The files' digest does not say which of them is which.
+        root, options = path.parent, repr((columns, path.name, str(test_path)))
+    return Source(root, tuple(files.values()), options, read)
 
 
 def unlabelled(path: Path, keys: TableSpec) -> Iterator[Chunk]:
@@ -325,7 +334,7 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
         places.append(place)
         named.append([cell.strip() for cell in cells[outputs + inputs :]])
         for name, cell in zip(columns.owners, named[-1], strict=True):
-            if not cell:
+            if is_empty(cell, columns.missing_values):
                 what = "name the client of the record"
                 if name == columns.person:
                     what = "name the person, or leave the record out"

@@ -27,7 +27,8 @@ from cryptography.x509.oid import NameOID
 from dpfedadamw.storage.disk import PRIVATE_MODE, PUBLIC_MODE, write_atomically
 
 _CURVE = ec.SECP384R1
-_DAYS = 365
+# The authority's key is never written, so that no certificate can be made again: ten years.
+_DAYS = 3652
 LOCAL = ("localhost", "127.0.0.1")
 
 

@@ -23,7 +23,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, ClientData
 from dpfedadamw.federation.recorded import recorded
 from dpfedadamw.federation.stations import Asked, Station
-from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import (
@@ -75,6 +75,8 @@ _SHARED = "shared."
 _MOST_HEAD = 1 << 16
 # ROUND-ATTEMPT.
 _REMEMBERED = re.compile(r"(0|[1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
+# What `_REMEMBERED` can name. An honest server counts how often a round was begun.
+_MOST_ATTEMPT = 10**9 - 1
 # No weight of a model that learns is larger; see `Client._check_broadcast`.
 _LARGEST_PARAMETER = 1e3
 
@@ -146,6 +148,8 @@ class Client:
         self._site, self._settings = site, site.settings()
         self.number = self._settings.client
         self.notes: list[str] = []
+        # A participation that failed leaves what it noted of some queries in the unit.
+        self._unfinished = False
         self._lock = RunLock(site.path)
         try:
             self._open(most_charges)
@@ -297,6 +301,7 @@ class Client:
         self._check_order(asked)
         self._check_broadcast(asked, message)
         memory = self._memory(asked, remembered)
+        self._renew_unit()
         source = self._source()
         current = self._station.round_of(asked, message)
         (line, *_) = self._station.worker.unit.charges(current)
@@ -313,9 +318,11 @@ class Client:
                 "commitment": source.commitment,
             },
         )
+        self._unfinished = True
         with determinism(self._spec):
             answer = self._station.answer(asked, message, memory, source)
         shared = self._station.worker.unit.take_shared()
+        self._unfinished = False
         arrays = {**recorded(answer), **{f"{_SHARED}{k}": v for k, v in shared.items()}}
         noted = self._site.noted(asked.round, asked.attempt)
         write_arrays(noted, arrays)
@@ -333,6 +340,14 @@ class Client:
             },
         )
         return _sent_of(answer.message, arrays, str(entry["participation"]), signature)
+
+    def _renew_unit(self) -> None:
+        """Forget what a participation noted that failed: it is no part of the next one's noise."""
+        if self._unfinished:
+            unit = _unit(self._experiment, self._site)
+            worker = replace(self._station.worker, unit=unit)
+            self._station = replace(self._station, worker=worker)
+            self._unfinished = False
 
     def _statement(self, run: str, asked: Asked, broadcast: str, answer: Answer) -> dict[str, Any]:
         noted = answer.result.evidence
@@ -376,6 +391,8 @@ class Client:
             raise RefusalError("client", f"{where}: it is meant for client {asked.client}")
         if not 0 <= asked.round < plan.rounds or asked.attempt < 1:
             raise RefusalError("round", f"{where}: the spec has rounds 0 to {plan.rounds - 1}")
+        if asked.attempt > _MOST_ATTEMPT:
+            raise RefusalError("round", f"{where}: no attempt has so high a number")
         fixed = plan.client_sampling == "fixed-size"
         least = plan.clients_per_round if fixed else 1
         most = plan.clients_per_round if fixed else len(plan.records)
@@ -548,8 +565,22 @@ def _labels(share: Share) -> Tensor:
 
 
 def _station(experiment: Experiment, site: Site, clients: Mapping[int, ClientData]) -> Station:
-    """What computes participations in this process; it notes in a folder of its own."""
+    """What computes participations in this process."""
     performance = performance_of(experiment, "auto")
+    worker = Worker(
+        rule=experiment.algorithm.local,
+        unit=_unit(experiment, site),
+        engine=engine_of(experiment, performance),
+        flat=FlatParameters(experiment.model),
+        # Each participation comes with its own.
+        randomness=ReproducibleRandomness(0),
+        performance=performance,
+    )
+    return Station(plan=experiment.plan, worker=worker, clients=clients)
+
+
+def _unit(experiment: Experiment, site: Site) -> Unprotected:
+    """What notes participations; it is opened in a folder of its own."""
     scratch = site.path / "scratch"
     DISK.remove_tree(scratch)
     DISK.make_folder(scratch)
@@ -562,18 +593,10 @@ def _station(experiment: Experiment, site: Site, clients: Mapping[int, ClientDat
         randomness=ReproducibleRandomness(0),
         commitments=BLAKE3,
     )
-    engine = engine_of(experiment, performance)
-    worker = Worker(
-        rule=experiment.algorithm.local,
-        unit=unit_of(experiment.plan).rounds.open(setup),
-        engine=engine,
-        flat=FlatParameters(experiment.model),
-        randomness=setup.randomness,
-        performance=performance,
-    )
+    unit = unit_of(experiment.plan).rounds.open(setup)
     # Nothing is read from it once the unit is open.
     DISK.remove_tree(scratch)
-    return Station(plan=experiment.plan, worker=worker, clients=clients)
+    return unit
 
 
 def _expected(experiment: Experiment, station: Station) -> Likeness:

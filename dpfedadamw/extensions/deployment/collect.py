@@ -7,7 +7,6 @@ that round nor any after it can be written: the auditor then says which checks i
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from dpfedadamw.extensions.deployment.client import shared_of
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Facts, Share, experiment_of
 from dpfedadamw.extensions.deployment.leading import is_finished
+from dpfedadamw.extensions.deployment.noted import NotedError, check_noted
 from dpfedadamw.extensions.deployment.people import Whose
 from dpfedadamw.extensions.deployment.refusals import REASONS, read_counts
 from dpfedadamw.extensions.deployment.server_rounds import Received
@@ -38,7 +38,7 @@ from dpfedadamw.federation.messages import unpack_update, view
 from dpfedadamw.federation.participation import Answer, Participation, Round
 from dpfedadamw.federation.recorded import answered
 from dpfedadamw.federation.unprotected import UnitSetup
-from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.privacy.ledger import GENESIS, Ledger, canonical
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.run.computing import divided, unit_of
 from dpfedadamw.rundir import RunDirectory, open_existing, point_latest, write_arrays
@@ -364,15 +364,21 @@ class _Writer:
         site = self._sites[client]
         noted = site.noted(current.index, current.attempt)
         arrays = read_noted(noted)
-        if _sha256(noted) not in self._digests[client]:
+        if _sha256(noted) != self._digests[client].get((current.index, current.attempt)):
             raise DeploymentError(f"what client {client} noted is not what its ledger names")
         message = _read(self._received.upload(current.index, client))
+        plan, collector = current.plan, unit.evidence_of_client()
+        sparse, whole = plan.sparsification, len(current.broadcast.parameters)
         try:
-            answer = answered(message, arrays, unit.evidence_of_client(), self._device)
-        except (KeyError, ValueError, IndexError) as error:
-            kind = type(error).__name__
-            raise DeploymentError(f"what client {client} noted is not whole ({kind})") from None
-        return answer, arrays
+            check_noted(
+                arrays,
+                collector,
+                (plan.local_steps, plan.local_steps * plan.queries_per_step),
+                whole if sparse is None else sparse.released,
+            )
+        except NotedError as error:
+            raise DeploymentError(f"what client {client} noted is not whole: {error}") from None
+        return answered(message, arrays, collector, self._device), arrays
 
     def _combined(self, current: Round) -> Combined:
         """What the server made of a round's uploads."""
@@ -404,14 +410,29 @@ def _digests(parts: Sequence[Whose | None], records: int) -> NDArray[np.uint8]:
     return found
 
 
-def _noted_digests(site: Site) -> frozenset[str]:
-    """Digests of evidence that a client's ledger names, as far as its lines can be read."""
-    found = set()
-    lines = DISK.read(site.ledger, MOST_TEXT_BYTES) if site.ledger.is_file() else b""
-    for line in lines.splitlines():
-        with contextlib.suppress(ValueError, TypeError, AttributeError):
-            found.add(str(parse(line, site.ledger.name).get("evidence_sha256")))
-    return frozenset(found)
+def _noted_digests(site: Site) -> dict[tuple[int, int], str]:
+    """The digest of evidence that a client's ledger names for each round and attempt.
+
+    Lines count as far as their chain holds: anybody can append one that continues no other.
+    """
+    found: dict[tuple[int, int], str] = {}
+    raw = DISK.read(site.ledger, MOST_TEXT_BYTES) if site.ledger.is_file() else b""
+    previous = GENESIS
+    for line in raw.splitlines():
+        try:
+            entry = parse(line, site.ledger.name)
+            unsigned = {name: value for name, value in entry.items() if name != "digest"}
+            digest = hashlib.sha256(canonical(unsigned)).hexdigest()
+            if (entry["previous"], entry["digest"]) != (previous, digest):
+                break
+            if entry["kind"] == "upload":
+                part = (int(entry["round"]), int(entry["attempt"]))
+                # It answers each attempt once.
+                found.setdefault(part, str(entry["evidence_sha256"]))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            break
+        previous = hashlib.sha256(line).hexdigest()
+    return found
 
 
 def _sha256(path: Path) -> str:

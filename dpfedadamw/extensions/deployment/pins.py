@@ -33,7 +33,7 @@ _FILES = {
     "salt_sha256": "salt",
     "key": "key",
 }
-_PARTICIPATION = re.compile(r"(?:participation|upload)-(\d{5,9})-(\d{1,9})\.(?:npz|safetensors)")
+_PARTICIPATION = re.compile(r"(?:participation|upload)-([0-9]+)-([0-9]+)\.(?:npz|safetensors)")
 
 
 def of_files(site: Site, client: int, key: Ed25519PrivateKey) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def promises(plan: RunPlan, most_charges: int) -> tuple[Promise, ...]:
     Raises:
         PrivacyError: If no ε bounds so many participations.
     """
-    whole = replace(plan, rounds=max(1, most_charges), max_epsilon=None)
+    whole = _at_least_noise(replace(plan, rounds=max(1, most_charges), max_epsilon=None), plan)
     whole.check_cost()
     claims = [one.expected_claim(1) for one in (plan, whole)]
     if plan.unit.noises_gradients:
@@ -83,6 +83,20 @@ def promises(plan: RunPlan, most_charges: int) -> tuple[Promise, ...]:
         )
     )
     return tuple(found)
+
+
+def _at_least_noise(whole: RunPlan, plan: RunPlan) -> RunPlan:
+    """What a client pays for at most, where noise may fall: every participation at the last noise.
+
+    A server may leave out early rounds and ask for late ones, with less noise, several times.
+    """
+    if plan.adaptation is None or plan.adaptation.decay is None:
+        return whole
+    return replace(
+        whole,
+        noise_multiplier=plan.spending_bound.least_noise_multiplier,
+        adaptation=replace(plan.adaptation, decay=None),
+    )
 
 
 def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]:

@@ -24,7 +24,7 @@ from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Facts
 from dpfedadamw.extensions.deployment.identity import INTRODUCTION, UPLOAD, is_signed
 from dpfedadamw.extensions.deployment.refusals import told
-from dpfedadamw.federation.arrivals import ArrivalError, Likeness, expected
+from dpfedadamw.federation.arrivals import ArrivalError, Likeness, foreseen
 from dpfedadamw.federation.links import Link, Reply
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation
 from dpfedadamw.federation.stations import Asked
@@ -168,6 +168,7 @@ class RemoteClients:
         self._clock, self._rest, self._drop_outs = clock, rest, drop_outs
         self._nodes = nodes
         self._expected: Likeness | None = None
+        self._remembers = False
 
     def answers(self, parts: Sequence[Participation]) -> Iterator[Answer | None]:
         """What each client's part comes to, in the order of ``parts``; None where it dropped out.
@@ -180,7 +181,9 @@ class RemoteClients:
             return
         current = parts[0].current
         if self._expected is None:
-            self._expected = expected(self._worker, current)
+            upload = foreseen(self._worker, current)
+            self._expected = Likeness.of(self._worker.unit.likeness(current, upload))
+            self._remembers = bool(upload.memory)
         now = self._clock()
         last = now + self._patience.answer
         waiting = {
@@ -266,10 +269,9 @@ class RemoteClients:
             raise DeploymentError(f"{whose}: {told(reply.values['refused'])}")
         try:
             self._expected.check(reply.upload, whose)
-            steps, queries = int(reply.values["steps"]), int(reply.values["queries"])
+            said = [reply.values[name] for name in ("steps", "queries", "remembers")]
             commitment = bytes.fromhex(reply.values["participation"])
             signature = bytes.fromhex(reply.values["signature"])
-            remembers = bool(reply.values["remembers"])
         except (KeyError, ValueError, TypeError) as error:
             raise ArrivalError(
                 f"{whose}: its answer is not whole ({type(error).__name__})"
@@ -284,6 +286,13 @@ class RemoteClients:
         key = self._facts.keys[part.client]
         if len(commitment) != 32 or not is_signed(key, signature, UPLOAD, shown):
             raise ArrivalError(f"{whose}: its upload is not signed by its key")
+        # No signature covers these: what was asked for is noted, never what an answer says of it.
+        steps, remembers = part.current.broadcast.local_steps, self._remembers
+        queries = steps * part.current.plan.queries_per_step
+        if said != [steps, queries, remembers]:
+            raise ArrivalError(
+                f"{whose}: its answer says other steps, gradients or memory than it was asked for"
+            )
         nothing = torch.zeros(0)
         memory = (
             {_REFERENCE: torch.from_numpy(np.asarray([index, attempt], np.int64))}

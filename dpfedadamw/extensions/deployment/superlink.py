@@ -9,6 +9,8 @@ app is sent to them (`dpfedadamw.extensions.deployment.supernode` runs none).
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -33,6 +35,11 @@ FLEET: Final = frozenset(
 )  # fmt: skip
 # Flower cuts arrays into pieces of 5 MiB, one a request.
 _MOST_BODY = 8 << 20
+# For a whole body; Flower's client waits half a minute for each part of one.
+_BODY_SECONDS = 300.0
+# Connections of strangers; each takes 64 KiB at most before its key is looked at.
+_STRANGERS = 1000
+_OF_ONE_NODE = 8
 _HEARTBEAT_SECONDS = 20.0
 _START_SECONDS = 60.0
 _log = logging.getLogger(__name__)
@@ -46,15 +53,20 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 class FleetOnly:
     """Passes on what SuperNodes ask for, and answers everything else itself.
 
+    Whose public key nobody named is refused before any of its body is read. That a request is
+    signed by the key is for Flower to check, which reads the body first.
+
     Args:
         application: Flower's.
+        header: Where a SuperNode says its public key.
+        keys: Those of the SuperNodes that may come in, as the header has them.
 
     Attributes:
         refused: Requests that were not passed on.
     """
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    def __init__(self, application: Application, header: bytes, keys: frozenset[bytes]) -> None:
+        self._application, self._header, self._keys = application, header, keys
         self.refused = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,12 +78,22 @@ class FleetOnly:
             self._note("a connection that is no request")
         elif scope["method"] != "POST" or scope["path"] not in FLEET:
             await self._refuse(send, 404, "a request for what is not served")
+        elif not self._knows(scope):
+            await self._refuse(send, 401, "a request without the key of any SuperNode")
         else:
-            body = await _body(receive)
+            try:
+                body = await asyncio.wait_for(_body(receive), _BODY_SECONDS)
+            except TimeoutError:
+                await self._refuse(send, 408, "a request that does not arrive whole in time")
+                return
             if body is None:
                 await self._refuse(send, 413, "a request that is too long")
             else:
                 await self._application(scope, _replay(body, receive), send)
+
+    def _knows(self, scope: Scope) -> bool:
+        said = [value for name, value in scope["headers"] if name == self._header]
+        return len(said) == 1 and said[0] in self._keys
 
     async def _refuse(self, send: Send, status: int, what: str) -> None:
         self._note(what)
@@ -142,14 +164,15 @@ def grid(door: Door, nodes: Path) -> Iterator[Any]:
     """
     _check_certificate(door)
     import uvicorn
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
     from flwr.superlink.main import create_app
 
     application = create_app()
     application.state.enable_supernode_auth = True
     state = application.state.linkstate_factory.state()
-    _admit(state, nodes)
+    keys = _admit(state, nodes)
     config = uvicorn.Config(
-        FleetOnly(application),
+        FleetOnly(application, FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), keys),
         host=door.host,
         port=door.port,
         ssl_certfile=str(door.certificate),
@@ -158,6 +181,7 @@ def grid(door: Door, nodes: Path) -> Iterator[Any]:
         log_config=None,
         access_log=False,
         server_header=False,
+        limit_concurrency=_STRANGERS + _OF_ONE_NODE * len(keys),
         timeout_graceful_shutdown=5,
     )
     listener = _listener(door)
@@ -212,23 +236,27 @@ def _listener(door: Door) -> socket.socket:
     return listener
 
 
-def _admit(state: Any, folder: Path) -> None:
-    """Tell the SuperLink which SuperNodes there are."""
+def _admit(state: Any, folder: Path) -> frozenset[bytes]:
+    """Tell the SuperLink which SuperNodes there are; their keys, as they say them of themselves."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
     from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
+    keys = set[bytes]()
     for path in sorted(folder.glob("*.pub")):
         try:
             key = load_ssh_public_key(path.read_bytes())
             if not isinstance(key, ec.EllipticCurvePublicKey):
                 raise ValueError
-            state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), 0)
+            public = public_key_to_bytes(key)
+            state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, 0)
+            keys.add(base64.b64encode(public))
         except (OSError, ValueError) as error:
             raise DeploymentError(
                 f"{path}: is not a separate SuperNode's public key ({type(error).__name__})"
             ) from None
+    return frozenset(keys)
 
 
 def _run(state: Any, ended: threading.Event) -> Any:

@@ -37,6 +37,9 @@ _AGAIN = 2.0
 # Flower's shortest: the SuperLink takes a node that was killed back after two of them.
 _HEARTBEAT_SECONDS = 10
 _OBJECTS = 10_000
+# Of one response: Flower cuts arrays into pieces of 5 MiB, one a response.
+_MOST_RESPONSE = 8 << 20
+_MOST_CODE = 10**6
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,6 @@ def serve(
     keys = _keys(folder.key)
     require()
     import httpx
-    from flwr.supercore.error import FlowerError
 
     quiet()
     last = ""
@@ -138,8 +140,7 @@ def serve(
                 while True:
                     _carry_one(link, place, most)
         except httpx.HTTPStatusError as error:
-            refusal = FlowerError.from_json(error.response.text)
-            why = f"Flower's {refusal.code}" if refusal else f"HTTP {error.response.status_code}"
+            why = _refusal(error.response)
             say(f"the SuperLink at {address} rejects this SuperNode ({why}); trying again")
         except httpx.TransportError as error:
             say(f"no SuperLink at {address} ({type(error).__name__}); trying again")
@@ -153,6 +154,57 @@ def serve(
                 "again"
             )
         time.sleep(_AGAIN)
+
+
+def _refusal(response: Any) -> str:
+    """Why the SuperLink refuses, in a few words, whatever its response holds."""
+    from flwr.supercore.error import FlowerError
+
+    try:
+        refusal = FlowerError.from_json(response.text)
+    except Exception:
+        # Flower's reader takes no response for hostile: one may be nested without end.
+        refusal = None
+    if refusal is not None and abs(refusal.code) < _MOST_CODE:
+        return f"Flower's {refusal.code}"
+    return f"HTTP {response.status_code}"
+
+
+def _guard(client: Any) -> None:
+    """Have Flower's client ask the SuperLink alone, and read no response that is too long.
+
+    Flower's follows a redirect, by which a lying server would have it post into this network.
+
+    Args:
+        client: What Flower's client of the Fleet API sends by, an `httpx.Client`.
+    """
+    import httpx
+
+    class Bounded(httpx.SyncByteStream):  # type: ignore[misc]  # untyped without Flower
+        def __init__(self, stream: httpx.SyncByteStream) -> None:
+            self._stream = stream
+
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for part in self._stream:
+                size += len(part)
+                if size > _MOST_RESPONSE:
+                    raise ValueError("a response is too long")
+                yield part
+
+        def close(self) -> None:
+            self._stream.close()
+
+    def bound(response: httpx.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            # A short one may be long once it is unpacked.
+            raise ValueError("a response is compressed")
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        response.stream = Bounded(response.stream)
+
+    client.follow_redirects = False
+    client.headers["accept-encoding"] = "identity"
+    client.event_hooks = {"response": [bound]}
 
 
 def _keys(path: Path) -> Any:
@@ -186,6 +238,7 @@ def _connected(address: str, authority: Path, keys: Any) -> Iterator[tuple[Any, 
     with FleetHttpClient.from_server_address(
         address, False, str(authority), interceptors=proofs
     ) as client:
+        _guard(client._client)
         me = ActivateNodeRequest(public_key=public_key_to_bytes(keys[1]), **beats)
         node = Node(node_id=client.ActivateNode(me).node_id)
 

@@ -51,6 +51,7 @@ __all__ = [
     "Outcome",
     "Signer",
     "VerificationResult",
+    "trust_of",
     "verify",
     "verify_and_read",
     "verify_comparison",
@@ -115,7 +116,7 @@ def verify_and_read(
         KeyFileError: As `verify`.
         EnvelopeError: As `verify`.
     """
-    trust = _trust(
+    trust = trust_of(
         {"trainer": trainer_key, "auditor": auditor_key}, revocations, tsa_roots, log_keys
     )
     known = results.read_memory(memory) if memory is not None else Memory()
@@ -154,7 +155,22 @@ def verify_and_read(
         if alone and "trainer" in keys
         else []
     )
+    if facts is not None and not _is_challengers(files, last, trust, found):
+        facts = facts._replace(public_coin=False)
     return replace(result, level=_level(result, facts, last, named)), source
+
+
+def _is_challengers(files: Snapshot, last: str, trust: Trust, found: Found) -> bool:
+    """Whether the auditor who signs is the one who challenged the run, by this key or an earlier.
+
+    A trainer with two keys could else challenge a run with one and have a stranger audit it.
+    """
+    challengers = {one.fingerprint for one in found.signers if one.envelope == CHALLENGE}
+    return any(
+        challengers & line_of(files, signing.AUDITOR_ROTATIONS, "auditor", one.fingerprint, trust)
+        for one in found.signers
+        if challengers and one.envelope == last
+    )
 
 
 def _level(
@@ -208,7 +224,7 @@ def verify_comparison(
         KeyFileError: As `verify`.
         EnvelopeError: A list of revoked keys is damaged, or not signed by who may.
     """
-    trust = _trust({"auditor": auditor_key}, revocations, tsa_roots, ())
+    trust = trust_of({"auditor": auditor_key}, revocations, tsa_roots, ())
     found = Found()
     # A run's own check needs nothing of it.
     from reports.signatures.verification import comparisons
@@ -239,7 +255,7 @@ def verify_pages(
         KeyFileError: As `verify`.
         EnvelopeError: A list of revoked keys is damaged, or not signed by who may.
     """
-    trust = _trust({"auditor": auditor_key}, revocations, tsa_roots, ())
+    trust = trust_of({"auditor": auditor_key}, revocations, tsa_roots, ())
     found, files = Found(), Snapshot(path.parent)
     try:
         signed = pades.check(files.read(path.name), path.name, trust.roots).key
@@ -257,13 +273,24 @@ def verify_pages(
     return found.result()
 
 
-def _trust(
+def trust_of(
     pinned: Mapping[Role, Path | None],
     revocations: Iterable[Path],
     tsa_roots: Iterable[Path],
     log_keys: Iterable[Path],
 ) -> Trust:
-    """Return what the caller brings along, and what lies in the caller's own key folder."""
+    """Return what the caller brings along, and what lies in the caller's own key folder.
+
+    Args:
+        pinned: Public keys received another way, by role.
+        revocations: Lists of revoked keys.
+        tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
+        log_keys: Public keys of transparency logs that the caller trusts.
+
+    Raises:
+        KeyFileError: As `verify`.
+        EnvelopeError: As `verify`.
+    """
     folder = default_directory()
     refuse_open(folder)
     own = (list_path(folder, role) for role in ROLES)

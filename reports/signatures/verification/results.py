@@ -26,7 +26,7 @@ from typing import Any, Literal
 from reports.errors import KeyFileError, ReportError, SourceError
 from reports.files import clean, integer, mapping, parse_json, read_bytes, write_atomic
 from reports.signatures.inventory import Problem
-from reports.signatures.keys import Role
+from reports.signatures.keys import Role, default_directory
 
 
 class Outcome(StrEnum):
@@ -124,11 +124,14 @@ class Found:
     statements: list[str] = field(default_factory=list)
     signers: list[Signer] = field(default_factory=list)
     sequence: dict[str, int] = field(default_factory=dict)
+    # A hostile envelope may name very many files: a search of the list would take days.
+    _known: set[Problem] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def add(self, file: str, reason: str) -> None:
         """Note that a file does not hold; the same again is noted once."""
         problem = Problem(file, reason)
-        if problem not in self.problems:
+        if problem not in self._known:
+            self._known.add(problem)
             self.problems.append(problem)
 
     def add_error(self, file: str, error: ReportError | str) -> None:
@@ -191,6 +194,15 @@ class Memory:
 
     states: dict[str, dict[str, dict[str, Seen]]] = field(default_factory=dict)
     without_keys: dict[str, dict[str, Seen]] = field(default_factory=dict)
+
+
+def own_memory() -> Path:
+    """Return the file with the states seen, in the caller's own key folder.
+
+    Raises:
+        KeyFileError: There is no home folder that it could be in.
+    """
+    return default_directory() / MEMORY_FILE
 
 
 def read_memory(path: Path) -> Memory:

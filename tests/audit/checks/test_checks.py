@@ -62,7 +62,7 @@ def unverified(findings: Findings) -> set[str]:
         replace(GOOD, second_attempt_of=1),
         # Charged for more rounds than there are: the worst case is then what happened.
         replace(GOOD, rounds=1, second_attempt_of=0),
-        replace(GOOD, sample=3),
+        replace(GOOD, algorithm="dp-fedavg", sizes=(3, 2, 2)),
         replace(GOOD, expected_batch_size=60.0),
     ],
     ids=lambda settings: ",".join(

@@ -54,7 +54,8 @@ RECORD = {
         f"{_PROBE} steps clients_tested",
         " ".join(f"batch_rate_p_values.{client}" for client in range(5))
         + " batch_dispersion empty_batches_p_value batch_ends_p_values.small"
-        " batch_ends_p_values.large repeats_p_value records_used share_clipped",
+        " batch_ends_p_values.large repeats_p_value most_frequent_record_p_value records_used"
+        " share_clipped",
     ),
     "noise-scale": (
         f"queries coordinates sampled_coordinates tests half_width_sigma {_QUANTILES}",

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from audit.checks import base, noise
+from audit.checks.shared.noise_table import samples_due
 from audit.reading.bundle import Bundle, open_bundle
+from audit.reading.ledger_lines import Sparsification
+from audit.reading.units import CLIENT, LOOP, RECORD
 from audit.statistics.intervals import FALSE_ALARM, chi_square_interval
 from tests.audit.checks.opened import changed, judged, says
 from tests.audit.synthetic_run import Settings, build_run
@@ -190,7 +193,7 @@ def test_laws_that_are_given_their_false_alarms_get_their_shares(
     summed = [alpha for _, alpha in given["chi_square_interval"]]
     assert summed.count(FALSE_ALARM * SHARES["sum"] / 4) == 4
     half = FALSE_ALARM * SHARES["pair"] / 2
-    assert given["correlation_threshold"] == [(24, 4 * 36, half)]
+    assert given["correlation_threshold"] == [(256, 4 * 36, half)]
     assert [alpha for _, alpha in given["any_repeated"]] == [half]
     assert [alpha for _, alpha in given["quantile_verdicts"]] == [FALSE_ALARM * SHARES["shape"]]
 
@@ -572,7 +575,9 @@ def test_of_sums_and_uploads_both_say_what_single_coordinates_got() -> None:
     assert sees(kind(counted), sums=None) is False
 
 
-@pytest.mark.parametrize(("sample", "pairs"), [(7, False), (8, True), (0, False)])
+@pytest.mark.parametrize(
+    ("sample", "pairs"), [(7, False), (8, True), (0, False), (255, True), (256, True)]
+)
 def test_pairs_of_queries_are_compared_from_eight_sampled_coordinates_on(
     sample: int, pairs: bool, tmp_path: Path
 ) -> None:
@@ -583,6 +588,53 @@ def test_pairs_of_queries_are_compared_from_eight_sampled_coordinates_on(
     assert found.details["sampled_coordinates"] == sample
     assert ("kolmogorov_p_value" in found.private) is bool(sample)
     assert (found.details["quantiles"] is None) is (sample == 0)
+    # Of 340 coordinates the engine samples 256.
+    few = noise.TOO_FEW.format(sample, 256)
+    said = (found.verdict.value, found.measurement)
+    assert said == ("NOT VERIFIED", few) if sample < 256 else found.verdict.value == "PASS"
+
+
+def test_a_pass_tells_the_comparisons_that_were_made(tmp_path: Path) -> None:
+    """Of three parameters all are sampled, which are too few to compare two releases."""
+    once = "no noise used twice"
+    for sizes, compared in (((4, 4, 4), True), ((1, 1, 1), False)):
+        run = build_run(tmp_path / f"run-{sum(sizes)}", Settings(sizes=sizes))
+        found = judged(open_bundle(run), NAME)
+        assert found.verdict.value == "PASS"
+        assert (once in found.measurement) is compared
+        assert found.details["sampled_coordinates"] == sum(sizes)
+
+
+@pytest.mark.parametrize(
+    ("header", "parameters", "due"),
+    [
+        ({"rounds": 1}, 340, 256),
+        ({"rounds": 1}, 12, 12),
+        # 20 rounds of 10 clients of 5 steps of 2 queries: 400,000 numbers in all.
+        ({"rounds": 20}, 10**6, 200),
+        ({"rounds": 10**6}, 10**6, 8),
+        ({"rounds": 10**6}, 3, 3),
+        ({"rounds": 10**4, "unit": CLIENT}, 10**6, 40),
+        ({"rounds": 1, "unit": CLIENT, "sparsification": "random"}, 10**6, 100),
+        ({"rounds": 1, "unit": CLIENT, "sparsification": "local-top"}, 10**6, 256),
+        ({"rounds": 10**6, "unit": LOOP}, 10**6, 256),
+        ({"rounds": 1, "unit": LOOP}, 255, 255),
+    ],
+)
+def test_as_many_coordinates_are_due_as_the_engine_and_recorders_sample(
+    header: dict[str, Any], parameters: int, due: int
+) -> None:
+    said: dict[str, Any] = {
+        "unit": RECORD, "clients_per_round": 10, "local_steps": 5, "sparsification": None,
+    } | header  # fmt: skip
+    if kind := said["sparsification"]:
+        said["sparsification"] = Sparsification(kind, parameters, 100, 1)
+    run: Any = SimpleNamespace(
+        header=SimpleNamespace(**said),
+        layout=lambda: SimpleNamespace(parameters=parameters),
+        readable_ledger=SimpleNamespace(spends=[SimpleNamespace(queries_per_step=2)]),
+    )
+    assert samples_due(run) == due
 
 
 def test_the_private_numbers_are_told_by_name(of_records: Bundle, of_clients: Bundle) -> None:

@@ -42,10 +42,12 @@ def looked_at(
     )
     unit = SimpleNamespace(whole_clients=whole)
     bundle: Any = SimpleNamespace(layout=lambda: layout, header=SimpleNamespace(unit=unit))
-    found = drawn_again(bundle)
     if not sampled:
-        assert (found, asked) == (None, [])
+        with pytest.raises(UnverifiedError, match="recorded at no coordinate"):
+            drawn_again(bundle)
+        assert asked == []
         return [], ()
+    found = drawn_again(bundle)
     assert found == "a generator"
     return asked[0]
 

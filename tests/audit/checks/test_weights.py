@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from audit.checks import weights as module
 from audit.checks.base import Judgement
-from audit.checks.weights import NOT_NOTED, WEIGHTS, _vector_digest
+from audit.checks.weights import NOT_NOTED, WEIGHTS, WIDER, _narrow, _vector_digest
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.units import NONE
@@ -144,6 +145,40 @@ def test_weights_of_any_width_are_the_vector_of_float32_that_was_noted(
     stored = [Stored(code, part.shape, memoryview(part.tobytes())) for part in parts]
     vector = np.array([0.5, -2.0, 1.25], "<f4")
     assert _vector_digest(stored) == hashlib.sha256(vector.tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("values", "narrow"),
+    [
+        (np.array([0.5, np.inf, np.nan, -0.0, 1e-45], "<f4").astype("<f8"), True),
+        (np.array([0.1], "<f4"), True),
+        (np.array([0.1], "<f2"), True),
+        (np.array([0.5, 0.1], "<f8"), False),
+        (np.array([1e300], "<f8"), False),
+        (np.array([1e-300], "<f8"), False),
+    ],
+)
+def test_only_bits_that_float32_holds_are_covered_by_a_digest(
+    values: np.ndarray, narrow: bool
+) -> None:
+    code = {2: "F16", 4: "F32", 8: "F64"}[values.itemsize]
+    stored = Stored(code, values.shape, memoryview(values.tobytes()))
+    assert _narrow([stored]) is narrow
+
+
+def test_weights_with_bits_that_the_digest_does_not_cover_are_not_verified(run: Path) -> None:
+    path = run / "model.safetensors"
+    tensors = read_tensors(path.read_bytes())
+    relist(run, lambda listed: [one.update(dtype="F64") for one in listed])
+
+    def widened(extra: float) -> Verdict:
+        path.write_bytes(save({name: one * (1.0 + extra) for name, one in tensors.items()}))
+        found = weights(run)
+        assert (WIDER in found.measurement) is (found.verdict is not Verdict.PASS)
+        return found.verdict
+
+    assert widened(0.0) is Verdict.PASS
+    assert widened(2.0**-40) is Verdict.NOT_VERIFIED
 
 
 def test_weights_of_a_width_that_is_not_known_are_not_verified(run: Path) -> None:

@@ -179,7 +179,7 @@ def _numbers(value: object, place: tuple[object, ...] = ()) -> list[tuple[object
 def test_a_ledger_rewritten_around_one_number_never_passes(
     runs: tuple[Path, Path], tmp_path: Path, seed: int
 ) -> None:
-    """The chain is made anew and nothing is attested: only what the numbers mean can tell."""
+    """The chain is made again and nothing is attested: only what the numbers mean can tell."""
     run = copy(runs[0], tmp_path / "run")
     (run / ENVELOPE).unlink()
     (run / "trainer.pub").unlink()

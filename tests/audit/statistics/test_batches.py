@@ -17,6 +17,7 @@ from audit.statistics.batches import (
     LEVELS,
     Batches,
     Group,
+    batches_of_one_record,
     batches_to_see_a_cut,
     batches_to_see_none,
     count_p_value,
@@ -27,6 +28,8 @@ from audit.statistics.batches import (
     ends_of_sizes,
     pairs,
     rate_alpha,
+    record_alpha,
+    record_p_value,
     repeats_p_value,
     squares_cumulants,
 )
@@ -248,7 +251,7 @@ def test_rates_of_0_and_1_leave_nothing_to_chance() -> None:
 
 def test_all_tests_of_the_batches_together_keep_to_the_level() -> None:
     shares = [value for name, value in vars(module).items() if name.endswith("_SHARE")]
-    assert len(shares) == 5
+    assert len(shares) == 6
     assert sum(shares) == pytest.approx(1.0)
     assert empty_alpha() + 2 * len(LEVELS) * end_alpha() == pytest.approx(0.2 * FALSE_ALARM)
 
@@ -510,9 +513,9 @@ def test_epochs_use_records_as_evenly_as_can_be(steps, records, rate, even, monk
     monkeypatch.setattr(module, "repeats_p_value", noted)
     assert batches.power().endswith("(not seen here)")
     assert seen == [even]
-    monkeypatch.setattr(module, "repeats_p_value", lambda *_: 0.25 * FALSE_ALARM)
+    monkeypatch.setattr(module, "repeats_p_value", lambda *_: 0.2 * FALSE_ALARM)
     assert batches.power().endswith("(not seen here)")
-    monkeypatch.setattr(module, "repeats_p_value", lambda *_: 0.2499 * FALSE_ALARM)
+    monkeypatch.setattr(module, "repeats_p_value", lambda *_: 0.1999 * FALSE_ALARM)
     assert batches.power().endswith("(seen here)")
 
 
@@ -520,3 +523,85 @@ def test_each_sampler_has_its_law_and_its_part_of_the_false_alarms() -> None:
     assert set(module.LAWS) == {"poisson", "fixed-size", "shuffled"}
     assert empty_alpha() == pytest.approx(0.05 * FALSE_ALARM)
     assert end_alpha() == pytest.approx(0.15 * FALSE_ALARM / 24)
+
+
+OFTEN = "client 1: a record is in more batches than the rate that was charged explains"
+
+
+def drawn_batches(
+    rng: np.random.Generator, sampling: str, steps: int, favoured: bool, records: int = 50
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes and uses of batches of eight records, of which the first may replace another one."""
+    sizes, uses = [], np.zeros(records, np.int64)
+    for _ in range(steps):
+        if sampling == "poisson":
+            batch = np.flatnonzero(rng.random(records) < 8 / records)
+        else:
+            batch = rng.choice(records, 8, replace=False)
+        if favoured and len(batch) and 0 not in batch:
+            batch[0] = 0
+        sizes.append(len(batch))
+        uses[batch] += 1
+    return np.array(sizes), uses
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
+@pytest.mark.parametrize("favoured", [True, False])
+def test_a_record_that_takes_the_place_of_others_is_seen_over_many_participations(
+    sampling: str, favoured: bool
+) -> None:
+    """One step in each of sixty rounds: no record repeats within a participation."""
+    rng = np.random.default_rng(11)
+    alike: Any = SimpleNamespace(
+        queries_per_step=1, records=50, stated_rate=None, expected_batch_size=8.0, client=1
+    )
+    batches, reasons = Batches(sampling), list[str]()
+    for number in range(60):
+        batches.add(f"round {number}", alike, *drawn_batches(rng, sampling, 1, favoured), reasons)
+    private = batches.judge(reasons)
+    assert reasons == ([OFTEN] if favoured else [])
+    found = private["most_frequent_record_p_value"]
+    assert isinstance(found, float)
+    assert (found < record_alpha(1)) == favoured
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
+def test_correct_records_are_flagged_no_oftener_than_stated(sampling: str) -> None:
+    """Of 600 runs at 2 %, 12 are expected at most, and 27 or more are there in 1 of 10,000."""
+    rng = np.random.default_rng(12)
+    values = [
+        record_p_value(drawn_batches(rng, sampling, 20, favoured=False)[1], {8 / 50: 20})
+        for _ in range(600)
+    ]
+    assert 0 < np.count_nonzero(np.array(values) < 0.02) < 27
+
+
+def test_the_tail_of_one_record_is_exact_at_one_rate_and_never_too_small_at_several() -> None:
+    law = stats.binom(60, 0.1)
+    counts = np.array([3, 20, 0, 9])
+    assert record_p_value(counts, {0.1: 60}) == pytest.approx(4.0 * law.sf(19), rel=1e-9)
+    assert record_p_value(np.array([6, 6]), {0.1: 60}) == 1.0
+    assert record_p_value(np.zeros(0, np.int64), {}) == 1.0
+    # At a rate of 1 every record is in every batch, and that is no chance.
+    assert record_p_value(np.array([60, 60]), {1.0: 60}) == 1.0
+    trials = {0.05: 6, 0.3: 4, 0.9: 2, 1.0: 1}
+    exact = np.ones(1)
+    for rate, number in trials.items():
+        for _ in range(number):
+            exact = np.convolve(exact, [1.0 - rate, rate])
+    for count in range(len(exact)):
+        assert record_p_value(np.array([count]), trials) >= exact[count:].sum() * (1 - 1e-12)
+    assert record_p_value(np.array([13]), trials) < 1e-3
+
+
+def test_the_count_from_which_a_record_is_seen_is_the_least_one() -> None:
+    for records, rate, steps in ((50, 0.16, 60), (1000, 0.016, 200), (10, 0.5, 40)):
+        least = batches_of_one_record(records, rate, steps, 4)
+        assert least is not None
+        uses = np.zeros(records, np.int64)
+        uses[3] = least
+        assert record_p_value(uses, {rate: steps}) < record_alpha(4)
+        uses[3] = least - 1
+        assert record_p_value(uses, {rate: steps}) >= record_alpha(4)
+    # Being in each of three batches is no wonder at a rate of a half.
+    assert batches_of_one_record(10, 0.5, 3, 4) is None

@@ -12,7 +12,8 @@ import stat
 import pytest
 
 from dpfedadamw.cli import display
-from reports.signatures import copies, keys
+from reports.errors import KeyFileError
+from reports.signatures import copies, keys, verification
 from reports.signatures.verification import results
 from tests.runs import call
 
@@ -141,6 +142,44 @@ def test_a_changed_record_of_an_erasure_is_noticed(run):
     assert call("verify", str(run)) == 1
 
 
+@pytest.mark.parametrize("record", ["{", "link"])
+def test_a_record_of_an_erasure_that_cannot_be_read_is_not_valid_and_not_handed_on(
+    record, run, capsys
+):
+    assert call("erase", str(run), "--yes") == 0
+    (run / "erasure.json").unlink()
+    if record == "link":
+        (run / "erasure.json").symlink_to(run / "spec.yaml")
+    else:
+        (run / "erasure.json").write_text(record)
+    assert call("verify", str(run)) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "does not hold erasure.json: " in told
+    assert "NOT VALID" in told
+    assert call("bundle", str(run), "--audience", "archive") == 2
+    assert [path.name for path in run.parent.iterdir()] == [run.name]
+
+
+def test_a_copy_that_cannot_be_judged_is_not_kept(run, monkeypatch):
+    def fails(*_, **__):
+        raise KeyFileError("keys: cannot be read")
+
+    monkeypatch.setattr(verification, "verify", fails)
+    assert call("bundle", str(run), "--audience", "archive") == 2
+    assert [path.name for path in run.parent.iterdir()] == [run.name]
+
+
+def test_a_signed_folder_without_ledger_and_spec_is_judged(run, capsys):
+    for name in ("ledger.jsonl", "spec.yaml"):
+        (run / name).unlink()
+    assert call("verify", str(run)) == 1
+    assert "ledger.jsonl: missing" in " ".join(capsys.readouterr().out.split())
+    for name in ("attestation.json", "training.attestation.json", "attestation-public.json"):
+        (run / name).unlink()
+    assert call("verify", str(run)) == 2
+    assert "neither ledger.jsonl nor spec.yaml" in " ".join(capsys.readouterr().err.split())
+
+
 def test_an_erasure_that_was_cut_off_is_finished_by_another(run, monkeypatch):
     class PowerCutError(Exception):
         """The power goes."""
@@ -252,6 +291,25 @@ def test_a_decision_is_signed_and_verify_says_what_it_is_about(run, tmp_path, ca
     assert "nobody signed it with the key you gave" in " ".join(capsys.readouterr().out.split())
     annex.write_bytes(annex.read_bytes() + b"%")
     assert call("verify", str(annex), "--of", str(run)) == 1
+
+
+def test_an_annex_on_a_run_that_does_not_hold_is_not_valid(run, tmp_path, capsys):
+    key = str(keys.default_directory() / "auditor.key")
+    decided = ("--decision", "Approved.", "--name", "A. Person", "--key", key)
+    annex = tmp_path / "annex.pdf"
+    assert call("sign-off", str(run), "-o", str(annex), *decided) == 0
+    public = str(keys.default_directory() / "auditor.pub")
+    check = ("verify", str(annex), "--of", str(run), "--signer-key", public)
+    capsys.readouterr()
+    assert call(*check) == 0
+    assert "by itself: ALL HOLD" in " ".join(capsys.readouterr().out.split())
+    for name in ("attestation.json", "training.attestation.json"):
+        (run / name).unlink()
+    (run / "ledger.jsonl").write_text("junk")
+    assert call(*check) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "attestation.json: missing" in told
+    assert "by itself: NOT VALID" in told
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.dpfedadamw.cli import mistakes
 @pytest.mark.filterwarnings("ignore")
 def test_forty_mistakes_get_the_messages_that_are_written_down():
     golden = mistakes.GOLDEN.read_text(encoding="utf-8")
-    assert mistakes.listing() == golden, "python -m tests.dpfedadamw.cli.mistakes writes it anew"
+    assert mistakes.listing() == golden, "python -m tests.dpfedadamw.cli.mistakes writes it again"
     answers = [one.splitlines() for one in golden.strip().split("\n\n")]
     assert len(answers) == len(mistakes.MISTAKES) + len(mistakes.TABLES)
     assert len(mistakes.MISTAKES) >= 40

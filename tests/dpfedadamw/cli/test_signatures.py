@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
@@ -10,15 +11,17 @@ import warnings
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from dpfedadamw.cli import terminal
+from dpfedadamw.cli import signatures, terminal
 from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import setup as engine_setup
 from reports.signatures import keyring, verification
+from reports.signatures.inventory import Problem
 from reports.signatures.keys import default_directory, fingerprint, load_public
 from reports.signatures.signing import TRAINED_FILES
-from reports.signatures.verification import results
+from reports.signatures.verification import VerificationResult, results
 from tests.audit.corruptions import corrupt
 from tests.authority import LocalAuthority
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
@@ -380,6 +383,55 @@ def test_an_earlier_state_that_was_put_back_is_refused(case, tmp_path, capsys):
     assert shown.endswith("NOT VALID")
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("bundle", "--audience", "archive", "-o"), 2),
+        (("sign-off", "-o"), 2),
+        (("export", "--output"), 1),
+    ],
+    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+)
+def test_an_earlier_state_that_was_put_back_is_handed_to_nobody(
+    command, code, case, tmp_path, capsys
+):
+    run, keys = case
+    shutil.copytree(run, tmp_path / "earlier")
+    assert call("sign", run) == 0
+    assert call("verify", run) == 0
+    shutil.rmtree(run)
+    shutil.copytree(tmp_path / "earlier", run)
+    target = tmp_path / "made"
+    capsys.readouterr()
+    assert call(command[0], run, *command[1:], str(target)) == code
+    shown = capsys.readouterr()
+    assert "an earlier state was put back" in " ".join((shown.out + shown.err).split())
+    assert not target.exists()
+    (keys / "verified.json").unlink()
+    assert call(command[0], run, *command[1:], str(target)) == 0
+    shown = capsys.readouterr()
+    assert "ALL HOLD" in shown.out
+    assert "SIGNER UNKNOWN" not in shown.err
+
+
+@pytest.mark.parametrize("command", [("sign-off", "-o"), ("export", "--output")], ids=" ".join)
+def test_whose_run_is_handed_on_is_said_where_the_signer_is_unknown(
+    command, case, tmp_path, monkeypatch, capsys
+):
+    run, _ = case
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "no keys"))
+    target = tmp_path / "made"
+    assert call(command[0], run, *command[1:], str(target)) == 0
+    shown = capsys.readouterr()
+    assert "INTACT, SIGNER UNKNOWN" in shown.out
+    assert "INTACT, SIGNER UNKNOWN: the signer's key is known only from the run" in " ".join(
+        shown.err.split()
+    )
+    target = tmp_path / "again"
+    assert call(command[0], run, *command[1:], str(target), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "INTACT, SIGNER UNKNOWN"
+
+
 def test_a_check_for_others_compares_with_nothing_and_remembers_nothing(case, tmp_path, capsys):
     run, keys = case
     shutil.copytree(run, tmp_path / "earlier")
@@ -559,3 +611,12 @@ def test_of_two_first_runs_at_once_both_sign_with_the_key_that_one_makes(tmp_pat
     loaded = after_training.load_key("trainer", None, made)
     assert made == []
     assert loaded.fingerprint == fingerprint(load_public(tmp_path / "trainer.pub"))
+
+
+def test_of_very_many_problems_the_first_are_printed_and_the_rest_counted():
+    problems = tuple(Problem(f"file-{number}", "missing") for number in range(1_000))
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(signatures.verification(VerificationResult(problems, (), (), {})))
+    shown = console.export_text().split("\n")
+    assert sum("does not hold" in line for line in shown) == 200
+    assert any("and 800 more; --json has all" in line for line in shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -142,6 +143,62 @@ def test_rows_of_a_service_are_prepared_as_the_records_were():
         unlabelled([{"age": 1}], (), preparation, "rows")
     with pytest.raises(DataError, match=r"give a frame, or a list of dictionaries"):
         unlabelled(np.zeros((2, 4)), (), preparation, "rows")
+
+
+class NothingKnown:
+    """What pandas has for a missing cell of its nullable types: no comparison has an answer."""
+
+    def __eq__(self, other):
+        return self
+
+    __ne__ = __eq__
+    __hash__ = None
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+def test_numbers_of_a_service_are_prepared_though_the_table_had_decimal_commas():
+    preparation = replace(Preparation.of(section(columns=PREPARED)), decimal="comma")
+    rows = [
+        {"age": 12.5, "sex": "f", "smokes": True},
+        {"age": "12,5", "sex": "f", "smokes": "yes"},
+        {"age": NothingKnown(), "sex": "m", "smokes": False},
+        {"age": "", "sex": "m", "smokes": "no"},
+    ]
+    one, two, three, four = unlabelled(rows, (), preparation, "rows").values.tolist()
+    assert (one, three) == (two, four)
+    assert (one[0], three[0]) == (-0.75, 0.0)
+
+
+def test_people_and_clients_of_a_frame_are_those_of_a_table():
+    given = {**PEOPLE, "label": [0, 1, 0, 1], "who": ["P7", "P7 ", " P8", "P8"]}
+    keys = {"columns": PREPARED, "test_fraction": 0.5, "person": "who"}
+    found = read(_Frame(given), **keys)
+    assert len(set(found.people.stored)) == 2
+    for cell, missing in ((None, []), (float("nan"), []), (" ", []), ("NA", ["NA"])):
+        wrong = {**given, "who": ["P7", "P7", "P8", cell]}
+        with pytest.raises(DataError, match="row 3: names no person"):
+            read(_Frame(wrong), missing_values=missing, **keys)
+        partition = {"kind": "column", "column": "who"}
+        own = {"columns": PREPARED, "partition": partition, "missing_values": missing}
+        with pytest.raises(DataError, match="row 3: names no client; name the client"):
+            read(_Frame(wrong), **own)
+
+
+def test_the_clients_column_is_no_feature_of_test_records_either():
+    part = {"age": [1, 2, 3, 4], "clinic": [1, 2, 1, 2], "label": [0, 1, 0, 1]}
+    parts = {"train": _Frame(part), "test": _Frame(part)}
+    found = read(parts, partition={"kind": "column", "column": "clinic"})
+    assert found.test.inputs[:].shape == (4, 1)
+
+
+def test_a_frame_with_two_columns_of_one_name_is_refused():
+    class Twice(_Frame):
+        columns = (*PEOPLE, "age")
+
+    with pytest.raises(DataError, match="has 2 columns 'age'; rename all but one"):
+        read(Twice(PEOPLE), columns=PREPARED)
 
 
 def test_texts_become_a_models_tokens():

@@ -238,6 +238,13 @@ def test_a_row_without_a_person_is_refused_by_its_line(table, tmp_path):
         csv.writer(file).writerows(rows)
     with pytest.raises(DataError, match="line 4: the column patient_id is empty"):
         datasets.load(spec_of(TABLE.format(path=table, cache=tmp_path / "cache")).data)
+    # All without a name would be one person, who is not what is added or removed.
+    rows[3][0] = "NA"
+    with table.open("w") as file:
+        csv.writer(file).writerows(rows)
+    told = TABLE.format(path=table, cache=tmp_path / "cache") + ", missing_values: [NA]"
+    with pytest.raises(DataError, match="line 4: the column patient_id is empty"):
+        datasets.load(spec_of(told).data)
 
 
 def test_no_identifier_is_kept(table, tmp_path):

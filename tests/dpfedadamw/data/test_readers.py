@@ -9,12 +9,13 @@ from datetime import datetime
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dpfedadamw.data.datasets import load
 from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.errors import DataError
 from dpfedadamw.spec import GivenPartition, schema
-from dpfedadamw.spec.column_section import BooleanColumn, DateColumn, NumberColumn
+from dpfedadamw.spec.column_section import BooleanColumn, CategoryColumn, DateColumn, NumberColumn
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import TOY_TEXT, data_spec, write_folder
 
@@ -95,6 +96,15 @@ def test_an_image_folder_is_a_class_a_folder(tmp_path):
     data = load(data_spec("image-folder", tmp_path, size=16, channels=1))
     assert data.input_shape == (1, 16, 16)
     assert (len(data.train), len(data.test)) == (8, 2)
+
+
+def test_images_of_more_than_8_bits_are_refused_and_not_cut_off(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        ramp = np.linspace(0, 4095, 64).reshape(8, 8).astype(np.uint16)
+        Image.fromarray(ramp).save(tmp_path / name / "a.png")
+    with pytest.raises(DataError, match="has more than 8 bits a pixel; save the images with 8"):
+        load(data_spec("image-folder", tmp_path, channels=1))
 
 
 def test_an_image_folder_may_bring_its_test_records(tmp_path):
@@ -224,6 +234,9 @@ def test_a_record_without_client_is_refused(tmp_path):
     keys = {"label": "sick", "numbers": ("age",), "partition": GivenPartition(column="who")}
     with pytest.raises(DataError, match="line 3: the column who is empty there; name the client"):
         load(data_spec("table", tmp_path / "t.csv", **keys))
+    (tmp_path / "t.csv").write_text("age,sick,who\n1,yes,a\n2,no,NA\n")
+    with pytest.raises(DataError, match="line 3: the column who is empty there; name the client"):
+        load(data_spec("table", tmp_path / "t.csv", missing_values=("NA",), **keys))
 
 
 def test_prepared_columns_are_read_alike_from_csv_and_parquet(tmp_path):
@@ -247,6 +260,25 @@ def test_prepared_columns_are_read_alike_from_csv_and_parquet(tmp_path):
     ]
     assert made[0].input_shape == (4,)
     assert torch.equal(made[0].train.inputs[:], made[1].train.inputs[:])
+
+
+def test_codes_are_read_alike_from_csv_and_from_a_column_that_became_floats(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    told = {"code": [1.0, 2.0, None] * 4, "sick": [0, 1] * 6}
+    parquet.write_table(arrow.table(told), tmp_path / "t.parquet")
+    lines = [f"{('1', '2', '')[n % 3]},{n % 2}\n" for n in range(12)]
+    (tmp_path / "t.csv").write_text("code,sick\n" + "".join(lines))
+    # The second as earlier versions named the codes of a Parquet file.
+    for named in (("1", "2"), ("1.0", "2.0")):
+        columns = (CategoryColumn(name="code", categories=named, indicator=True),)
+        made = [
+            load(data_spec("table", tmp_path / name, label="sick", columns=columns)).train.inputs[:]
+            for name in ("t.csv", "t.parquet")
+        ]
+        assert torch.equal(*made)
+        assert sorted(set(map(tuple, made[0].tolist()))) == [(0, 0, 1), (0, 1, 0), (1, 0, 0)]
 
 
 @pytest.mark.parametrize("name", ["t.xlsx", "t.ods", "t.sav", "t.json"])
@@ -319,3 +351,25 @@ def test_a_second_table_with_the_test_records_may_lie_anywhere(tmp_path):
     columns = {"label": "sick", "numbers": ("age",), "test_path": str(tmp_path / "other.csv")}
     data = load(data_spec("table", tmp_path / "a" / "t.csv", **columns))
     assert (len(data.train), data.test.inputs[:].tolist()) == (10, [[7.0]])
+
+
+def test_two_tables_that_change_places_are_read_in_their_new_places(tmp_path):
+    one, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    one.write_text("age,sick\n" + "1,yes\n1,no\n" * 5)
+    other.write_text("age,sick\n" + "2,yes\n2,no\n" * 3)
+    keys = {"label": "sick", "numbers": ("age",)}
+    found = [
+        load(data_spec("table", first, test_path=str(second), **keys))
+        for first, second in ((one, other), (other, one))
+    ]
+    assert [(len(data.train), len(data.test)) for data in found] == [(10, 6), (6, 10)]
+    assert [float(data.train.inputs[:].max()) for data in found] == [1.0, 2.0]
+
+
+def test_a_table_that_is_trained_on_cannot_hold_the_test_records_too(tmp_path):
+    (tmp_path / "a.csv").write_text(TABLE)
+    (tmp_path / "copy.csv").write_text(TABLE)
+    for second in ("a.csv", "copy.csv"):
+        keys = {"label": "sick", "numbers": ("age",), "test_path": str(tmp_path / second)}
+        with pytest.raises(DataError, match=r"data\.test_path: .* is the table that is trained on"):
+            load(data_spec("table", tmp_path / "a.csv", **keys))

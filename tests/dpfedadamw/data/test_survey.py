@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dpfedadamw.cli.init_words import warnings
 from dpfedadamw.data.proposal import Known, bounds, outward, propose, read_dictionary
 from dpfedadamw.data.survey import survey, told
 from dpfedadamw.errors import DataError
@@ -108,6 +109,48 @@ def test_a_public_sample_and_a_dictionary_give_bounds_and_categories(table, tmp_
 )
 def test_bounds_of_a_sample_are_rounded_outward(low, high, found):
     assert outward(low, high) == pytest.approx(found)
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "with_comma", "with_point", "with_thousands"),
+    [
+        # Charges with commas between thousands, next to numbers with a point.
+        ({"a": ['"1,234"', "950"], "b": ["14.2", "7"]}, "point", (), ("b",), ("a",)),
+        ({"a": ['"1,5"', "2"], "b": ["14.2", "7"]}, "comma", ("a",), ("b",), ()),
+        ({"a": ['"1,5"', "2"], "b": ['"1,234"', "7"]}, "comma", ("a",), (), ("b",)),
+        ({"a": ['"0,512"', "2"], "b": ["1", "7"]}, "comma", ("a",), (), ()),
+        ({"a": ['"12,345,678.5"', "2"], "b": ["1", "7"]}, "point", (), (), ("a",)),
+        ({"a": ['"1,234"', "unknown"], "b": ["1", "7"]}, "point", (), (), ()),
+    ],
+)
+def test_commas_between_thousands_are_no_decimal_commas(
+    tmp_path, cells, decimal, with_comma, with_point, with_thousands
+):
+    rows = ["a,b,c", *(f"{a},{b},x" for a, b in zip(*cells.values(), strict=True))]
+    (tmp_path / "t.csv").write_text("\n".join(rows * 1))
+    found = survey(tmp_path / "t.csv")
+    assert found.decimal == decimal
+    assert (found.with_comma, found.with_point) == (with_comma, with_point)
+    assert found.with_thousands == with_thousands
+
+
+def test_days_that_can_be_read_in_two_ways_are_told(tmp_path):
+    days = [f"0{1 + n % 9}/01/2020,{13 + n % 9}/01/2020,{n % 2}" for n in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["seen,clear,ill", *days]))
+    found = survey(tmp_path / "t.csv")
+    seen, clear = found.column("seen"), found.column("clear")
+    assert (seen.format, seen.other_format) == ("DD/MM/YYYY", "MM/DD/YYYY")
+    assert (clear.format, clear.other_format) == ("DD/MM/YYYY", "")
+    proposed = [propose(column, Known({}, None)) for column in found.columns]
+    (line, *_) = warnings(found, told(found.path, "ill", None), proposed, "ill", None, None)
+    assert line.startswith("seen is read as DD/MM/YYYY, and all its cells are days by MM/DD/YYYY")
+
+
+def test_a_name_that_two_columns_have_is_not_shown_for_it_may_be_a_cell(tmp_path):
+    (tmp_path / "t.csv").write_text("P17,diabetes,diabetes\nP18,asthma,none\n")
+    with pytest.raises(DataError, match="the columns 2 and 3 have one name") as error:
+        survey(tmp_path / "t.csv")
+    assert "diabetes" not in str(error.value)
 
 
 def test_bounds_are_two_numbers_or_two_days():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,11 @@ def test_the_packages_own_models_are_written_as_they_are(tmp_path):
     assert load_model(run)(IMAGES).shape == (4, 10)
     program = torch.export.load(tmp_path / "out" / "model.pt2").module()
     assert torch.allclose(program(IMAGES), load_model(run)(IMAGES), atol=1e-5)
+    with zipfile.ZipFile(tmp_path / "out" / "model.pt2") as archive:
+        whole = b"".join(map(archive.read, archive.namelist()))
+    # Neither where this machine keeps the sources, nor what is in them.
+    assert str(Path(__file__).parents[3]).encode() not in whole
+    assert b"stack_trace" not in whole
     assert not (tmp_path / "plain" / "model.pt2").exists()
     assert export(run, tmp_path / "plain", program=False).program is False
     assert not (tmp_path / "plain" / "model.pt2").exists()

@@ -11,6 +11,7 @@ from reports.content.assurance import (
     LEVELS,
     Assurance,
     Facts,
+    Trust,
     assurance,
     facts_from,
     facts_of,
@@ -20,7 +21,7 @@ from reports.content.build import build
 from reports.content.parts import INTERNAL
 from reports.source import Auditing, RunSource, load
 
-COIN = {"nonce": "00" * 32, "run": "r"}
+COIN = {"nonce": "00" * 32, "run": "r", "challenger": "SHA256:theirs", "own": False}
 OTHERS = Auditing("SHA256:theirs", "SHA256:ours", one_hand=False)
 
 
@@ -69,6 +70,34 @@ def test_a_report_has_no_level_that_depends_on_its_reader(make_run: Any) -> None
     theirs = build(run, auditing=OTHERS, source=source(run))[Assurance]
     assert (mine.level, theirs.level) == (2, 3)
     assert (theirs.name, theirs.means) == (LEVELS[3].name, LEVELS[3].means)
+
+
+@pytest.mark.parametrize(
+    ("coin", "signer", "due"),
+    [
+        ({}, OTHERS, 3),
+        ({"own": True}, OTHERS, 2),
+        ({"challenger": "SHA256:third"}, OTHERS, 2),
+        ({"challenger": "SHA256:old"}, replace(OTHERS, replaced=frozenset({"SHA256:old"})), 3),
+    ],
+    ids=["the auditor", "the trainer", "somebody else", "by a key replaced since"],
+)
+def test_a_report_calls_a_run_challenged_only_by_the_auditor_who_signs_it(
+    make_run: Any, coin: dict[str, Any], signer: Auditing, due: int
+) -> None:
+    run = make_run()
+    found = source(run)
+    header = {**found.header, "public_coin": {**COIN, **coin}, "randomness": "release"}
+    report = build(run, auditing=signer, source=replace(found, header=header))
+    assert report[Assurance].level == due
+    assert ("The key of the noise was drawn by chance" in report[Trust].word) == (due == 2)
+
+
+def test_a_challenge_of_the_trainers_own_is_not_attested_as_an_auditors(make_run: Any) -> None:
+    found = source(make_run())
+    assert facts_of(found).public_coin
+    header = {**found.header, "public_coin": {**COIN, "own": True}}
+    assert not facts_of(replace(found, header=header)).public_coin
 
 
 def test_what_is_attested_has_the_level_of_the_files(make_run: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from reports import Auditing, ReportError, build_report
 from reports.content.build import build
 from reports.content.meaning import Meaning
 from reports.render import sign_off
-from reports.signatures import keyring, pades
+from reports.signatures import certificates, keyring, pades
 from reports.signatures.keyring import SigningKey
 from reports.signatures.verification import Outcome
 from tests.reports import drawings
@@ -117,6 +118,31 @@ def test_an_annex_that_is_not_signed_changed_or_of_somebody_else_does_not_hold(
     assert problems(more, run)
     other = create("auditor", tmp_path / "other").private.with_name("auditor.pub")
     assert any("nobody signed it with the key you gave" in r for r in problems(annex, run, other))
+
+
+def test_a_revoked_signer_does_not_hold_by_a_list_given_or_ones_own(
+    run: Path, annex: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "officer"
+    given, _ = keyring.revoke("auditor", folder, None, "key-compromise")
+    found = sign_off.check(annex, run, [folder / "auditor.pub"], revocations=[given])
+    (problem,) = found.problems
+    assert "is revoked since" in problem.reason
+    assert problem.reason.endswith("no timestamp that you trust shows that it was signed before")
+    assert found.signers == ()
+    assert problems(annex, run) == []
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(folder))
+    assert problems(annex, run) == [problem.reason]
+
+
+def test_a_signer_whose_certificate_has_expired_does_not_hold(
+    run: Path, annex: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert problems(annex, run) == []
+    later = certificates.now() + timedelta(days=20_000)
+    monkeypatch.setattr(certificates, "now", lambda: later)
+    (reason,) = problems(annex, run)
+    assert "expired on" in reason
 
 
 def test_an_annex_on_another_report_is_told_apart(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from reports import build_report
+from reports.content.assurance import Facts
 from reports.content.parts import PUBLIC
 from reports.files import Snapshot, sha256_file
 from reports.signatures import (
@@ -34,6 +35,7 @@ from reports.signatures.transparency import load_log_keys
 from reports.signatures.verification import Outcome, VerificationResult, announcements, verify
 from reports.signatures.verification.envelopes import Trust
 from reports.signatures.verification.results import Found, Signer
+from reports.source import load
 from tests.audit.synthetic_run import rewrite_ledger
 from tests.authority import LocalAuthority
 from tests.logs import TransparencyLog
@@ -60,8 +62,7 @@ def made(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFact
     auditor = keyring.load_signing_key("auditor", create("auditor", folder / "keys").private)
     case = Case(run, trainer, auditor, fresh("auditor"))
     announce(case)
-    for audience in ("internal", PUBLIC):
-        build_report(run, audience)
+    report(case)
     sign(case)
     return case
 
@@ -108,6 +109,11 @@ def announce(case: Case, by: SigningKey | None = None, own: bool = False, **othe
 def sign(case: Case) -> None:
     signing.sign(case.run, trainer=case.trainer)
     signing.sign(case.run, auditor=case.auditor)
+
+
+def report(case: Case) -> None:
+    for audience in ("internal", PUBLIC):
+        build_report(case.run, audience)
 
 
 def draw(case: Case, key: SigningKey, ledger: str | None = None) -> None:
@@ -158,6 +164,45 @@ def test_the_challenger_s_key_is_known_only_where_it_is_given_or_one_s_own(case,
     assert outcome("two") is Outcome.NOT_VALID
     signing.sign(case.run, auditor=case.challenger)
     assert outcome("two") is Outcome.ALL_HOLD
+
+
+def test_a_run_is_challenged_only_by_the_auditor_who_signs(case, tmp_path, monkeypatch):
+    monkeypatch.setattr(verification, "facts_of", lambda _: Facts("PASS", True, 3, True))
+    # The trainer has a second key, and a stranger audits.
+    assert verify(case.run).level == 2
+    folder = tmp_path / "keys"
+    keyring.new("auditor", folder)
+    challenger = keyring.load_signing_key("auditor", folder / "auditor.key")
+    again = dataclasses.replace(case, challenger=challenger, auditor=challenger)
+    announce(again)
+    report(again)
+    sign(again)
+    assert (problems(verify(case.run)), verify(case.run).level) == ([], 3)
+    keyring.rotate("auditor", folder)
+    following = keyring.load_signing_key("auditor", folder / "auditor-2.key")
+    assert following.replaced == {challenger.fingerprint}
+    signing.sign(case.run, auditor=following)
+    assert (problems(verify(case.run)), verify(case.run).level) == ([], 3)
+    # Another's rotations join no keys.
+    assert dataclasses.replace(case.auditor, rotations=following.rotations).replaced == frozenset()
+
+
+def test_what_earlier_versions_attested_of_a_challenge_of_the_trainers_own_holds(case, monkeypatch):
+    announce(case, own=True)
+    report(case)
+    with monkeypatch.context() as patch:
+        told = signing.facts_of(load(case.run))
+        assert not told.public_coin
+        patch.setattr(signing, "facts_of", lambda _: told._replace(public_coin=True))
+        sign(case)
+    assert problems(verify(case.run)) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(signing, "facts_of", lambda _: told._replace(agrees=not told.agrees))
+        sign(case)
+    assert problems(verify(case.run)) == [
+        "attestation.json: states another re-execution than audit.json and ledger",
+        "attestation-public.json: states another re-execution than audit.json and ledger",
+    ]
 
 
 def test_an_auditor_who_is_the_trainer_is_named_as_such(case):

@@ -314,6 +314,13 @@ def test_the_public_envelope_names_no_evidence_and_the_form_before_numbers_no_fi
     assert said({signing.RUN_ENVELOPE: Statement(judged, RUN_TYPE, {})}) == (
         [], ["The evidence was erased on 2026-11-22T12:00:00Z, as erasure.json says."],
     )  # fmt: skip
+    (run / "erasure.json").write_text("{")
+    ((problem,), statements) = said({signing.RUN_ENVELOPE: Statement(judged, RUN_TYPE, {})})
+    assert (problem.partition(" (")[0], statements) == ("erasure.json: not valid JSON", [])
+    (run / "erasure.json").unlink()
+    (run / "erasure.json").symlink_to(run / "spec.yaml")
+    link = "erasure.json: is a link; a regular file is needed"
+    assert said({signing.RUN_ENVELOPE: Statement(judged, RUN_TYPE, {})}) == ([link], [])
 
 
 def claimed(

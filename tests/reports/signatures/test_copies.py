@@ -129,10 +129,19 @@ def test_a_file_is_copied_whole_with_the_mode_that_its_reader_needs(
 def test_a_link_is_not_copied(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "a").symlink_to(tmp_path / "secret")
-    for name in ("a", "missing"):
-        with pytest.raises(SourceError, match=f"{name}: cannot be read"):
+    for name, said in (("a", "is or lies behind a symbolic link"), ("missing", "is missing")):
+        with pytest.raises(SourceError, match=f"{name}: {said}"):
             copy_file(tmp_path, name, tmp_path / "b", 0o600)
     assert not (tmp_path / "b").exists()
+
+
+def test_a_named_pipe_is_not_waited_for(run: Path) -> None:
+    (run / "model.json").unlink()
+    os.mkfifo(run / "model.json")
+    for audience in copies.AUDIENCES:
+        with pytest.raises(SourceError, match=r"^model\.json: is not a (plain|regular) file"):
+            copies.copy(run, audience, run.with_name(f"{audience}-copy"))
+    assert [path.name for path in run.parent.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("begun", [True, False])

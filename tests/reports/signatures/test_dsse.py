@@ -166,6 +166,20 @@ def test_what_is_no_statement_is_refused_with_what_is_wrong(
     assert str(caught.value) == said
 
 
+def test_a_statement_names_no_more_files_than_a_reader_looks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dsse, "MOST_SUBJECTS", 2)
+    names = ("a", "b", "c")
+    fits, many = (
+        write_statement(Statement(dict.fromkeys(names[:count], (SHA256, "0" * 64)), RUN_TYPE, {}))
+        for count in (2, 3)
+    )
+    assert list(parse_statement(fits, RUN_TYPE, "file").subjects) == ["a", "b"]
+    with pytest.raises(EnvelopeError, match="file: names more than 2 files"):
+        parse_statement(many, RUN_TYPE, "file")
+
+
 def test_a_statement_of_the_form_before_numbers_is_read_and_has_none() -> None:
     earlier = "https://dpfedadamw.org/attestation/run/v1"
     data = write_statement(Statement(SAID.subjects, earlier, SAID.predicate))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
@@ -125,6 +127,23 @@ def test_a_public_half_that_another_process_wrote_first_is_no_failure(
     made = create("trainer", tmp_path)
     assert made.private.is_file()
     assert keys.fingerprint(keys.load_public(made.public)) == made.fingerprint
+
+
+def test_a_key_folder_of_another_user_is_refused_and_one_of_roots_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys.refuse_open(tmp_path)
+    mine = os.geteuid()
+    status = tmp_path.stat
+    for owner, refused in ((mine, False), (0, False), (4_711, True)):
+        found = SimpleNamespace(st_uid=owner, st_mode=status().st_mode)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "stat", lambda _, found=found: found)
+            if refused:
+                with pytest.raises(KeyFileError, match=r"another user \(number 4711\)"):
+                    keys.refuse_open(tmp_path)
+            else:
+                keys.refuse_open(tmp_path)
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o722])

@@ -7,6 +7,7 @@ import io
 import shutil
 import subprocess
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -643,3 +644,39 @@ def test_a_file_is_parsed_where_it_ends_as_a_pdf_does(
     # As many as one looks at in turn: each holds a whole file.
     assert pades.opened.cache_info().maxsize == 4
     pades.opened.cache_clear()
+
+
+def with_attachment(packed: bytes, filters: str) -> bytes:
+    """A small PDF that carries report.json in packed form."""
+    objects = (
+        b"<</Type /Catalog /Pages 2 0 R /AF [3 0 R]>>",
+        b"<</Type /Pages /Kids [] /Count 0>>",
+        b"<</Type /Filespec /F (report.json) /EF <</F 4 0 R>>>>",
+        b"<</Filter %s /Length %d>>\nstream\n%s\nendstream"
+        % (filters.encode(), len(packed), packed),
+    )
+    data, places = b"%PDF-1.7\n", []
+    for number, content in enumerate(objects, start=1):
+        places.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    lines = b"".join(b"%010d 00000 n \n" % place for place in places)
+    table = b"xref\n0 5\n0000000000 65535 f \n" + lines
+    end = b"trailer\n<</Root 1 0 R /Size 5>>\nstartxref\n%d\n%%%%EOF\n" % len(data)
+    return data + table + end
+
+
+def packed_zeros(pieces: int) -> bytes:
+    """So many MiB of zeros, packed."""
+    packer, piece = zlib.compressobj(), bytes(2**20)
+    return b"".join([*(packer.compress(piece) for _ in range(pieces)), packer.flush()])
+
+
+def test_data_that_unpack_to_very_much_are_refused_in_one_line() -> None:
+    small = with_attachment(zlib.compress(b"{}"), "/FlateDecode")
+    assert pades.attached(small, NAME) == b"{}"
+    once = with_attachment(packed_zeros(300), "/FlateDecode")
+    twice = with_attachment(zlib.compress(packed_zeros(64)), "[/FlateDecode /FlateDecode]")
+    for bomb in (once, twice):
+        assert len(bomb) < 2**20
+        with pytest.raises(PdfSignatureError, match=r"^report\.pdf: its report\.json cannot be"):
+            pades.attached(bomb, NAME)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 import reports
 from reports import EnvelopeError, SourceError, build_report
 from reports.files import Snapshot
-from reports.signatures import copies, keyring, keys, signing
+from reports.signatures import challenges, copies, keyring, keys, signing
+from reports.signatures.challenges import Promised, Seen
 from reports.signatures.copies import files_for
 from reports.signatures.dsse import (
     PUBLIC_TYPE,
@@ -25,6 +28,7 @@ from reports.signatures.dsse import (
     seal,
     write_statement,
 )
+from reports.signatures.inventory import CHALLENGE, INTENT
 from reports.signatures.keyring import SigningKey
 from reports.signatures.verification import Outcome, VerificationResult, contents, verify
 from reports.signatures.verification.results import Found
@@ -203,6 +207,24 @@ def change_statement(handed: Handed, change: Callable[[Any], None]) -> None:
     path.write_bytes(seal(write_statement(statement), handed.auditor.private))
 
 
+def challenge(handed: Handed, by: SigningKey) -> None:
+    """Add an intent and a challenge, which the auditor's statement covers."""
+    noon, digest = datetime(2026, 11, 22, 12, tzinfo=UTC), "cd" * 32
+    promised = Promised(
+        run="a-run", spec_sha256=digest, root=digest, rounds=2, clients=1, data=(digest,),
+        handle=digest,
+    )  # fmt: skip
+    intent = challenges.write_intent(promised, handed.trainer, "0", noon)
+    seen = Seen(of_trainer=1, for_data=1, dropped=0, dropped_of_trainer=0)
+    answer = challenges.write_challenge(
+        challenges.read_intent(intent, "it"), bytes(32), seen, by, noon
+    )
+    for name, data in ((INTENT, intent), (CHALLENGE, answer)):
+        (handed.folder / name).write_bytes(data)
+        due = ("sha256", hashlib.sha256(data).hexdigest())
+        change_statement(handed, lambda it, name=name, due=due: it.subjects.update({name: due}))
+
+
 def test_a_report_that_says_something_else_than_the_statement_is_named(handed: Handed) -> None:
     def other_claim(statement: Any) -> None:
         for view in statement.predicate["claims"]["views"]:
@@ -230,7 +252,12 @@ def test_the_level_of_the_public_files_follows_from_what_the_auditor_attests(
         return result.level
 
     assert attested(agrees=True, participations=20) == 2
-    assert attested(public_coin=True) == 3
+    # Nothing here is signed by whoever challenged the run.
+    assert attested(public_coin=True) == 2
+    challenge(handed, fresh("auditor"))
+    assert handed.verify().level == 2
+    challenge(handed, handed.auditor)
+    assert handed.verify().level == 3
     shutil.copy(handed.folder / "auditor.pub", handed.folder / "trainer.pub")
     assert handed.verify().level is None
     change_statement(handed, lambda statement: statement.predicate.pop("reexecution"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,17 @@ from reports.signatures.verification.results import (
 ONE, TWO = "1" * 64, "2" * 64
 NAME = "attestation.json"
 MINE, THEIRS, LATER = "SHA256:mine", "SHA256:theirs", "SHA256:later"
+
+
+def test_many_problems_are_gathered_at_once_and_each_is_noted_once() -> None:
+    found = Found()
+    begun = time.process_time()
+    for _ in range(2):
+        for number in range(50_000):
+            found.add(f"file-{number}", "missing")
+    # A search of the list for each would take a quarter of an hour.
+    assert time.process_time() - begun < 20
+    assert len(found.problems) == 50_000
 
 
 def present(sequence: int, sha256: str = ONE, *keys: str, name: str = NAME) -> dict[str, Present]:

@@ -534,11 +534,11 @@ def test_what_the_caller_brings_along_is_read_by_role(
     other = create("auditor", tmp_path / "other")
     monkeypatch.setenv("DPFEDADAMW_KEYS", str(folder))
     own = {role: frozenset({pair.fingerprint}) for role, pair in made.items()}
-    nothing = verification._trust({"trainer": None, "auditor": None}, (), (), ())
+    nothing = verification.trust_of({"trainer": None, "auditor": None}, (), (), ())
     assert nothing == Trust({}, (), {}, own)
     (tmp_path / "log.pub").write_text(f"{log.key}\n")
     (tmp_path / "root.pem").write_bytes(chain_pem(fresh("auditor").chain))
-    given = verification._trust(
+    given = verification.trust_of(
         {"trainer": None, "auditor": other.public},
         (listed(tmp_path / "list.json"),),
         [tmp_path / "root.pem"],
@@ -550,8 +550,8 @@ def test_what_the_caller_brings_along_is_read_by_role(
     assert len(given.roots) == len(given.logs) == len(given.revoked) == 1
     # A list in the caller's own folder counts as well.
     listed(folder / "trainer.revocations.json")
-    assert len(verification._trust({}, (), (), ()).revoked) == 1
-    both = verification._trust({}, (listed(tmp_path / "second.json"),), (), ())
+    assert len(verification.trust_of({}, (), (), ()).revoked) == 1
+    both = verification.trust_of({}, (listed(tmp_path / "second.json"),), (), ())
     assert len(both.revoked) == 2
 
 

@@ -67,7 +67,7 @@ def good_client_run(tmp_path: Path) -> Path:
         replace(BY_CLIENTS, resumed_round=5, empty_round=6),
         replace(GOOD, rounds=1),
         replace(GOOD, clients_per_round=12),
-        replace(GOOD, sample=3),
+        replace(GOOD, sizes=(3, 2, 2)),
         replace(GOOD, sparsification="random"),
         replace(GOOD, sparsification="released-top", kept=1, sample=1),
         replace(BY_CLIENTS, sparsification="released-top", empty_round=3),

@@ -13,7 +13,7 @@ import pytest
 from audit.checks.client import uploads
 from audit.checks.client.uploads import _of_servers, vector_sha256
 from audit.errors import UnverifiedError
-from audit.reading.bundle import Bundle
+from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.exchanges import Extent
 from audit.reading.ledger import Pieces
 from audit.reading.ledger_lines import BROADCAST_NAME, Grid
@@ -22,6 +22,7 @@ from audit.replay.participation import Tally
 from audit.replay.rounding import Rounded
 from audit.replay.rounds import ServerRounds
 from tests.audit.checks.opened import changed, judged
+from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 
 INDEX = 3
 PARAMETERS = 340
@@ -405,3 +406,95 @@ def test_which_releases_are_kept_is_drawn_by_what_each_round_released(
         )
         for index in range(1, 23)
     ]  # fmt: skip
+
+
+# The released mean against all of its noise, and not at the sampled coordinates alone.
+
+NOT_ITS_SIZE = "the size of the released mean does not fit the noise recorded for it"
+NOT_EACH = "the released mean does not have the noise of single coordinates"
+LAST = 23
+
+
+@pytest.fixture(scope="module")
+def few_sampled(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A run whose noise is sampled at 24 of its coordinates alone."""
+    path = tmp_path_factory.mktemp("few") / "run"
+    return open_bundle(build_client_run(path, ClientSettings(sample=24)))
+
+
+def against(
+    bundle: Bundle,
+    change: Callable[[np.ndarray], np.ndarray],
+    index: int = INDEX,
+    coordinates: np.ndarray | None = None,
+) -> list[str]:
+    """What is said of a round's mean, changed where its noise is not sampled."""
+    own, mean = evidence_of(bundle, index)
+    free = np.setdiff1d(np.arange(PARAMETERS), own.sample_places)
+    mean = np.array(mean, np.float64)
+    mean[free] = change(mean[free])
+    found = mean if coordinates is None else mean[coordinates]
+    faults = uploads._against_noise(bundle, index, found, coordinates, own)
+    return [fault.removeprefix(f"round {index}: ") for fault in faults]
+
+
+@pytest.mark.parametrize("index", [INDEX, LAST])
+def test_values_without_noise_are_found_where_none_is_sampled(
+    few_sampled: Bundle, index: int
+) -> None:
+    def pixels(values: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(len(values)) % 4 == 0, 0.1, 0.0)
+
+    def louder(values: np.ndarray) -> np.ndarray:
+        return 3.0 * values
+
+    assert against(few_sampled, lambda values: values, index) == []
+    each = [NOT_EACH] if index == LAST else []
+    assert against(few_sampled, pixels, index) == [NOT_ITS_SIZE, *each]
+    assert against(few_sampled, louder, index) == [NOT_ITS_SIZE, *each]
+
+
+def test_values_of_the_noises_size_in_its_place_are_found_in_the_last_round(
+    few_sampled: Bundle,
+) -> None:
+    """Block by block nothing is wrong with values in another order; at the coordinates it is."""
+    index = few_sampled.layout().of_coordinate
+
+    def turned(values: np.ndarray) -> np.ndarray:
+        free = np.setdiff1d(np.arange(PARAMETERS), evidence_of(few_sampled)[0].sample_places)
+        found = values.copy()
+        for block in range(3):
+            found[index[free] == block] = values[index[free] == block][::-1]
+        return found
+
+    assert against(few_sampled, turned) == []
+    assert against(few_sampled, turned, LAST) == [NOT_EACH]
+    without = changed(few_sampled, files={"coordinate_sums": None})
+    assert against(without, turned, LAST) == []
+
+
+def test_of_a_part_of_the_coordinates_only_what_is_too_long_is_found(few_sampled: Bundle) -> None:
+    part = np.arange(0, PARAMETERS, 2)
+    for index in (INDEX, LAST):
+        assert against(few_sampled, lambda values: values, index, part) == []
+        assert NOT_ITS_SIZE in against(few_sampled, lambda values: 5.0 * values, index, part)
+    assert against(few_sampled, lambda values: 0.0 * values, INDEX, part) == []
+    assert against(few_sampled, lambda values: 0.0 * values, LAST, part) == [NOT_EACH]
+
+
+def test_a_last_release_without_noise_where_none_is_sampled_fails(
+    few_sampled: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = np.setdiff1d(np.arange(PARAMETERS), evidence_of(few_sampled, LAST)[0].sample_places)
+    read = type(few_sampled).release
+
+    def without(bundle: Bundle, index: int, recorded: int) -> Any:
+        found = read(bundle, index, recorded)
+        released = found.released.copy()
+        released[free] = 2.0
+        return replace(found, released=released) if index == LAST else found
+
+    monkeypatch.setattr(type(few_sampled), "release", without)
+    said = judged(few_sampled, "uploads")
+    assert said.verdict.value == "FAIL"
+    assert f"round {LAST}: {NOT_ITS_SIZE}" in said.measurement

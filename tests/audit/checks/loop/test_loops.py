@@ -446,9 +446,9 @@ def test_more_records_than_can_be_counted_are_not_judged(loop: Bundle) -> None:
 
 
 def drawn(*batches: list[int], records: int = 60, rate: float = 0.5, at: int = 0) -> list[str]:
-    draws, reasons = _Draws(records, rate), list[str]()
+    draws, reasons = _Draws(records), list[str]()
     for batch in batches:
-        draws.add(np.asarray(batch, dtype=np.int64), at)
+        draws.add(np.asarray(batch, dtype=np.int64), at, rate)
     draws.judge(reasons)
     return [one.split(":")[0] for one in reasons]
 
@@ -479,9 +479,9 @@ def test_batches_of_a_usual_seed_are_told_in_each_attachment() -> None:
     fresh = np.arange(0, 60, 3)
 
     def told(*batches: tuple[Any, int]) -> list[str]:
-        draws, reasons = _Draws(60, 0.5), list[str]()
+        draws, reasons = _Draws(60), list[str]()
         for rows, attachment in batches:
-            draws.add(rows, attachment)
+            draws.add(rows, attachment, 0.5)
         draws.judge(reasons)
         return [one.split(":")[0] for one in reasons]
 

@@ -37,9 +37,9 @@ def test_equal_batches_are_told_where_chance_makes_any_more_rarely(
     records = 30
     # Each record is in both batches or in neither, for each pair of batches.
     chance = comb(batches, 2) * (rate * rate + (1.0 - rate) * (1.0 - rate)) ** records
-    draws = _Draws(records, rate)
+    draws = _Draws(records)
     for number in range(batches):
-        draws.add(np.array([max(number, 1)]), 0)
+        draws.add(np.array([max(number, 1)]), 0, rate)
     for share, said in ((1.0 + 1e-9, [AGAIN]), (1.0 - 1e-9, [])):
         monkeypatch.setattr(steps, "_BY_CHANCE", chance * share)
         assert told(draws) == said
@@ -49,9 +49,9 @@ def test_batches_that_are_equal_in_one_loop_of_a_million_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def twice(records: int) -> _Draws:
-        draws = _Draws(records, 0.5)
-        draws.add(np.array([0]), 0)
-        draws.add(np.array([0]), 0)
+        draws = _Draws(records)
+        draws.add(np.array([0]), 0, 0.5)
+        draws.add(np.array([0]), 0, 0.5)
         return draws
 
     # 2^-20 is a little less than a millionth, 2^-19 is not.
@@ -60,20 +60,28 @@ def test_batches_that_are_equal_in_one_loop_of_a_million_are_told(
     monkeypatch.setattr(steps, "_BY_CHANCE", 2.0**-20)
     assert told(twice(20)) == []
     # An epoch in order, drawn whole: equal batches are what it always has.
-    whole = _Draws(150, 1.0)
+    whole = _Draws(150)
     for _ in range(3):
-        whole.add(np.arange(150), 0)
+        whole.add(np.arange(150), 0, 1.0)
     assert told(whole) == []
 
 
+def test_batches_of_several_rates_are_as_equal_as_those_of_the_rate_that_repeats_most() -> None:
+    for rates, said in (((0.5, 0.5), [AGAIN]), ((0.5, 0.9), []), ((0.9, 0.5), [])):
+        draws = _Draws(60)
+        for rate in rates:
+            draws.add(np.array([3, 4]), 0, rate)
+        assert told(draws) == said
+
+
 def test_batches_that_are_equal_early_and_not_late_are_equal() -> None:
-    draws = _Draws(60, 0.5)
+    draws = _Draws(60)
     for first in (1, 1, 2, 3):
-        draws.add(np.array([first, 4]), 0)
+        draws.add(np.array([first, 4]), 0, 0.5)
     assert told(draws) == [AGAIN]
-    twice = _Draws(60, 0.5)
+    twice = _Draws(60)
     for batch in ([1, 1], [2, 3], [4, 5]):
-        twice.add(np.array(batch), 0)
+        twice.add(np.array(batch), 0, 0.5)
     assert told(twice) == ["a record is in the batch of one step twice"]
 
 
@@ -87,12 +95,12 @@ def test_the_first_batch_of_each_attachment_is_held_against_usual_seeds(
         return bool(rows[0] == 7)
 
     monkeypatch.setattr(steps, "seeded_batch", seeded)
-    draws = _Draws(60, 0.25)
+    draws = _Draws(60)
     for first, attachment in ((3, 1), (7, 1), (2, 0), (8, 0), (1, 1)):
-        draws.add(np.array([first, 0]), attachment)
+        draws.add(np.array([first, 0]), attachment, 0.25 if attachment else 0.5)
     assert told(draws) == []
-    assert asked == [([0, 3], 60, 0.25), ([0, 2], 60, 0.25), ([0, 1], 60, 0.25)]
-    draws.add(np.array([7, 9]), 5)
+    assert asked == [([0, 3], 60, 0.25), ([0, 2], 60, 0.5), ([0, 1], 60, 0.25)]
+    draws.add(np.array([7, 9]), 5, 0.25)
     assert len(told(draws)) == 1
 
 
@@ -143,7 +151,8 @@ def test_every_batch_of_a_file_is_added_with_its_size_and_how_often_records_were
     ((where, paid, sizes, used, into),) = batches
     assert (where, paid.records, into) == ("file 4", 5, [])
     assert (sizes.tolist(), used.tolist()) == ([2, 0, 3], [1, 1, 2, 1, 0])
-    assert [(rows.tolist(), at) for rows, at in draws] == [([0, 2], 3), ([], 3), ([2, 3, 1], 3)]
+    due = [([0, 2], 3, 0.5), ([], 3, 0.5), ([2, 3, 1], 3, 0.5)]
+    assert [(rows.tolist(), at, rate) for rows, at, rate in draws] == due
 
 
 def test_a_file_of_empty_batches_is_one_too() -> None:
@@ -222,21 +231,13 @@ def test_a_loop_whose_batches_are_not_known_has_no_power() -> None:
     assert both.power not in (None, "none")
 
 
-def test_without_a_rate_all_records_may_be_in_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-
-    class Draws(Noted):
-        def __init__(self, *given: Any) -> None:
-            super().__init__()
-            made.append(given)
-
-        def judge(self, reasons: list[str]) -> None:
-            """Nothing is wrong."""
-
-    monkeypatch.setattr(steps, "_Draws", Draws)
-    for rate in (None, 0.25):
-        _judge(a_loop([a_file([[0], [1]])], sampling_rate=rate))
-    assert made == [(5, 1.0), (5, 0.25)]
+def test_the_rate_is_that_of_the_charges_whatever_the_header_leaves_out() -> None:
+    """Sixty records, of which two batches in a row are the same."""
+    batch = list(range(0, 60, 2))
+    for rate in (None, 0.5):
+        told = a_loop([a_file([batch, batch])], records=(60,), sampling_rate=rate)
+        told.readable_ledger.spends = (charge(records=60, expected_batch_size=30.0, steps=2),)
+        assert AGAIN in _judge(told).measurement
 
 
 def test_the_loop_s_check_on_sampling_is_known_by_its_name() -> None:

@@ -60,6 +60,14 @@ def sums(**changes: Any) -> list[str]:
     return [reason.split(" parameters")[0] for reason in reasons]
 
 
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan, 1e308])
+def test_a_sum_that_has_no_size_is_that_of_no_records(wrong: float) -> None:
+    """An infinite sum would allow any other one to differ from it."""
+    expected = np.array(a_file().expected)
+    expected[0, 1] = wrong
+    assert sums(expected=expected) == [SUM]
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize(
     ("step", "allowed"),

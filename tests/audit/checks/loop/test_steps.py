@@ -48,6 +48,23 @@ def test_each_coordinate_is_moved_by_the_settings_of_its_own_group() -> None:
     ]
 
 
+@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw"])
+def test_settings_whose_updates_have_no_size_allow_none(rule: str) -> None:
+    """An infinite update would allow any other one to differ from it."""
+    evidence: Any = SimpleNamespace(
+        before=np.full((1, 2), 1e3),
+        after=np.zeros((1, 2)),
+        released=np.full((1, 2), 1e3),
+        settings=np.array([[at(learning_rate=1e308, weight_decay=1e308, beta1=0.9, beta2=0.99)]]),
+        group=np.zeros(2, np.int64),
+    )
+    reasons: list[str] = []
+    _moved(7, evidence, rule, _State(), reasons)
+    assert [reason.split(" (")[0] for reason in reasons] == [
+        f"file 7: an update is not what {rule} computes from the noised gradient"
+    ]
+
+
 def off_by(amount: float, before: tuple[float, float], released: tuple[float, float]) -> bool:
     """Whether an update may be off by so much at the second of two coordinates."""
     start, gradient = np.array([before]), np.array([released])

@@ -267,7 +267,7 @@ def test_noise_falls_after_as_many_rounds_as_patience_asks_for(of_records: Bundl
         turns(run.readable_spec, ledger, run.header, reasons)
         return [int(one.split(":")[1]) for one in reasons]
 
-    # Two rises make the third round's noise fall; a fall in between begins the count anew.
+    # Two rises make the third round's noise fall; a fall in between begins the count again.
     assert wrong(1.0, 1.0, 0.8, 0.8, 0.8, 0.64) == []
     assert wrong(1.0, 0.8, 0.8, 1.0, 0.8, 0.8) == [1, 3, 5]
     assert wrong(1.0, 1.0 + 1.1e-9, 0.8) == [1]

@@ -19,11 +19,12 @@ from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.identity import INTRODUCTION, PIN, UPLOAD, is_signed
 from dpfedadamw.extensions.deployment.listening import answered
 from dpfedadamw.extensions.deployment.refusals import RefusalError, Refusals
-from dpfedadamw.extensions.deployment.site import Site
+from dpfedadamw.extensions.deployment.site import Site, read_noted
 from dpfedadamw.federation.flower.arrays import wires_of
 from dpfedadamw.federation.flower.frames import Frame
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.stations import Asked, Station
+from dpfedadamw.federation.worker import RecordingOracle
 from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from tests.dpfedadamw.extensions.deployment.conftest import SPEC
@@ -122,6 +123,25 @@ def test_cut_off_before_it_sends_it_pays_again_for_the_identical_noise(client, m
     assert client.take_part("run", asked(attempt=2), message, "").upload == sent.upload
 
 
+def test_what_a_participation_noted_that_failed_is_no_part_of_the_next_one(client, monkeypatch):
+    message, real = broadcast(client), RecordingOracle.gradient
+    left = iter([True])
+
+    def short_of_memory(self, parameters):
+        found = real(self, parameters)
+        if next(left, False):
+            raise MemoryError
+        return found
+
+    monkeypatch.setattr(RecordingOracle, "gradient", short_of_memory)
+    with pytest.raises(MemoryError):
+        client.take_part("run", asked(), message, "")
+    client.take_part("run", asked(attempt=2), message, "")
+    noted = read_noted(client._site.noted(0, 2))
+    assert len(noted["noise_sample"]) == 3
+    assert noted["shared.squares"].sum() == pytest.approx(noted["noise_sum_squares"].sum())
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -147,6 +167,8 @@ def test_it_refuses_what_its_spec_does_not_say_and_pays_nothing(client, changes,
         ({"earlier_steps": 10**9}, "noise"),
         ({"cohort": 1, "place": 0}, "round"),
         ({"attempt": 0}, "round"),
+        ({"attempt": 10**9}, "round"),
+        ({"attempt": 2**31 - 1}, "round"),
     ],
 )
 def test_what_would_only_waste_what_is_paid_is_refused_too(client, changes, reason):

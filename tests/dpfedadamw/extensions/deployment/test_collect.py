@@ -108,6 +108,70 @@ def test_a_client_whose_noise_was_half_of_what_it_charged_is_caught(copied, tmp_
     assert "client 1" in checks["noise-scale"]["measurement"]
 
 
+def spoilt(site, index, change):
+    """Change what a client noted of a round, and its ledger so that it names the change."""
+    path = site.noted(index, 1)
+    with np.load(path) as file:
+        arrays = change({name: file[name] for name in file.files})
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    np.savez(path, **arrays)
+    rewrite(site.ledger, before, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def without(name):
+    return lambda arrays: {one: value for one, value in arrays.items() if one != name}
+
+
+def with_array(name, change):
+    return lambda arrays: {**arrays, name: change(arrays[name])}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (without("shared.squares"), "shared.squares: is missing"),
+        (with_array("shared.squares", lambda one: one[:-1]), "shared.squares: has the shape"),
+        (with_array("shared.squares", lambda one: one * np.nan), "not finite"),
+        (with_array("shared.squares", lambda one: one.astype(">f4")), "has the type"),
+        (with_array("shared.squares", lambda one: one.astype(str)), "has the type"),
+        (with_array("memory", lambda one: np.frombuffer(packed_list(), np.uint8)), "no tensors"),
+        (with_array("noise_sample", lambda one: one[:, :-1]), "noise_sample: has the shape"),
+        (with_array("noise_sample", lambda one: one[:-1]), "noise_sample: has the shape"),
+        (with_array("counts", lambda one: one + 1), "counts: says other steps"),
+        (with_array("raw_norms", lambda one: one[:-1]), "raw_norms: has the shape"),
+        (with_array("participation", lambda one: one[:-1]), "participation: has the shape"),
+        (with_array("moment.numbers", lambda one: one * 1e300), "is too large"),
+        (without("moment.floored"), "moment.floored: is missing"),
+        (without("seen_rows"), "seen_rows: is missing"),
+    ],
+)
+def test_what_no_client_notes_is_told_in_one_line_that_names_the_client(
+    copied, tmp_path, change, told
+):
+    spoilt(copied.site(1), 1, change)
+    (line,) = judged(copied, tmp_path / "out").missing
+    assert line.startswith("round 1 and all after it: what client 1 noted is not whole: ")
+    assert told in line
+
+
+def packed_list():
+    """Bytes that are laid out as serialised tensors are, around a list."""
+    return (2).to_bytes(8, "little") + b"[]"
+
+
+def test_evidence_that_a_line_outside_the_chain_names_is_not_taken(copied, tmp_path):
+    site = copied.site(0)
+    path = site.noted(1, 1)
+    path.write_bytes(site.noted(0, 1).read_bytes())
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    line = {"kind": "upload", "round": 1, "attempt": 1, "evidence_sha256": digest}
+    with site.ledger.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    (told,) = judged(copied, tmp_path / "out").missing
+    assert told.startswith("round 1 and all after it: what client 0 noted is not what its ledger")
+
+
 def rewrite(ledger, before, after):
     """Put one text in another's place, and chain the ledger anew."""
     lines = [json.loads(line) for line in ledger.read_text().replace(before, after).splitlines()]

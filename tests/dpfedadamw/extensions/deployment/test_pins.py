@@ -146,6 +146,16 @@ def test_a_ledger_that_lost_its_charges_is_refused(fresh):
         Client(site)
 
 
+def test_a_restored_ledger_is_refused_however_high_the_attempt_that_it_lost(fresh):
+    """Of a process that took attempts of more than nine digits."""
+    site = fresh.site(0)
+    Client(site).close()
+    site.evidence.mkdir(exist_ok=True)
+    (site.evidence / "participation-00000-2147483647.npz").write_bytes(b"")
+    with pytest.raises(DeploymentError, match=r"does not charge round 0, attempt 2147483647"):
+        Client(site)
+
+
 def test_the_owner_alone_allows_more_and_by_name(site):
     client = start(site, most_charges=7)
     assert client.most_charges == 7

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 import yaml
+from cryptography import x509
 
 from dpfedadamw.extensions.deployment import templates
 from dpfedadamw.extensions.deployment.errors import DeploymentError
@@ -40,6 +41,12 @@ def test_a_supernode_has_its_key_and_its_settings_and_nothing_of_the_client(unus
         assert address == "127.0.0.1:9092"
         assert socket.resolve() == unused.site(client).socket
         assert most > 16 << 20
+
+
+def test_certificates_last_ten_years_because_no_authority_is_left_that_could_renew_them(unused):
+    for path in (unused.server / "superlink.crt", unused.supernode(0).authority):
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        assert (found.not_valid_after_utc - found.not_valid_before_utc).days == 3652
 
 
 def test_the_server_has_no_clients_records_and_not_the_salt(unused):

@@ -11,6 +11,7 @@ from dpfedadamw.experiment import foresee
 from dpfedadamw.extensions.deployment import promise
 from dpfedadamw.extensions.deployment.promise import Promise, promises, sentences
 from dpfedadamw.extensions.deployment.site import reserve
+from dpfedadamw.privacy.charges import charges_of_records
 from dpfedadamw.run.headline import with_people
 from tests.people import BY_HOSPITAL, RECORDS, people_spec
 from tests.runs import small_spec
@@ -41,6 +42,21 @@ def test_the_most_is_what_the_accountant_says_of_so_many_rounds():
     (found,) = promises(foresee(spec), 9)
     assert found.most == claimed(more.expected_claim(1)["server_worst_case"])
     assert found.most > found.planned
+
+
+def test_late_rounds_asked_for_again_at_falling_noise_cost_no_more_than_the_most():
+    rounds, more = 20, reserve(20)
+    plan = foresee(small_spec("adap-dpfl", rounds, 5))
+    # As many participations as a client pays for: of each late round all that it allows.
+    asked = [max(0, rounds - 1 - place // (1 + more)) for place in range(rounds + more)]
+    lied = [
+        {"kind": "spend", **charge}
+        for place, index in enumerate(sorted(asked))
+        for charge in charges_of_records(plan, index, 1 + place, [plan.smallest_client])
+    ]
+    (found,) = promises(plan, rounds + more)
+    reached = claimed(plan.unit.realised_claim(plan, lied)["server"])
+    assert found.planned < reached <= found.most
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -44,6 +45,11 @@ def spoilt(node, change):
     return spoil
 
 
+def saying(**values):
+    """What changes a reply's plain values, of which the signature covers none but the digests."""
+    return lambda reply: replace(reply, values={**reply.values, **values})
+
+
 def nan(tensors):
     tensors["parameters"][0] = torch.nan
     return tensors
@@ -65,7 +71,13 @@ def nan(tensors):
             ),
             "not signed by its key",
         ),
-        (lambda reply: replace(reply, values={**reply.values, "steps": "x"}), "not whole"),
+        (saying(steps="x"), "says other steps, gradients or memory than it was asked for"),
+        (saying(steps=2, queries=2), "says other steps, gradients or memory than it was asked for"),
+        (saying(steps=10**9), "says other steps, gradients or memory than it was asked for"),
+        (saying(steps=math.inf), "says other steps, gradients or memory than it was asked for"),
+        (saying(queries=4), "says other steps, gradients or memory than it was asked for"),
+        (saying(remembers=True), "says other steps, gradients or memory than it was asked for"),
+        (lambda reply: replace(reply, values={"steps": 3, "queries": 3}), "not whole"),
         (lambda reply: replace(reply, wrong="its upload holds what is no array"), "no array"),
         (lambda _: Reply({}, b"", away="away"), "client 1, round 0: away within 0.3 s"),
         (lambda _: Reply({"refused": "noise"}, b""), "the spec says other noise"),

@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from dpfedadamw.extensions.deployment import superlink
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.superlink import FLEET, Door, FleetOnly, _listener, grid
 
@@ -26,7 +27,14 @@ class Application:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
 
-def asked(path, method="POST", parts=(b"",), kind="http"):
+KEY = (b"flwr-public-key", b"bmFtZWQ=")
+
+
+def door_of(application):
+    return FleetOnly(application, KEY[0], frozenset({KEY[1]}))
+
+
+def asked(path, method="POST", parts=(b"",), kind="http", headers=(KEY,)):
     """The statuses that one request is answered with, and what reached the application."""
     application, sent = Application(), []
     waiting = [
@@ -40,8 +48,9 @@ def asked(path, method="POST", parts=(b"",), kind="http"):
     async def send(message):
         sent.append(message)
 
-    door = FleetOnly(application)
-    asyncio.run(door({"type": kind, "method": method, "path": path}, receive, send))
+    door = door_of(application)
+    scope = {"type": kind, "method": method, "path": path, "headers": list(headers)}
+    asyncio.run(door(scope, receive, send))
     return [one["status"] for one in sent if "status" in one], application.got, door
 
 
@@ -86,13 +95,48 @@ def test_a_body_longer_than_any_supernode_sends_is_refused_however_it_is_cut():
     assert len(got[0][2]) == LONGEST
 
 
+@pytest.mark.parametrize(
+    "headers", [(), ((b"flwr-public-key", b"other"),), ((b"another", KEY[1]),), (KEY, KEY)]
+)
+def test_of_a_request_without_a_key_that_was_named_no_body_is_read(headers):
+    async def receive():
+        raise AssertionError
+
+    sent, application = [], Application()
+
+    async def send(message):
+        sent.append(message)
+
+    path = "/v1/fleet/push-object"
+    scope = {"type": "http", "method": "POST", "path": path, "headers": list(headers)}
+    asyncio.run(door_of(application)(scope, receive, send))
+    assert (sent[0]["status"], application.got) == (401, [])
+
+
+def test_a_body_that_does_not_arrive_in_time_is_given_up(monkeypatch):
+    monkeypatch.setattr(superlink, "_BODY_SECONDS", 0.05)
+    sent, application = [], Application()
+
+    async def receive():
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def send(message):
+        sent.append(message)
+
+    path = "/v1/fleet/push-object"
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [KEY]}
+    asyncio.run(door_of(application)(scope, receive, send))
+    assert (sent[0]["status"], application.got) == (408, [])
+
+
 def test_a_websocket_reaches_nothing():
     statuses, got, door = asked("/v1/fleet/pull-messages", kind="websocket")
     assert (statuses, got, door.refused) == ([], [], 1)
 
 
 def test_a_flood_of_refusals_is_a_handful_of_log_lines(caplog):
-    door = FleetOnly(Application())
+    door = door_of(Application())
     with caplog.at_level("WARNING"):
         for _ in range(1000):
             door._note("a request")

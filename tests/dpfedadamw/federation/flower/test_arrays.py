@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from io import BytesIO
 from multiprocessing import Pipe
 
@@ -46,6 +47,29 @@ def written(values, version=(1, 0)):
 
 def wire(data, form="numpy.ndarray"):
     return ("float32", (2, 2), form, data)
+
+
+def with_head(text):
+    """An array whose head in NumPy's format is any text."""
+    return wire(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"(\n",
+        b"-" * 9900 + b"1\n",
+        b"(" * 4000 + b"\n",
+        b"{'descr': (), 'fortran_order': False, 'shape': (4,)}\n",
+        b"{'descr': 5, 'fortran_order': False, 'shape': (4,)}\n",
+        b"{'descr': [(5, 5)], 'fortran_order': False, 'shape': (4,)}\n",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -4)}\n" + bytes(16),
+        b"\x00\xff\n",
+    ],
+)
+def test_no_head_of_an_array_raises_any_other_error(text):
+    with pytest.raises(ValueError, match=r"what is no array \("):
+        message_of_wires({"a": with_head(text)})
 
 
 @pytest.mark.parametrize(
