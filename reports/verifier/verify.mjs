@@ -388,6 +388,11 @@ const ENVELOPES = {
 const TRAINED = ["spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json", "trainer.pub"];
 const PUBLISHED = ["model.safetensors", "model.json", "metrics.jsonl", "report-public.json", "report-public.pdf", "report-public.html", "VERIFY-public.md", "trainer.pub", "auditor.pub"];
 const JUDGED = [...TRAINED, "audit.json", "report.json", "report.pdf", "auditor.pub", "training.attestation.json"];
+// What was announced of a run: who signed it is stated in it, and it has no number.
+const ANNOUNCED = Object.fromEntries(
+  Object.entries({ "intent.json": "trainer", "challenge.json": "auditor", "draw.json": "auditor" }).map(([name, role]) => [name, { role, types: typeNames(`${name.replace(".json", "")}:v1`), counted: false }]),
+);
+const MOST_ANNOUNCED = 1 << 24, MOST_SUBJECTS = 100000;
 const HALF_ORDER = 0x7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5617e3192a8n;
 
 /** A public key: PEM of an uncompressed P-256 SubjectPublicKeyInfo, with its fingerprint. */
@@ -419,7 +424,7 @@ function parseSignature(der) {
 }
 
 /** Read an envelope, check its signature by `key`, and return its statement. */
-async function openEnvelope(text, { role, types }, key) {
+async function openEnvelope(text, { role, types, counted = role !== null }, key) {
   const document = parseJson(text);
   const signed = document?.signatures?.[0], payload = base64(String(document?.payload), said`its payload`), signature = base64(String(signed?.sig), said`its signature`);
   const layout = `{\n"payloadType": "${PAYLOAD_TYPE}",\n"payload": "${toBase64(payload)}",\n"signatures": [{\n"keyid": ${JSON.stringify(signed?.keyid)},\n"sig": "${toBase64(signature)}"\n}]\n}\n`;
@@ -445,9 +450,10 @@ async function openEnvelope(text, { role, types }, key) {
   if (signed.keyid !== key.fingerprint) refuse(said`its keyid names another key than the one that signed`);
   const predicate = mapping(statement.predicate);
   if (role && predicate.role !== role) refuse(role === "trainer" ? said`was not signed in the role of the trainer` : said`was not signed in the role of the auditor`);
-  if (role && numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse(said`has no sequence number`);
-  const subjects = new Map();
-  for (const entry of sequence(statement.subject).map(mapping)) {
+  if (counted && numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse(said`has no sequence number`);
+  const subjects = new Map(), listed = sequence(statement.subject);
+  if (listed.length > MOST_SUBJECTS) refuse(said`names more than ${MOST_SUBJECTS} files`);
+  for (const entry of listed.map(mapping)) {
     const [kind, digest, ...more] = Object.entries(mapping(entry.digest)).flat();
     if (typeof entry.name !== "string" || more.length || !["sha256", "hmacSha256"].includes(kind) || !/^[0-9a-f]{64}$/.test(digest)) refuse(said`a subject lacks a name or one known digest`);
     if (subjects.has(entry.name)) refuse(said`names ${entry.name} twice`);
@@ -456,9 +462,19 @@ async function openEnvelope(text, { role, types }, key) {
   return subjects.size ? { subjects, predicate, numbered } : refuse(said`covers no file`);
 }
 
+/** Read an envelope that states the key that signed it. */
+async function openAnnounced(text, kind) {
+  const payload = parseJson(decoded(base64(String(mapping(parseJson(text)).payload), said`its payload`)));
+  const key = await readKey(String(mapping(mapping(payload).predicate).public_key)), found = await openEnvelope(text, kind, key), { created, nonce } = found.predicate;
+  if (!isText(created, TIME) || Number.isNaN(Date.parse(created))) refuse(said`has no time in UTC`);
+  if (kind.role === "auditor" && !isText(nonce, HEX)) refuse(said`has no nonce`);
+  return { ...found, signer: key.fingerprint, digest: hex(new Sha256().update(bytesOf(text)).digest()) };
+}
+
 // ---------------------------------------------------------------------------------------- ledger
 
 const HEX = /^[0-9a-f]{64}$/;
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
 const RUN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
 const isWhole = (value, least = 0) => Number.isSafeInteger(value) && value >= least;
 const isPositive = (value, most = 1e300) => typeof value === "number" && value > 0 && value <= most;
@@ -1405,15 +1421,17 @@ export async function verify(folder, pinned = {}) {
     if (ledger) await attempt("ledger.jsonl", () => checkClaim(folder, ledger, statements, result, say, fails, attempt));
   }
   if (isPublic && last) for (const fault of sentenceFaults(mapping(last.predicate.claims))) fails("attestation-public.json", fault);
-  await attempt("report.json", () => checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt));
+  const facts = await attempt("report.json", () => checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt));
+  const challenger = await attempt("challenge.json", () => checkAnnounced(folder, ledger?.header, keys, say, fails, attempt));
+  if (facts?.public_coin && challenger && challenger !== keys.auditor?.fingerprint) say("unseen", said`The challenge is signed by ${challenger}, and the attestation by another key; whether one replaced the other: dpfedadamw verify reads it.`, "challenge.json");
   say("unseen", said`Whether trainer and auditor are two people, and whether a key was revoked or replaced: ask the signers.`);
-  say("unseen", said`The signature inside each PDF, timestamps, challenges and lists of replaced keys: dpfedadamw verify reads them; here only their digests are checked.`);
+  say("unseen", said`The signature inside each PDF, timestamps, proofs of logs and lists of replaced keys: dpfedadamw verify reads them; here only their digests are checked.`);
   if (isPublic) say("unseen", said`Ledger and evidence are not public: that verdict and claim follow from them is the auditor’s word.`);
 
   const broken = lines.some((line) => line.state === "fails" && line.kind !== "claim");
   result.outcome = broken || !last ? "NOT VALID" : unknown.length ? "INTACT, SIGNER UNKNOWN" : "ALL HOLD";
   result.unknown = unknown;
-  if (!broken && result.claim !== "CONTRADICTED") result.level = levelOf(last, ledger, keys);
+  if (!broken && result.claim !== "CONTRADICTED") result.level = levelOf(facts, keys, challenger);
   result.code = result.outcome === "NOT VALID" || result.claim === "CONTRADICTED" ? 1 : unknown.length ? 3 : 0;
   return result;
 }
@@ -1448,6 +1466,8 @@ async function checkFiles(folder, statements, isPublic, say, fails, attempt) {
   if (isPublic) return;
   const evidence = present.filter((name) => name.startsWith("evidence/") && name !== "evidence/salt").sort();
   if (folder.has("evidence")) return fails("evidence", said`is no folder`);
+  // When evidence was erased is for its reader; a record that cannot be read says nothing.
+  if (!folder.holds("evidence") && folder.holds("erasure.json")) await attempt("erasure.json", async () => parseJson(await folder.text("erasure.json")));
   if (!folder.holds("evidence")) return say("unseen", said`The evidence is not in this folder, so that its signed digest was not compared.`, "evidence");
   const salt = folder.has("evidence/salt") ? await attempt("evidence/salt", () => folder.read("evidence/salt", 4096)) : new Uint8Array();
   if (salt?.length !== 32) return fails("evidence/salt", said`32 bytes are needed`);
@@ -1515,6 +1535,62 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   say("unseen", said`Clipping, the algebra of uploads and the data: dpfedadamw audit and its re-execution read them.`);
 }
 
+const COUNTED = ["of_trainer", "for_data", "dropped", "dropped_of_trainer"];
+
+/** Check what was signed before a run was trained and before it was opened; returns who challenged it. */
+async function checkAnnounced(folder, header, keys, say, fails, attempt) {
+  const stated = mapping(header?.public_coin), coin = Object.keys(stated).length ? stated : null;
+  if (!coin && !Object.keys(ANNOUNCED).some(folder.holds)) return null;
+  const opened = (name) => attempt(name, async () => openAnnounced(await folder.text(name, MOST_ANNOUNCED), ANNOUNCED[name]));
+  const challenge = await opened("challenge.json");
+  if (!challenge) return null;
+  const { predicate, subjects, signer, digest } = challenge, seen = mapping(predicate.intents), named = mapping(coin?.intents);
+  const intent = await attempt("challenge.json", async () => openAnnounced(decoded(base64(String(predicate.intent), said`its intent`)), ANNOUNCED["intent.json"]));
+  if (!intent) return null;
+  if (!COUNTED.every((name) => isWhole(seen[name])) || !isText(predicate.run, RUN)) fails("challenge.json", said`does not say what it answers`);
+  if (subjects.get("intent.json")?.join() !== ["sha256", intent.digest].join() || predicate.run !== intent.predicate.run || predicate.trainer !== intent.signer) fails("challenge.json", said`answers another intent than the one it carries`);
+  // By how much the clocks of trainer and auditor may differ: five minutes.
+  if (Date.parse(intent.predicate.created) > Date.parse(predicate.created) + 300000) fails("challenge.json", said`its intent was made after it`);
+  const due = { run: predicate.run, intent_sha256: intent.digest, challenge_sha256: digest, nonce: predicate.nonce, root: mapping(intent.predicate.keys).root, challenger: signer };
+  const sameKeys = (one, names) => Object.keys(one).sort().join() === [...names].sort().join();
+  const isNamed = !coin || (sameKeys(coin, [...Object.keys(due), "intents", "own"]) && sameKeys(named, COUNTED) && Object.entries(due).every(([name, value]) => coin[name] === value) && COUNTED.every((name) => named[name] === seen[name]));
+  if (!isNamed) fails("challenge.json", said`is not what the ledger’s header says of it`);
+  const file = await attempt("intent.json", () => folder.sha256("intent.json"));
+  if (file !== null && file !== intent.digest) fails("intent.json", said`is not the one that challenge.json answers`);
+  if (header && intent.subjects.get("spec.yaml")?.[1] !== header.spec_sha256) fails("intent.json", said`announces another spec than the run’s`);
+  if (keys.trainer && intent.signer !== keys.trainer.fingerprint) {
+    if (folder.has("trainer.rotations.json")) say("unseen", said`The intent is signed by ${intent.signer}, and the run by another key; whether one replaced the other: dpfedadamw verify reads it.`, "intent.json");
+    else fails("intent.json", said`is signed by ${intent.signer}, not by the run’s trainer`);
+  }
+  const draw = folder.holds("draw.json") ? await opened("draw.json") : null;
+  if (draw && draw.signer !== signer) fails("draw.json", said`is signed by ${draw.signer}, not by the auditor who challenged the run`);
+  if (draw && folder.has("ledger.jsonl") && draw.subjects.get("ledger.jsonl")?.[1] !== (await folder.sha256("ledger.jsonl"))) fails("draw.json", said`was drawn for another ledger`);
+  say("holds", said`challenge.json: an auditor’s nonce, for intent number ${seen.of_trainer} of this trainer`, "challenge.json", signer);
+  return signer;
+}
+
+/** What a level is computed from, as findings and header say: whose challenge it is, is asked apart. */
+function factsOf(audit, header) {
+  const again = sequence(audit.checks).map(mapping).filter(({ name }) => name === "reexecution"), agrees = again.some(({ verdict }) => verdict === "PASS");
+  const { drawn, participations } = mapping(again[0]?.details), coin = mapping(header?.public_coin);
+  const known = agrees && isWhole(drawn, 1) && isWhole(participations, drawn + 1);
+  return { verdict: audit.verdict, agrees, participations: known ? drawn : null, public_coin: Object.keys(coin).length > 0 && coin.own !== true };
+}
+
+/** The same as an auditor attests it; null from a version that attests none. */
+function factsFrom({ verdict, reexecution }) {
+  if (reexecution === undefined) return null;
+  const told = mapping(reexecution);
+  return { verdict, agrees: told.agrees === true, participations: Number.isInteger(told.participations) ? told.participations : null, public_coin: told.public_coin === true };
+}
+
+function sameFacts(told, due, { public_coin: coin }) {
+  // Earlier versions attested a challenge of the trainer's own as one of an auditor's.
+  const coins = [due.public_coin, Object.keys(mapping(coin)).length > 0];
+  return told.agrees === due.agrees && told.participations === due.participations && coins.includes(told.public_coin);
+}
+
+/** Check audit and reports; returns what a level is computed from. */
 async function checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt) {
   const audit = isPublic ? null : await attempt("audit.json", () => readObject(folder, "audit.json"));
   if (audit) {
@@ -1524,6 +1600,10 @@ async function checkReports(folder, ledger, statements, result, isPublic, say, f
     const verdicts = sequence(audit.checks).map((check) => mapping(check).verdict), failed = verdicts.includes("FAIL");
     if (audit.verdict === "PASS" && failed) auditFaults.push(said`says PASS, and one of its checks FAIL`);
     for (const name of ["attestation.json", "attestation-public.json"]) if (statements[name] && statements[name].predicate.verdict !== audit.verdict) fails(name, said`states another verdict than audit.json`);
+    for (const name of ["attestation.json", "attestation-public.json"]) {
+      const told = statements[name] && ledger ? factsFrom(statements[name].predicate) : null;
+      if (told && !sameFacts(told, factsOf(audit, ledger.header), ledger.header)) fails(name, said`states another re-execution than audit.json and ledger`);
+    }
     auditFaults.forEach((why) => fails("audit.json", why));
     if (!auditFaults.length) say("holds", said`audit.json: ${verdicts.filter((one) => one === "PASS").length} checks passed, verdict ${VERDICTS.get(audit.verdict) ?? audit.verdict}`, "audit.json");
   }
@@ -1550,15 +1630,17 @@ async function checkReports(folder, ledger, statements, result, isPublic, say, f
     }
     if (!faults.length) say("holds", said`${stem}.json: the same run, model, verdict and guarantee`, `${stem}.json`);
   }
+  if (audit) return factsOf(audit, ledger?.header);
+  return isPublic && statements["attestation-public.json"] ? factsFrom(statements["attestation-public.json"].predicate) : null;
 }
 
 /** The level that signatures support: 4 needs a time-stamping authority, which is not read here. */
-export function levelOf(statement, ledger, keys) {
-  const again = statement?.predicate.reexecution;
-  if (statement?.predicate.verdict !== "PASS") return null;
-  if (again?.agrees !== true) return 1;
-  const bound = ledger ? ledger.header?.public_coin != null : again.public_coin === true;
-  return bound && keys.trainer?.fingerprint !== keys.auditor?.fingerprint ? 3 : 2;
+export function levelOf(facts, keys, challenger = null) {
+  if (facts?.verdict !== "PASS") return null;
+  if (!facts.agrees) return 1;
+  const [trainer, auditor] = [keys.trainer?.fingerprint, keys.auditor?.fingerprint];
+  // A trainer with two keys could else challenge a run with one and have a stranger audit it.
+  return facts.public_coin && trainer && auditor && trainer !== auditor && challenger === auditor ? 3 : 2;
 }
 
 // -------------------------------------------------------------------------------- the command line

@@ -702,6 +702,33 @@ def _a_failed_check(audit: dict[str, Any]) -> Any:
     return audit
 
 
+def _erased(record: bytes) -> Edit:
+    """The evidence is gone, and the auditor signs a record of that."""
+
+    def edit(run: Path) -> None:
+        shutil.rmtree(run / "evidence")
+        _place("erasure.json", record)(run)
+        digest = hashlib.sha256(record).hexdigest()
+        _sealed(lambda _: None, {"erasure.json": (dsse.SHA256, digest)})(run)
+
+    return edit
+
+
+def _payload(change: Callable[[Any], Any]) -> Edit:
+    """The auditor signs another statement, which may be none."""
+
+    def edit(run: Path) -> None:
+        path = run / "attestation.json"
+        payload = json.loads(dsse.parse_envelope(path.read_bytes(), path.name).payload)
+        key = filing.load_signers(None, None).auditor.private
+        path.write_bytes(dsse.seal(json.dumps(change(payload)).encode(), key))
+
+    return edit
+
+
+_DIGEST = (dsse.SHA256, "ab" * 32)
+# Statements of which the claim holds: what a reader must let pass.
+_LET_PASS = {"lock-alone", "erased", "said-nothing-of-re-execution"}
 # What an auditor signs that the files do not say; and, last, what a reader must let pass.
 _STATEMENTS: dict[str, tuple[Edit, str]] = {
     "said-another-run": (_sealed(lambda said: said.update(run="another")), "of another run"),
@@ -747,6 +774,33 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
     "said-no-report": (_file("report.json", lambda _: None), "a report that is null"),
     "said-no-audit": (_file("audit.json", lambda _: None), "an audit that is null"),
     "said-no-number": (_sealed(lambda said: said.pop("sequence") and None), "no sequence number"),
+    "said-re-executed": (
+        _sealed(lambda said: said["reexecution"].update(agrees=True)),
+        "a re-execution that agrees, and there was none",
+    ),
+    "said-challenged": (
+        _sealed(lambda said: said["reexecution"].update(public_coin=True)),
+        "a challenge that the ledger does not name",
+    ),
+    "said-null": (_payload(lambda _: None), "a payload that is null"),
+    "said-no-predicate": (
+        _payload(lambda told: told | {"predicate": [None]}),
+        "a list in the place of what is said",
+    ),
+    "said-no-subject": (
+        _payload(lambda told: told | {"subject": [None]}),
+        "a subject that is null",
+    ),
+    "said-too-many-files": (
+        _sealed(lambda _: None, {f"{number}": _DIGEST for number in range(100_000)}),
+        "more files than any run has",
+    ),
+    "erased-unreadable": (_erased(b"{"), "a record of the erasure that is no JSON"),
+    "erased": (_erased(b'{"format": 1, "erased": "2026-11-22T12:00:00Z"}'), "evidence erased"),
+    "said-nothing-of-re-execution": (
+        _sealed(lambda said: said.pop("reexecution") and None),
+        "nothing of a re-execution, as earlier versions did not",
+    ),
     "lock-alone": (
         _place(".unfinished/lock", b"1" * 1024),
         "the lock of a command that was killed, and nothing else: all that is signed is whole",
@@ -758,7 +812,7 @@ def _signed_again(folder: Path, forgeries: dict[str, tuple[str, Edit, str]]) -> 
     for name, (edit, why) in _STATEMENTS.items():
         shutil.copytree(folder / "record", folder / name)
         edit(folder / name)
-        holds = name == "lock-alone"
+        holds = name in _LET_PASS
         yield Case(name, UNKNOWN if holds else BROKEN, AGREES if holds else None, why)
     signers = filing.load_signers(None, None)
     for name, (base, edit, why) in forgeries.items():

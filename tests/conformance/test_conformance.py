@@ -77,14 +77,17 @@ def test_both_verifiers_say_of_every_folder_what_it_is(
     wrong = []
     for case in cases:
         told = found[str(root / case.name)]
-        first = verify(root / case.name).outcome.value
+        judgement = verify(root / case.name)
+        first = judgement.outcome.value
         judged = None
         if case.claim is not None and (root / case.name / "evidence").is_dir():
             # Every such folder was audited when it was written.
             judged = json.loads((root / case.name / "audit.json").read_bytes())["verdict"]
         due = (case.signatures, case.signatures, case.claim or told["claim"])
-        if (told["outcome"], first, told["claim"]) != due or (
-            judged is not None and judged != VERDICTS[case.claim or ""]
+        if (
+            (told["outcome"], first, told["claim"]) != due
+            or told["level"] != judgement.level
+            or (judged is not None and judged != VERDICTS[case.claim or ""])
         ):
             fails = [line["what"] for line in told["lines"] if line["state"] == "fails"]
             wrong.append((case, told["outcome"], told["claim"], first, judged, fails))
