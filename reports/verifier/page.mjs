@@ -118,18 +118,20 @@ async function judge() {
 const asFile = (file) => ({ size: file.size, slice: async (start, end) => new Uint8Array(await file.slice(start, end).arrayBuffer()) });
 
 function folderOf(pairs) {
-  const files = new Map(), refused = [];
-  for (const [name, file] of pairs) PLAIN_NAME.test(name) ? files.set(name, asFile(file)) : refused.push({ name, why: said`has a name with unusual characters` });
-  return new Folder(files, refused);
+  const files = new Map(), refused = [], folders = pairs.filter(([, file]) => !file).map(([name]) => name);
+  for (const [name, file] of pairs.filter(([, file]) => file)) PLAIN_NAME.test(name) ? files.set(name, asFile(file)) : refused.push({ name, why: said`has a name with unusual characters` });
+  return new Folder(files, refused, folders);
 }
 
+/** Names of files, each with the file, and of the folders directly in the one dropped, each with null. */
 async function entriesOf(directory, prefix = "") {
   const reader = directory.createReader(), found = [];
   for (;;) {
     const some = await new Promise((done, failed) => reader.readEntries(done, failed));
     if (!some.length) return found;
     for (const entry of some) {
-      if (entry.isDirectory) found.push(...(await entriesOf(entry, `${prefix}${entry.name}/`)));
+      if (entry.isDirectory && !prefix) found.push([entry.name, null]);
+      if (entry.isDirectory) for (const one of await entriesOf(entry, `${prefix}${entry.name}/`)) found.push(one);
       else found.push([prefix + entry.name, await new Promise((done, failed) => entry.file(done, failed))]);
     }
   }

@@ -43,7 +43,7 @@ const refuse = (sentence) => {
 };
 
 function base64(text, where) {
-  if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(text) || !text) refuse(said`${where} is not base64`);
+  if (!text || text.length % 4 || !/^[A-Za-z0-9+/]*={0,2}$/.test(text)) refuse(said`${where} is not base64`);
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
@@ -125,19 +125,43 @@ function hmac(key, bytes) {
   return hex(new Sha256().update(pad(0x5c)).update(new Sha256().update(pad(0x36)).update(bytes).digest()).digest());
 }
 
+/** Greatest and least of numbers, of which there may be more than a call has arguments. */
+const greatest = (values, found = -Infinity) => {
+  for (const value of values) found = Math.max(found, value);
+  return found;
+};
+const smallest = (values) => -greatest(Array.from(values, (value) => -value));
+
+// What is read whole, an array of evidence, and what is hashed in pieces: larger files are refused.
+const MOST_READ = 1 << 26, MOST_EVIDENCE = 1 << 30, MOST_HASHED = 2 ** 33;
+
 /** Names that a shell takes literally. */
 const PLAIN_NAME = /^[A-Za-z0-9._+][A-Za-z0-9._+@=,-]*(\/[A-Za-z0-9._+][A-Za-z0-9._+@=,-]*)*$/;
 
+function decoded(bytes) {
+  try {
+    return UTF8.decode(bytes);
+  } catch (error) {
+    throw error instanceof TypeError ? new Refused(said`is not UTF-8 text`) : error;
+  }
+}
+
 /** A run directory: names of its plain files, what else lies there, and their bytes. */
 export class Folder {
-  /** @param files Map from name ("evidence/salt") to {size, slice(start, end) -> Promise<Uint8Array>}. */
-  constructor(files, refused = []) {
-    Object.assign(this, { files, refused, digests: new Map() });
+  /**
+   * @param files Map from name ("evidence/salt") to {size, slice(start, end) -> Promise<Uint8Array>}.
+   * @param folders Names of the folders that lie directly in it; those of files are added.
+   */
+  constructor(files, refused = [], folders = []) {
+    Object.assign(this, { files, refused, folders: new Set(folders), digests: new Map() });
+    for (const name of files.keys()) if (name.includes("/")) this.folders.add(name.split("/", 1)[0]);
   }
 
   has = (name) => this.files.has(name);
+  /** Whether a file or a folder of this name lies there; a folder may be empty. */
+  holds = (name) => this.files.has(name) || this.folders.has(name);
 
-  async read(name, most = 1 << 28) {
+  async read(name, most = MOST_READ) {
     const file = this.files.get(name) ?? refuse(said`is missing`);
     if (file.size > most) refuse(said`is larger than the accepted ${most} bytes`);
     const found = await file.slice(0, file.size);
@@ -146,16 +170,13 @@ export class Folder {
   }
 
   async text(name, most) {
-    try {
-      return UTF8.decode(await this.read(name, most));
-    } catch (error) {
-      throw error instanceof TypeError ? new Refused(said`is not UTF-8 text`) : error;
-    }
+    return decoded(await this.read(name, most));
   }
 
   async sha256(name) {
     if (!this.digests.has(name)) {
       const file = this.files.get(name) ?? refuse(said`is missing`), sum = new Sha256();
+      if (file.size > MOST_HASHED) refuse(said`is larger than the accepted ${MOST_HASHED} bytes`);
       for (let at = 0; at < file.size; at += PIECE) sum.update(await file.slice(at, Math.min(file.size, at + PIECE)));
       this.digests.set(name, hex(sum.digest()));
     }
@@ -165,23 +186,33 @@ export class Folder {
 
 // ------------------------------------------------------------------------------------- JSON, YAML
 
-const DEEPEST = 32;
-const CANONICAL = new WeakMap(); // Of each parsed object and list: its members in canonical form.
+const DEEPEST = 32, MOST_VALUES = 1 << 22;
+/** What is no JSON object has no fields, and what is no list no members. */
+const mapping = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) ? value : {});
+const sequence = (value) => (Array.isArray(value) ? value : []);
+const CANONICAL = new WeakMap(); // Of each outermost object or list: its members in canonical form.
 
-/** Strict JSON: no key twice, no number that is not finite, 32 levels at most. */
+/** Strict JSON: no key twice, no number that is not finite, 32 levels and four million values at most. */
 export function parseJson(text) {
-  let at = 0;
+  let at = 0, values = 0;
   const fail = (what = said`is not valid JSON`) => refuse(what);
   const space = () => {
     while (" \t\n\r".includes(text[at]) && at < text.length) at++;
   };
   const expect = (mark) => (text.startsWith(mark, at) ? (at += mark.length) : fail());
   const string = () => {
-    const end = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
-    end.lastIndex = at;
-    const found = end.exec(text) ?? fail();
-    at = end.lastIndex;
-    const value = JSON.parse(found[0]);
+    const start = at;
+    for (let escapes = 1; escapes % 2; ) {
+      at = text.indexOf('"', at + 1);
+      if (at < 0) fail();
+      for (escapes = 0; text[at - 1 - escapes] === "\\"; ) escapes++;
+    }
+    let value;
+    try {
+      value = JSON.parse(text.slice(start, ++at));
+    } catch {
+      fail();
+    }
     return value.isWellFormed?.() === false ? fail(said`has text that is no Unicode`) : value;
   };
   const number = () => {
@@ -197,6 +228,7 @@ export function parseJson(text) {
   // Each value comes with its canonical spelling.
   const value = (depth) => {
     if (depth > DEEPEST) fail(said`is nested deeper than ${DEEPEST} levels`);
+    if (++values > MOST_VALUES) fail(said`has more than ${MOST_VALUES} values`);
     space();
     const mark = text[at];
     if (mark === '"') {
@@ -228,26 +260,34 @@ export function parseJson(text) {
         expect(",");
       }
     if (members.length) at++;
-    CANONICAL.set(object, members);
-    return [object, canonical(object)];
+    const spelling = spelledOf(object, members);
+    if (!depth) CANONICAL.set(object, members);
+    return [object, spelling];
   };
   const [found] = value(0);
   space();
   return at === text.length ? found : fail();
 }
 
-/** The one spelling of a parsed object or list: keys by code point, no spaces. */
-export function canonical(object, leftOut = null) {
-  const members = CANONICAL.get(object);
+/** A file that is a JSON object. */
+async function readObject(folder, name) {
+  const found = parseJson(await folder.text(name));
+  return mapping(found) === found ? found : refuse(said`is no JSON object`);
+}
+
+/** The one spelling of an object or list that is a whole text: keys by code point, no spaces. */
+export const canonical = (object, leftOut = null) => spelledOf(object, CANONICAL.get(object), leftOut);
+
+function spelledOf(object, members, leftOut = null) {
   if (Array.isArray(object)) return `[${members.map(([, spelling]) => spelling).join(",")}]`;
   const kept = members.filter(([key]) => key !== leftOut).sort(([a], [b]) => byCodePoint(a, b));
   return `{${kept.map(([key, spelling]) => `${JSON.stringify(key)}:${spelling}`).join(",")}}`;
 }
 
 function byCodePoint(a, b) {
-  const [x, y] = [[...a], [...b]];
-  for (let i = 0; i < Math.min(x.length, y.length); i++) if (x[i] !== y[i]) return x[i].codePointAt(0) - y[i].codePointAt(0);
-  return x.length - y.length;
+  let i = 0;
+  while (i < a.length && a[i] === b[i]) i++;
+  return (a.codePointAt(i) ?? -1) - (b.codePointAt(i) ?? -1);
 }
 
 /** A float as canonical JSON has it: fewest digits that read back, 0.0001 to 1e16 without exponent. */
@@ -348,6 +388,11 @@ const ENVELOPES = {
 const TRAINED = ["spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json", "trainer.pub"];
 const PUBLISHED = ["model.safetensors", "model.json", "metrics.jsonl", "report-public.json", "report-public.pdf", "report-public.html", "VERIFY-public.md", "trainer.pub", "auditor.pub"];
 const JUDGED = [...TRAINED, "audit.json", "report.json", "report.pdf", "auditor.pub", "training.attestation.json"];
+// What was announced of a run: who signed it is stated in it, and it has no number.
+const ANNOUNCED = Object.fromEntries(
+  Object.entries({ "intent.json": "trainer", "challenge.json": "auditor", "draw.json": "auditor" }).map(([name, role]) => [name, { role, types: typeNames(`${name.replace(".json", "")}:v1`), counted: false }]),
+);
+const MOST_ANNOUNCED = 1 << 24, MOST_SUBJECTS = 100000;
 const HALF_ORDER = 0x7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5617e3192a8n;
 
 /** A public key: PEM of an uncompressed P-256 SubjectPublicKeyInfo, with its fingerprint. */
@@ -379,7 +424,7 @@ function parseSignature(der) {
 }
 
 /** Read an envelope, check its signature by `key`, and return its statement. */
-async function openEnvelope(text, { role, types }, key) {
+async function openEnvelope(text, { role, types, counted = role !== null }, key) {
   const document = parseJson(text);
   const signed = document?.signatures?.[0], payload = base64(String(document?.payload), said`its payload`), signature = base64(String(signed?.sig), said`its signature`);
   const layout = `{\n"payloadType": "${PAYLOAD_TYPE}",\n"payload": "${toBase64(payload)}",\n"signatures": [{\n"keyid": ${JSON.stringify(signed?.keyid)},\n"sig": "${toBase64(signature)}"\n}]\n}\n`;
@@ -398,16 +443,18 @@ async function openEnvelope(text, { role, types }, key) {
   } catch {
     refuse(said`its payload is no JSON`);
   }
+  if (mapping(statement) !== statement) refuse(said`its payload is no JSON`);
   if (statement._type !== "https://in-toto.io/Statement/v1" || !types.includes(statement.predicateType)) refuse(said`is not of the type ${types[0]}`);
   const numbered = !/\/(training|run)\/v1$/.test(statement.predicateType);
   if (numbered && s > HALF_ORDER) refuse(said`the signature was rewritten; only its form with the lower s is accepted`);
   if (signed.keyid !== key.fingerprint) refuse(said`its keyid names another key than the one that signed`);
-  const predicate = statement.predicate ?? {};
+  const predicate = mapping(statement.predicate);
   if (role && predicate.role !== role) refuse(role === "trainer" ? said`was not signed in the role of the trainer` : said`was not signed in the role of the auditor`);
-  if (role && numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse(said`has no sequence number`);
-  const subjects = new Map();
-  for (const entry of statement.subject ?? []) {
-    const [kind, digest, ...more] = Object.entries(entry.digest ?? {}).flat();
+  if (counted && numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse(said`has no sequence number`);
+  const subjects = new Map(), listed = sequence(statement.subject);
+  if (listed.length > MOST_SUBJECTS) refuse(said`names more than ${MOST_SUBJECTS} files`);
+  for (const entry of listed.map(mapping)) {
+    const [kind, digest, ...more] = Object.entries(mapping(entry.digest)).flat();
     if (typeof entry.name !== "string" || more.length || !["sha256", "hmacSha256"].includes(kind) || !/^[0-9a-f]{64}$/.test(digest)) refuse(said`a subject lacks a name or one known digest`);
     if (subjects.has(entry.name)) refuse(said`names ${entry.name} twice`);
     subjects.set(entry.name, [kind, digest]);
@@ -415,9 +462,19 @@ async function openEnvelope(text, { role, types }, key) {
   return subjects.size ? { subjects, predicate, numbered } : refuse(said`covers no file`);
 }
 
+/** Read an envelope that states the key that signed it. */
+async function openAnnounced(text, kind) {
+  const payload = parseJson(decoded(base64(String(mapping(parseJson(text)).payload), said`its payload`)));
+  const key = await readKey(String(mapping(mapping(payload).predicate).public_key)), found = await openEnvelope(text, kind, key), { created, nonce } = found.predicate;
+  if (!isText(created, TIME) || Number.isNaN(Date.parse(created))) refuse(said`has no time in UTC`);
+  if (kind.role === "auditor" && !isText(nonce, HEX)) refuse(said`has no nonce`);
+  return { ...found, signer: key.fingerprint, digest: hex(new Sha256().update(bytesOf(text)).digest()) };
+}
+
 // ---------------------------------------------------------------------------------------- ledger
 
 const HEX = /^[0-9a-f]{64}$/;
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
 const RUN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
 const isWhole = (value, least = 0) => Number.isSafeInteger(value) && value >= least;
 const isPositive = (value, most = 1e300) => typeof value === "number" && value > 0 && value <= most;
@@ -492,8 +549,15 @@ export function readLedger(text) {
   const ledger = { faults, entries, header, spends: of("spend"), rounds: of("round"), resumes: of("resume"), queries: of("query"), bounds: of("bounds"), claim: of("claim").at(-1) ?? null };
   if (!header) refuse(said`has no header that can be read`);
   if (!ledger.claim) refuse(said`has no claim that can be read; the run did not finish`);
-  faults.push(...orderFaults(ledger));
+  for (const fault of orderFaults(ledger)) faults.push(fault);
   return ledger;
+}
+
+/** Members of a list by what they have in common, in order. */
+function grouped(members, by) {
+  const found = new Map();
+  for (const member of members) found.get(by(member))?.push(member) ?? found.set(by(member), [member]);
+  return found;
 }
 
 function orderFaults({ entries, header, spends, queries, bounds }) {
@@ -510,7 +574,7 @@ function orderFaults({ entries, header, spends, queries, bounds }) {
     if (bounds.length !== 1 || queries.some((query) => query.line > answer) || entries.some((entry) => ["spend", "round"].includes(entry.kind) && entry.line < answer)) faults.push(said`bounds of columns are not learnt once, after their charges and before the first round`);
   }
   let next = 0;
-  const charges = Map.groupBy?.(spends, (spend) => spend.round) ?? spends.reduce((map, spend) => map.set(spend.round, [...(map.get(spend.round) ?? []), spend]), new Map());
+  const charges = grouped(spends, (spend) => spend.round);
   const running = new Map(), before = new Map(), ended = new Map();
   for (const entry of entries) {
     const where = said`line ${entry.line}`;
@@ -532,13 +596,14 @@ function orderFaults({ entries, header, spends, queries, bounds }) {
         // A recorded loop is charged step by step, and several steps end together.
         if (charged.length !== entry.steps[0] || charged.length !== entry.queries[0] || clients.join() !== "0") faults.push(said`${where}: its steps are not those that were charged`);
       } else if (header.unit === "none" ? charged.length : asked.length || header.unit === "client") {
-        const last = Math.max(0, ...charged.map((spend) => spend.attempt)), paid = charged.filter((spend) => spend.attempt === last).flatMap((spend) => spend.clients ?? [spend.client]);
+        const last = greatest(charged.map((spend) => spend.attempt), 0), paid = charged.filter((spend) => spend.attempt === last).flatMap((spend) => spend.clients ?? [spend.client]);
         if (header.unit === "none") faults.push(said`${where} was charged although the run claims no privacy`);
-        else if (paid.length !== new Set(paid).size || paid.length !== asked.length || asked.some((client) => !paid.includes(client))) faults.push(said`${where}: the clients charged are not the clients that took part`);
+        else if (paid.length !== new Set(paid).size || paid.length !== asked.length || new Set([...paid, ...asked]).size !== paid.length) faults.push(said`${where}: the clients charged are not the clients that took part`);
       }
       if (before.has(entry.round) && !running.has(entry.round) && (asked.length || header.unit === "client")) faults.push(said`${where}: round ${entry.round} was cut off, and was not charged again`);
+      const byClient = new Map(charged.map((spend) => [spend.client, spend]));
       for (const [i, client] of clients.entries()) {
-        const paid = charged.filter((spend) => spend.client === client).at(-1);
+        const paid = byClient.get(client);
         if (sampled(header) && !recorded && paid && (entry.queries[i] > paid.steps * paid.queries_per_step || entry.steps[i] > paid.steps)) faults.push(said`${where}: client ${client} made more queries than were charged`);
       }
     } else if (entry.kind === "spend") {
@@ -620,8 +685,11 @@ export function epsilonByRenyi(history, delta) {
 
 // ------------------------------------------------------------ what it costs: privacy loss distributions
 
-const TAIL = 1e-5, LONGEST = 1 << 21;
+const TAIL = 1e-5, LONGEST = 1 << 21, MOST_KINDS = 256;
 const TILTS = Array.from({ length: 80 }, (_, i) => 1e-3 * 3e6 ** (i / 79));
+
+/** Charges of more kinds than are composed here, each by Fourier transforms of its own. */
+class TooMany extends Error {}
 
 /** Fourier transform in place of 2^n complex numbers; the sign of the exponent says which way. */
 function transform(re, im, sign) {
@@ -713,16 +781,18 @@ function fixedSize({ rate, sigma }, width, tail) {
 export function epsilonByLosses(history, delta, finer = 1) {
   const kinds = history.filter((kind) => kind.steps > 0 && (kind.rounds ?? 1) > 0);
   if (!kinds.length) return 0;
+  if (kinds.length > MOST_KINDS) throw new TooMany();
   const total = kinds.reduce((sum, kind) => sum + kind.steps * (kind.rounds ?? 1), 0), tail = (delta * TAIL) / total, charge = delta * TAIL;
   const [rough, order] = epsilonByRenyi(kinds, delta), scale = Math.max(rough, 1e-2);
   let width = Math.min(Math.sqrt((8 * 2e-4 * scale) / (total * order)), scale / 100) / finer;
   for (const kind of kinds) for (const remove of [true, false]) width = Math.max(width, (2 * (reach(kind, remove, tail)[1] - reach(kind, remove, tail)[0])) / LONGEST);
-  for (;;) {
+  for (let tries = 0; Number.isFinite(width) && tries < 64; tries++) {
     const sides = [true, false].map((remove) => composed(kinds, remove, width, tail, charge));
     const longest = Math.max(...sides.map((side) => side.length));
     if (longest <= LONGEST) return Math.max(...sides.map((side) => side.epsilon(delta)));
     width *= (1.5 * longest) / LONGEST;
   }
+  return Infinity;
 }
 
 function composed(kinds, remove, width, tail, charge) {
@@ -821,46 +891,49 @@ function besideOf(queries) {
     const sigma = noise_multiplier / Math.max(1, sensitivity), by = found.get(sigma) ?? found.set(sigma, new Map()).get(sigma);
     by.set(client, (by.get(client) ?? 0) + columns.length);
   }
-  return [...found].map(([sigma, by]) => ({ rate: 1, sigma, steps: Math.max(...by.values()) }));
+  return [...found].map(([sigma, by]) => ({ rate: 1, sigma, steps: greatest(by.values()) }));
 }
 
 /** Privacy losses that a ledger's charges amount to, by the claim's views, each with what is claimed. */
 function viewsOf({ header, spends, claim, queries }) {
-  const known = new Map(), delta = claim.delta, people = header.unit === "person" ? header.clients_per_person : 1;
+  const known = new Map(), composed = new Map(), delta = claim.delta, people = header.unit === "person" ? header.clients_per_person : 1;
   const epsilon = (history, mixture, certain = []) => (finer) => {
     const kinds = [...merged(history).map((kind) => ({ ...kind, ...mixture })), ...certain], key = JSON.stringify([finer, kinds]);
-    if (!known.has(key)) known.set(key, epsilonByLosses(kinds, delta, finer));
+    if (!known.has(key)) {
+      composed.set(finer, (composed.get(finer) ?? 0) + kinds.length);
+      if (composed.get(finer) > MOST_KINDS) throw new TooMany();
+      known.set(key, epsilonByLosses(kinds, delta, finer));
+    }
     return known.get(key);
   };
   const stated = (view) => (view?.epsilon === null || view?.epsilon === undefined ? null : view.epsilon[view.accountant ?? Object.keys(view.epsilon)[0]]);
   const dearest = (histories) => {
     // The quick bound of Rényi orders ranks the clients; the dearest few are composed exactly.
-    const ranked = [...histories.values()].sort((a, b) => epsilonByRenyi(b, delta)[0] - epsilonByRenyi(a, delta)[0]);
+    const bounds = Array.from(histories.values(), (history) => [epsilonByRenyi(history, delta)[0], history]);
+    const ranked = bounds.sort(([a], [b]) => (a === b ? 0 : b - a)).map(([, history]) => history);
     // A person may be at several clients, whose histories then compose.
     if (people > 1) return epsilon(ranked.slice(0, people).flat());
     return (finer) => Math.max(0, ...ranked.slice(0, 8).map((history) => epsilon(history)(finer)));
   };
-  const byClient = new Map();
-  const charge = (client, kind) => byClient.set(client, [...(byClient.get(client) ?? []), kind]);
   if (header.producer != null) {
     return [{ key: "server", towards: "anyone who sees its models", claimed: stated(claim.server), costs: epsilon(spends.map(costOf)), accountant: claim.server?.accountant }];
   }
   if (header.unit === "client") {
     const third = { key: "third_party", claimed: stated(claim.third_party), costs: epsilon(spends.map((spend) => ({ rate: spend.sampling_rate, sigma: spend.noise_multiplier, steps: 1 }))) };
     if (header.noise_added_by === "server") return [third, { key: "server", claimed: stated(claim.server), costs: null }];
-    for (const spend of spends) for (const client of spend.clients) byClient.set(client, (byClient.get(client) ?? 0) + spend.clients.length / spend.noise_multiplier ** 2);
-    const most = Math.max(...byClient.values());
+    const sums = new Map();
+    for (const spend of spends) for (const client of spend.clients) sums.set(client, (sums.get(client) ?? 0) + spend.clients.length / spend.noise_multiplier ** 2);
+    const most = greatest(sums.values());
     return [third, { key: "server", claimed: stated(claim.server), costs: epsilon([{ rate: 1, sigma: 1 / Math.sqrt(most), steps: 1 }]) }];
   }
-  for (const spend of spends) charge(spend.client, costOf(spend));
-  const beside = besideOf(queries);
-  byClient.forEach((history, client) => byClient.set(client, merged([...history, ...beside])));
-  const smallest = Math.min(...header.records.filter((records) => records > 0)), paid = spends.map(costOf);
+  const beside = besideOf(queries), byClient = grouped(spends, (spend) => spend.client);
+  byClient.forEach((history, client) => byClient.set(client, merged([...history.map(costOf), ...beside])));
+  const fewest = smallest(header.records.filter((records) => records > 0)), paid = spends.map(costOf);
   const most = costOf({
-    ...header, steps: header.local_steps, records: smallest, expected_batch_size: Math.min(header.expected_batch_size, smallest), rate_stated: header.sampling_rate != null,
+    ...header, steps: header.local_steps, records: fewest, expected_batch_size: Math.min(header.expected_batch_size, fewest), rate_stated: header.sampling_rate != null,
     queries_per_step: spends.reduce((found, spend) => Math.max(found, spend.queries_per_step), 1),
   });
-  const rate = Math.max(most.rate, ...new Set(paid.map((kind) => kind.rate))), steps = Math.max(most.steps, ...new Set(paid.map((kind) => kind.steps)));
+  const rate = greatest(paid.map((kind) => kind.rate), most.rate), steps = greatest(paid.map((kind) => kind.steps), most.steps);
   const kind = { rate, sigma: most.sigma, steps, fixed: rate < 1 && Boolean(most.fixed) };
   const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds * people }, ...beside]);
   const mixture = people > 1 ? whole : epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients }, beside);
@@ -895,7 +968,7 @@ export function promiseFaults(spec, { header, spends, claim, queries }) {
     same(said`batch size of spec and header`, batch, header.expected_batch_size);
     same(said`sampling of spec and header`, kinds[sampling.kind], header.sampling);
     if ((header.sampling === "poisson" ? "add-remove" : "replace-one") !== header.adjacency) faults.push(said`${header.sampling} batches have no accounting under ${header.adjacency}`);
-    const worst = Math.max(...header.records);
+    const worst = greatest(header.records);
     if (header.delta * worst >= 1) faults.push(said`δ is not below 1/${worst}, the records of a client`);
   }
   const learnt = (Array.isArray(spec.data?.columns) ? spec.data.columns : []).filter((column) => column?.learn_quantiles?.length);
@@ -940,19 +1013,35 @@ export function printed(epsilon) {
   return `${epsilon >= 1000 ? before.replace(/\B(?=(\d{3})+$)/g, ",") : before}${places ? `.${digits.slice(point)}` : ""}`;
 }
 
+/** The keys of the views that an attestation must state, in this order. */
+function viewsDue({ header, claim }, spec) {
+  if (header.unit === "none") return [];
+  if (header.producer != null) return ["third_party"];
+  if (header.unit === "client") return header.noise_added_by === "server" ? ["third_party", "trusted_server"] : ["third_party"];
+  return "tuning" in claim || mapping(mapping(spec).tune).selection === "private" ? ["third_party"] : ["server_worst_case", "third_party"];
+}
+
+/** What the signed sentence says that the signed numbers do not: it is quoted to the reader. */
+function sentenceFaults(stated) {
+  const sentence = String(stated.statement), leading = mapping(sequence(stated.views).find((view) => mapping(view).key === "third_party"));
+  if (stated.unit === "none") return sentence === "no differential privacy" ? [] : [said`its sentence has another ε than its numbers`];
+  const begins = typeof leading.epsilon === "number" ? /^Claimed: (Against|Towards) [^ε\d()]+, training is (?=\(ε = )/ : /^Claimed: the run has no finite ε (against|towards) [^ε\d()]+\.$/;
+  const named = [...sentence.matchAll(/ε = |epsilon/gi)].length, due = typeof leading.epsilon === "number" ? 1 : 0;
+  return begins.test(sentence) && named === due && (!due || sentence.includes(`(ε = ${printed(leading.epsilon)}, δ = `)) ? [] : [said`its sentence has another ε than its numbers`];
+}
+
 /** What an attestation says of the run, held against the ledger's claim. */
-function attestedFaults({ predicate }, { header, claim }) {
-  const faults = [], stated = predicate.claims ?? {};
+function attestedFaults({ predicate }, { header, claim }, spec) {
+  const stated = mapping(predicate.claims), faults = sentenceFaults(stated), views = sequence(stated.views).map(mapping);
   if (predicate.run !== header.run) faults.push(said`speaks of another run than the ledger, ${header.run}`);
   if (stated.unit !== header.unit) faults.push(said`claims another unit than the ledger`);
-  if (header.unit === "none") return stated.views?.length ? [...faults, said`claims privacy, and the ledger does not`] : faults;
+  if (header.unit === "none") return views.length ? [...faults, said`claims privacy, and the ledger does not`] : faults;
+  if (views.map((view) => view.key).join() !== viewsDue({ header, claim }, spec).join()) faults.push(said`claims other views than the ledger`);
   for (const name of ["adjacency", "randomness"]) if (stated[name] !== header[name]) faults.push(said`claims another ${name} than the ledger`);
-  for (const view of stated.views ?? []) {
+  for (const view of views) {
     const source = claim?.[header.producer != null ? "server" : view.key], due = source?.epsilon?.[source.accountant ?? Object.keys(source.epsilon ?? {})[0]] ?? null;
     if (view.epsilon !== due || (view.delta ?? null) !== (claim?.delta ?? null)) faults.push(said`claims another ε or δ against ${VIEWS.get(view.key) ?? view.key} than the ledger`);
   }
-  const leading = stated.views?.find((view) => view.key === "third_party") ?? stated.views?.[0];
-  if (leading && leading.epsilon !== null && !stated.statement?.includes(`(ε = ${printed(leading.epsilon)}, δ = `)) faults.push(said`its sentence has another ε than its numbers`);
   return faults;
 }
 
@@ -1014,11 +1103,12 @@ export async function evidenceFaults(folder, { header, rounds, spends }) {
     try {
       const index = Number(/\d+/.exec(name)[0]);
       if (!rounds.some((round) => round.round === index)) continue;
-      const arrays = readArrays(await folder.read(name)), [squares, sample, sizes] = ["noise_sum_squares", "noise_sample", "batch_size"].map(arrays.get), clients = arrays.get("clients").values;
+      const arrays = readArrays(await folder.read(name, MOST_EVIDENCE)), [squares, sample, sizes] = ["noise_sum_squares", "noise_sample", "batch_size"].map(arrays.get), clients = arrays.get("clients").values;
       const [people, steps, parts] = squares.shape, width = sample.shape.at(-1), round = new Float64Array(width);
       // A recorded loop's squares are not over C, which is one number for all steps of a file.
       const unit = sigma ** 2 * (header.producer != null ? (charges.get(`${index},0`)?.clipping_norm ?? refuse(said`covers no charge`)) ** 2 : 1);
-      if (parts !== sizesOfBlocks.length) refuse(said`has other blocks than evidence/layout.json`);
+      if (!parts || parts !== sizesOfBlocks.length) refuse(said`has other blocks than evidence/layout.json`);
+      if (sample.values.length !== people * steps * width) refuse(said`has arrays of another shape`);
       for (let row = 0; row < people * steps; row++) {
         let sum = 0;
         for (let part = 0; part < parts; part++) {
@@ -1051,7 +1141,6 @@ export async function evidenceFaults(folder, { header, rounds, spends }) {
         variance += spend.records * spend.sampling_rate * (1 - spend.sampling_rate);
       });
     } catch (error) {
-      if (!(error instanceof Refused || error instanceof TypeError)) throw error;
       faults.push(said`${name}: ${error instanceof Refused ? error.said : said`has arrays of another shape`}`);
     }
   }
@@ -1105,14 +1194,18 @@ const GATE = {
   reply: { sha256: (v) => isText(v, HEX) },
 };
 
-/** The folder of a gate's ledger: the one given, or `ledger` in it; null of a run. */
+/** Files that a run has and a gate's folder has not. */
+const OF_A_RUN = ["spec.yaml", "audit.json", "report.json", "report-public.json", "trainer.pub", "auditor.pub", ...Object.keys(ENVELOPES)];
+const OF_A_GATE = /^(ledger\.jsonl|head\.json|gate\.pub|refusals\.json|sharding\.key|replies\/\d{6,}\.safetensors|\.unfinished\/.*)$/;
+
+/** A gate's ledger, in the folder given or in `ledger` in it, and the names that are none of its files; null of a run. */
 function gateIn(folder) {
-  for (const prefix of ["", "ledger/"]) {
-    if (!folder.has(`${prefix}head.json`) || folder.has(`${prefix}spec.yaml`)) continue;
-    const inside = [...folder.files].filter(([name]) => name.startsWith(prefix));
-    return new Folder(new Map(inside.map(([name, file]) => [name.slice(prefix.length), file])));
-  }
-  return null;
+  if (OF_A_RUN.some(folder.has)) return null;
+  const prefix = folder.has("head.json") ? "" : "ledger/";
+  if (!folder.has(`${prefix}head.json`) || (prefix && folder.has("ledger.jsonl"))) return null;
+  const inside = new Map(), outside = [];
+  for (const [name, file] of folder.files) name.startsWith(prefix) && OF_A_GATE.test(name.slice(prefix.length)) ? inside.set(name.slice(prefix.length), file) : outside.push(name);
+  return { ledger: new Folder(inside), outside: outside.sort() };
 }
 
 /** Lines of a gate's ledger: charges in order, and the digest of each stored reply. */
@@ -1169,13 +1262,14 @@ export function surprise(count, of) {
 async function verifyGate(folder, { gate: pem, anchor: second }, result, say, fails, attempt) {
   const contradict = (why) => {
     say("fails", why, "ledger.jsonl", why);
+    result.lines.at(-1).kind = "claim";
     result.claim = "CONTRADICTED";
   };
   result.unknown = pem ? [] : ["gate"];
-  const ledger = await attempt("ledger.jsonl", async () => readGate(await folder.text("ledger.jsonl", 1 << 30)));
-  const key = await attempt("gate.pub", async () => readKey(pem ?? (await folder.text("gate.pub", 16384))));
-  const head = key && (await attempt("head.json", async () => openEnvelope(await folder.text("head.json"), HEAD, key)));
-  const bytes = ledger && (await folder.read("ledger.jsonl", 1 << 30));
+  const bytes = await attempt("ledger.jsonl", () => folder.read("ledger.jsonl", 1 << 30));
+  const ledger = bytes && (await attempt("ledger.jsonl", async () => readGate(decoded(bytes))));
+  const key = await attempt("gate.pub", async () => readKey(pem ?? (await folder.text("gate.pub", 1 << 16))));
+  const head = key && (await attempt("head.json", async () => openEnvelope(await folder.text("head.json", 1 << 16), HEAD, key)));
   for (const fault of ledger?.faults ?? []) fails("ledger.jsonl", fault);
   if (ledger && head) {
     const { header, charges, ends } = ledger, { bytes: size, charges: counted } = head.predicate, whole = ends.at(-1), place = ends.indexOf(size);
@@ -1196,9 +1290,9 @@ async function verifyGate(folder, { gate: pem, anchor: second }, result, say, fa
     if (whole < bytes.length) say("unseen", said`${bytes.length - whole} bytes at the ledger’s end that a crash tore: they paid for nothing.`);
   }
   const broken = () => result.lines.some(({ state }) => state === "fails");
-  if (!broken() && ledger?.header) await checkGate(folder, ledger, result, say, fails, attempt, contradict);
+  if (!broken() && ledger?.header) await attempt("ledger.jsonl", () => checkGate(folder, ledger, result, say, fails, attempt, contradict));
   say("unseen", second ? said`Whether shards were clipped and kept apart: the ledger does not show it.` : said`Whether shards were clipped and kept apart, and whether the ledger was rolled back together with its head: dpfedadamw gate verify reads the anchor.`);
-  const valid = head && result.lines.every(({ state, file }) => state !== "fails" || file === "ledger.jsonl") && !ledger?.faults.length;
+  const valid = head && ledger && result.lines.every(({ state, kind }) => state !== "fails" || kind === "claim");
   result.outcome = !valid ? "NOT VALID" : pem ? "ALL HOLD" : "INTACT, SIGNER UNKNOWN";
   result.code = !valid || result.claim === "CONTRADICTED" ? 1 : pem ? 0 : 3;
   return result;
@@ -1210,19 +1304,21 @@ async function checkGate(folder, { header, charges, replies }, result, say, fail
   // ε of all releases: Gaussians on all of the data.
   const counted = new Map();
   for (const { noise_multiplier } of charges) counted.set(noise_multiplier, (counted.get(noise_multiplier) ?? 0) + 1);
-  const history = [...counted].map(([sigma, steps]) => ({ rate: 1, sigma, steps })), costs = (finer) => epsilonByLosses(history, header.delta, finer), spent = costs(1);
-  result.views.push({ key: "gate", claimed: header.epsilon, costs: spent, delta: header.delta });
+  const history = [...counted].map(([sigma, steps]) => ({ rate: 1, sigma, steps })), costs = (finer) => epsilonByLosses(history, header.delta, finer);
+  const isCostly = history.length > MOST_KINDS, spent = isCostly ? null : costs(1);
+  if (!isCostly) result.views.push({ key: "gate", claimed: header.epsilon, costs: spent, delta: header.delta });
   result.unprotected = spent > NO_PROTECTION_ABOVE ? "anyone" : null;
-  if (!Number.isFinite(spent) || below(header.epsilon, costs)) contradict(said`the releases cost ε = ${shown(spent)}, above the budget of ${shown(header.epsilon)}`);
+  if (isCostly) say("unseen", said`ε was not recomputed: the charges are of more than ${MOST_KINDS} kinds.`);
+  else if (!Number.isFinite(spent) || below(header.epsilon, costs)) contradict(said`the releases cost ε = ${shown(spent)}, above the budget of ${shown(header.epsilon)}`);
   else say("holds", said`the releases cost ε = ${shown(spent)}, of a budget of ${shown(header.epsilon)}`, "ledger.jsonl");
   const counts = [];
-  let unread = false;
+  let unread = isCostly;
   for (const [release, digest] of [...replies].filter(([release]) => release > charges.length - KEPT)) {
     const name = `replies/${String(release).padStart(6, "0")}.safetensors`;
     if (!folder.has(name)) {
       unread = true;
       say("unseen", said`${name} is not in this folder.`);
-    } else if ((await folder.sha256(name)) !== digest) fails(name, said`is not the reply that the ledger names`);
+    } else if ((await attempt(name, () => folder.sha256(name))) !== digest) fails(name, said`is not the reply that the ledger names`);
     else counts.push((await attempt(name, async () => smallMoves(await folder.read(name, 2 ** 31), charges[release - 1]))) ?? [0, 1]);
   }
   if (charges.length && !counts.length) unread = true;
@@ -1246,7 +1342,7 @@ const UNPROTECTED = new Map([["anyone", said`No meaningful protection`], ["the s
 const WHY = said`An ε above ${NO_PROTECTION_ABOVE} lets an attacker’s odds grow more than ${Math.floor(Math.exp(NO_PROTECTION_ABOVE) / 1e6)} million times.`;
 /** Against whom signed claims give no meaningful protection: "anyone", "the server" or null. */
 function unprotectedBy(claims) {
-  const views = new Map((claims?.views ?? []).map((view) => [view.key, view.epsilon])), above = (epsilon) => Number(epsilon ?? 0) > NO_PROTECTION_ABOVE;
+  const views = new Map(sequence(mapping(claims).views).map(mapping).map((view) => [view.key, view.epsilon])), above = (epsilon) => Number(epsilon ?? 0) > NO_PROTECTION_ABOVE;
   if (above(views.get("third_party"))) return "anyone";
   return above(views.has("server_worst_case") ? views.get("server_worst_case") : views.get("server")) ? "the server" : null;
 }
@@ -1269,20 +1365,24 @@ export async function verify(folder, pinned = {}) {
     try {
       return await work();
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      fails(file, error.said);
+      // Whatever a hostile file brings about, its reader is told of the file and not of this program.
+      fails(file, error instanceof Refused ? error.said : said`cannot be read`);
       return null;
     }
   };
   const result = { outcome: "NOT VALID", claim: "NOT SEEN", code: 1, run: null, verdict: null, level: null, unprotected: null, signers: {}, views: [], lines };
   for (const { name, why } of folder.refused) fails(name, why);
   const gate = gateIn(folder);
-  if (gate) return verifyGate(gate, pinned, result, say, fails, attempt);
+  if (gate) {
+    if (pinned.trainer || pinned.auditor) fails("head.json", said`is of a gate’s ledger, which no key of a trainer or an auditor judges; give the gate’s key`);
+    if (gate.outside.length) say("unseen", said`Files that are no part of the gate’s ledger: ${gate.outside.slice(0, 20).concat(gate.outside.length > 20 ? "…" : []).join(", ")}`);
+    return verifyGate(gate.ledger, pinned, result, say, fails, attempt);
+  }
   if (!Object.keys(ENVELOPES).some(folder.has)) {
     fails("attestation.json", said`is missing: this is no folder of a run; give the one that holds attestation.json or attestation-public.json`);
     return result;
   }
-  const isPublic = folder.has("attestation-public.json") && !["attestation.json", "training.attestation.json", "ledger.jsonl", "audit.json"].some(folder.has) && ![...folder.files.keys()].some((name) => name.startsWith("evidence/"));
+  const isPublic = folder.has("attestation-public.json") && !["attestation.json", "training.attestation.json", "ledger.jsonl", "audit.json", "evidence"].some(folder.holds);
   const names = isPublic ? ["attestation-public.json"] : ["training.attestation.json", "attestation.json", ...(folder.has("attestation-public.json") ? ["attestation-public.json"] : [])];
 
   // Whose keys.
@@ -1306,44 +1406,52 @@ export async function verify(folder, pinned = {}) {
     const number = found.predicate.sequence ?? said`none`;
     say("holds", kind.role === "trainer" ? said`${name}: signed by the trainer, number ${number} of this run` : said`${name}: signed by the auditor, number ${number} of this run`, name, key.fingerprint);
   }
-  await checkFiles(folder, statements, isPublic, say, fails);
+  await attempt("attestation.json", () => checkFiles(folder, statements, isPublic, say, fails, attempt));
 
   // What the files say: first the auditor's word, then the ledger by itself.
   const last = statements[isPublic ? "attestation-public.json" : "attestation.json"];
-  result.run = last?.predicate.run ?? null;
-  result.verdict = last?.predicate.verdict ?? null;
+  const word = (value) => (typeof value === "string" ? value : null);
+  result.run = word(last?.predicate.run);
+  result.verdict = word(last?.predicate.verdict);
   result.unprotected = unprotectedBy(last?.predicate.claims);
-  result.statement = last?.predicate.claims?.statement ?? null;
+  result.statement = word(mapping(last?.predicate.claims).statement);
   let ledger = null;
   if (!isPublic) {
     ledger = await attempt("ledger.jsonl", async () => readLedger(await folder.text("ledger.jsonl")));
-    if (ledger) await checkClaim(folder, ledger, statements, result, say, fails, attempt);
+    if (ledger) await attempt("ledger.jsonl", () => checkClaim(folder, ledger, statements, result, say, fails, attempt));
   }
-  await checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt);
+  if (isPublic && last) for (const fault of sentenceFaults(mapping(last.predicate.claims))) fails("attestation-public.json", fault);
+  const facts = await attempt("report.json", () => checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt));
+  const challenger = await attempt("challenge.json", () => checkAnnounced(folder, ledger?.header, keys, say, fails, attempt));
+  if (facts?.public_coin && challenger && challenger !== keys.auditor?.fingerprint) say("unseen", said`The challenge is signed by ${challenger}, and the attestation by another key; whether one replaced the other: dpfedadamw verify reads it.`, "challenge.json");
   say("unseen", said`Whether trainer and auditor are two people, and whether a key was revoked or replaced: ask the signers.`);
-  say("unseen", said`The signature inside each PDF, timestamps, challenges and lists of replaced keys: dpfedadamw verify reads them; here only their digests are checked.`);
+  say("unseen", said`The signature inside each PDF, timestamps, proofs of logs and lists of replaced keys: dpfedadamw verify reads them; here only their digests are checked.`);
   if (isPublic) say("unseen", said`Ledger and evidence are not public: that verdict and claim follow from them is the auditor’s word.`);
 
   const broken = lines.some((line) => line.state === "fails" && line.kind !== "claim");
   result.outcome = broken || !last ? "NOT VALID" : unknown.length ? "INTACT, SIGNER UNKNOWN" : "ALL HOLD";
   result.unknown = unknown;
-  if (!broken && result.claim !== "CONTRADICTED") result.level = levelOf(last, ledger, keys);
+  if (!broken && result.claim !== "CONTRADICTED") result.level = levelOf(facts, keys, challenger);
   result.code = result.outcome === "NOT VALID" || result.claim === "CONTRADICTED" ? 1 : unknown.length ? 3 : 0;
   return result;
 }
 
-async function checkFiles(folder, statements, isPublic, say, fails) {
+const MOST_LOCK_BYTES = 1024;
+
+async function checkFiles(folder, statements, isPublic, say, fails, attempt) {
+  const digestOf = (name) => attempt(name, () => folder.sha256(name));
   const lastName = isPublic ? "attestation-public.json" : "attestation.json", present = [...folder.files.keys()];
-  const unfinished = present.filter((name) => name.startsWith(".unfinished/"));
-  if (unfinished.some((name) => name !== ".unfinished/lock")) fails(".unfinished", said`a write to this run was cut off or is going on`);
-  if (present.some((name) => name.startsWith("checkpoint/") || name === "checkpoint")) fails("checkpoint", said`is not signed; a finished run has none`);
+  // A lock says in a line who holds it; of what else lies there nothing is signed.
+  const isLock = (name) => name === ".unfinished/lock" && folder.files.get(name).size <= MOST_LOCK_BYTES;
+  if (present.some((name) => /^\.unfinished(\/|$)/.test(name) && !isLock(name))) fails(".unfinished", said`a write to this run was cut off or is going on`);
+  if (folder.holds("checkpoint")) fails("checkpoint", said`is not signed; a finished run has none`);
   let checked = 0;
   for (const [envelope, { subjects }] of Object.entries(statements)) {
     for (const [name, [kind, digest]] of subjects) {
       if (kind !== "sha256") {
         if (name !== "evidence") fails(name, said`${envelope} gives only a salted digest`);
       } else if (!folder.has(name)) fails(name, said`is missing, though ${envelope} covers it`);
-      else if ((await folder.sha256(name)) !== digest) fails(name, said`was changed since ${envelope} was signed`);
+      else if ((await digestOf(name)) !== digest) fails(name, said`was changed since ${envelope} was signed`);
       else checked++;
     }
     const needed = { "training.attestation.json": TRAINED, "attestation-public.json": PUBLISHED, "attestation.json": JUDGED }[envelope];
@@ -1352,16 +1460,19 @@ async function checkFiles(folder, statements, isPublic, say, fails) {
   const last = statements[lastName];
   if (last) {
     const itself = [lastName, `${lastName}.tsr`];
-    for (const name of present) if (!last.subjects.has(name) && !itself.includes(name) && !/^(evidence|checkpoint|\.unfinished)(\/|$)/.test(name)) fails(name, said`is not covered by ${lastName}`);
+    for (const name of present) if (!last.subjects.has(name) && !itself.includes(name) && !name.startsWith("evidence/") && !isLock(name)) fails(name, said`is not covered by ${lastName}`);
     say("holds", said`${checked} digests of files compared with what was signed`);
   }
   if (isPublic) return;
   const evidence = present.filter((name) => name.startsWith("evidence/") && name !== "evidence/salt").sort();
-  if (!present.some((name) => name.startsWith("evidence/"))) return say("unseen", said`The evidence is not in this folder, so that its signed digest was not compared.`, "evidence");
-  const salt = folder.has("evidence/salt") ? await folder.read("evidence/salt", 4096) : new Uint8Array();
-  if (salt.length !== 32) return fails("evidence/salt", said`32 bytes are needed`);
+  if (folder.has("evidence")) return fails("evidence", said`is no folder`);
+  // When evidence was erased is for its reader; a record that cannot be read says nothing.
+  if (!folder.holds("evidence") && folder.holds("erasure.json")) await attempt("erasure.json", async () => parseJson(await folder.text("erasure.json")));
+  if (!folder.holds("evidence")) return say("unseen", said`The evidence is not in this folder, so that its signed digest was not compared.`, "evidence");
+  const salt = folder.has("evidence/salt") ? await attempt("evidence/salt", () => folder.read("evidence/salt", 4096)) : new Uint8Array();
+  if (salt?.length !== 32) return fails("evidence/salt", said`32 bytes are needed`);
   const lines = [];
-  for (const name of evidence) lines.push([`${await folder.sha256(name)}  ${name.slice("evidence/".length)}\n`, name]);
+  for (const name of evidence) lines.push([`${await digestOf(name)}  ${name.slice("evidence/".length)}\n`, name]);
   lines.sort(([a], [b]) => (a < b ? -1 : 1));
   for (const envelope of ["training.attestation.json", "attestation.json"]) {
     if (!statements[envelope]) continue;
@@ -1374,7 +1485,7 @@ async function checkFiles(folder, statements, isPublic, say, fails) {
 }
 
 async function checkClaim(folder, ledger, statements, result, say, fails, attempt) {
-  const { header, claim } = ledger;
+  const { header, claim } = ledger, isSigned = !result.lines.some(({ state, file }) => state === "fails" && file === "ledger.jsonl") && Object.values(statements).some(({ subjects }) => subjects.has("ledger.jsonl"));
   result.run ??= header.run;
   const contradict = (why) => {
     say("fails", why, "ledger.jsonl", why);
@@ -1384,29 +1495,36 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   const text = await attempt("spec.yaml", () => folder.text("spec.yaml", 1 << 17));
   if (text !== null && (await folder.sha256("spec.yaml")) !== header.spec_sha256) fails("spec.yaml", said`is not the spec whose SHA-256 the ledger’s header names`);
   const spec = text === null ? null : await attempt("spec.yaml", async () => parseSpec(text));
-  for (const [name, statement] of Object.entries(statements)) for (const fault of attestedFaults(statement, ledger)) fails(name, fault);
+  for (const [name, statement] of Object.entries(statements)) for (const fault of attestedFaults(statement, ledger, spec)) fails(name, fault);
   result.claim = header.unit === "none" ? "NONE" : "AGREES";
   const faults = [...ledger.faults.map((fault) => said`${"ledger.jsonl"}: ${fault}`), ...(spec ? promiseFaults(spec, ledger) : [])];
   faults.slice(0, 20).forEach(contradict);
   if (!faults.length) say("holds", said`ledger.jsonl: ${ledger.entries.length} lines, each with the digest of the one before; rounds are charged before they end, in order; spec, header and every charge agree on noise, clipping, sampling, δ and adjacency`, "ledger.jsonl");
   if (header.unit === "none") return;
+  const notSeen = (why) => {
+    result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
+    say("unseen", why);
+  };
+  if (!isSigned) return notSeen(said`ε was not recomputed: the ledger is not the one that was signed.`);
   const mechanism = header.producer?.mechanism ?? "gaussian";
   if (mechanism !== "gaussian") {
-    result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
-    return say("unseen", said`ε was not recomputed: the loop states ${mechanism} noise, which this verifier does not account for.`);
+    return notSeen(said`ε was not recomputed: the loop states ${mechanism} noise, which this verifier does not account for.`);
   }
   if (header.adaptation || claim.tuning) {
-    result.claim = result.claim === "AGREES" ? "NOT SEEN" : result.claim;
-    return say("unseen", header.adaptation ? said`ε was not recomputed: noise or steps follow a rule, which this verifier does not account for.` : said`ε was not recomputed: the run is the best of several trials, which this verifier does not account for.`);
+    return notSeen(header.adaptation ? said`ε was not recomputed: noise or steps follow a rule, which this verifier does not account for.` : said`ε was not recomputed: the run is the best of several trials, which this verifier does not account for.`);
   }
-  const views = await attempt("ledger.jsonl", async () => viewsOf(ledger));
-  for (const view of views ?? []) {
-    const towards = VIEWS.get(view.key);
-    const costs = view.costs?.(1) ?? null;
+  const views = await attempt("ledger.jsonl", async () => viewsOf(ledger)), judge = (view) => {
+    const towards = VIEWS.get(view.key), costs = view.costs?.(1) ?? null;
     result.views.push({ ...view, costs, delta: claim.delta });
     if (costs === null ? view.claimed !== null : view.claimed === null || !Number.isFinite(view.claimed) || below(view.claimed, view.costs)) contradict(said`ε (${towards}) is claimed ${shown(view.claimed)} and costs ${shown(costs)}`);
     else if (costs !== null && header.producer == null && above(view.claimed, costs)) contradict(said`ε (${towards}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(costs)}`);
     else say("holds", said`ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(costs)}`, "ledger.jsonl");
+  };
+  try {
+    (views ?? []).forEach(judge);
+  } catch (error) {
+    if (!(error instanceof TooMany)) throw error;
+    notSeen(said`ε was not recomputed: the charges are of more than ${MOST_KINDS} kinds.`);
   }
   if (ledger.queries.length) say("unseen", said`Noise on histograms of columns, and the bounds learnt from them: dpfedadamw audit reads them.`);
   if (!folder.has("evidence/salt")) return say("unseen", said`Noise and batches: the evidence is not in this folder.`);
@@ -1417,30 +1535,91 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   say("unseen", said`Clipping, the algebra of uploads and the data: dpfedadamw audit and its re-execution read them.`);
 }
 
+const COUNTED = ["of_trainer", "for_data", "dropped", "dropped_of_trainer"];
+
+/** Check what was signed before a run was trained and before it was opened; returns who challenged it. */
+async function checkAnnounced(folder, header, keys, say, fails, attempt) {
+  const stated = mapping(header?.public_coin), coin = Object.keys(stated).length ? stated : null;
+  if (!coin && !Object.keys(ANNOUNCED).some(folder.holds)) return null;
+  const opened = (name) => attempt(name, async () => openAnnounced(await folder.text(name, MOST_ANNOUNCED), ANNOUNCED[name]));
+  const challenge = await opened("challenge.json");
+  if (!challenge) return null;
+  const { predicate, subjects, signer, digest } = challenge, seen = mapping(predicate.intents), named = mapping(coin?.intents);
+  const intent = await attempt("challenge.json", async () => openAnnounced(decoded(base64(String(predicate.intent), said`its intent`)), ANNOUNCED["intent.json"]));
+  if (!intent) return null;
+  if (!COUNTED.every((name) => isWhole(seen[name])) || !isText(predicate.run, RUN)) fails("challenge.json", said`does not say what it answers`);
+  if (subjects.get("intent.json")?.join() !== ["sha256", intent.digest].join() || predicate.run !== intent.predicate.run || predicate.trainer !== intent.signer) fails("challenge.json", said`answers another intent than the one it carries`);
+  // By how much the clocks of trainer and auditor may differ: five minutes.
+  if (Date.parse(intent.predicate.created) > Date.parse(predicate.created) + 300000) fails("challenge.json", said`its intent was made after it`);
+  const due = { run: predicate.run, intent_sha256: intent.digest, challenge_sha256: digest, nonce: predicate.nonce, root: mapping(intent.predicate.keys).root, challenger: signer };
+  const sameKeys = (one, names) => Object.keys(one).sort().join() === [...names].sort().join();
+  const isNamed = !coin || (sameKeys(coin, [...Object.keys(due), "intents", "own"]) && sameKeys(named, COUNTED) && Object.entries(due).every(([name, value]) => coin[name] === value) && COUNTED.every((name) => named[name] === seen[name]));
+  if (!isNamed) fails("challenge.json", said`is not what the ledger’s header says of it`);
+  const file = await attempt("intent.json", () => folder.sha256("intent.json"));
+  if (file !== null && file !== intent.digest) fails("intent.json", said`is not the one that challenge.json answers`);
+  if (header && intent.subjects.get("spec.yaml")?.[1] !== header.spec_sha256) fails("intent.json", said`announces another spec than the run’s`);
+  if (keys.trainer && intent.signer !== keys.trainer.fingerprint) {
+    if (folder.has("trainer.rotations.json")) say("unseen", said`The intent is signed by ${intent.signer}, and the run by another key; whether one replaced the other: dpfedadamw verify reads it.`, "intent.json");
+    else fails("intent.json", said`is signed by ${intent.signer}, not by the run’s trainer`);
+  }
+  const draw = folder.holds("draw.json") ? await opened("draw.json") : null;
+  if (draw && draw.signer !== signer) fails("draw.json", said`is signed by ${draw.signer}, not by the auditor who challenged the run`);
+  if (draw && folder.has("ledger.jsonl") && draw.subjects.get("ledger.jsonl")?.[1] !== (await folder.sha256("ledger.jsonl"))) fails("draw.json", said`was drawn for another ledger`);
+  say("holds", said`challenge.json: an auditor’s nonce, for intent number ${seen.of_trainer} of this trainer`, "challenge.json", signer);
+  return signer;
+}
+
+/** What a level is computed from, as findings and header say: whose challenge it is, is asked apart. */
+function factsOf(audit, header) {
+  const again = sequence(audit.checks).map(mapping).filter(({ name }) => name === "reexecution"), agrees = again.some(({ verdict }) => verdict === "PASS");
+  const { drawn, participations } = mapping(again[0]?.details), coin = mapping(header?.public_coin);
+  const known = agrees && isWhole(drawn, 1) && isWhole(participations, drawn + 1);
+  return { verdict: audit.verdict, agrees, participations: known ? drawn : null, public_coin: Object.keys(coin).length > 0 && coin.own !== true };
+}
+
+/** The same as an auditor attests it; null from a version that attests none. */
+function factsFrom({ verdict, reexecution }) {
+  if (reexecution === undefined) return null;
+  const told = mapping(reexecution);
+  return { verdict, agrees: told.agrees === true, participations: Number.isInteger(told.participations) ? told.participations : null, public_coin: told.public_coin === true };
+}
+
+function sameFacts(told, due, { public_coin: coin }) {
+  // Earlier versions attested a challenge of the trainer's own as one of an auditor's.
+  const coins = [due.public_coin, Object.keys(mapping(coin)).length > 0];
+  return told.agrees === due.agrees && told.participations === due.participations && coins.includes(told.public_coin);
+}
+
+/** Check audit and reports; returns what a level is computed from. */
 async function checkReports(folder, ledger, statements, result, isPublic, say, fails, attempt) {
-  const audit = isPublic ? null : await attempt("audit.json", async () => parseJson(await folder.text("audit.json")));
+  const audit = isPublic ? null : await attempt("audit.json", () => readObject(folder, "audit.json"));
   if (audit) {
     const auditFaults = [];
     if (audit.run !== ledger?.header?.run) auditFaults.push(said`is about another run than the ledger`);
-    for (const [name, digest] of Object.entries(audit.inputs ?? {})) if (folder.has(name) && (await folder.sha256(name)) !== digest) auditFaults.push(said`judged another ${name}`);
-    const verdicts = (audit.checks ?? []).map((check) => check.verdict), failed = verdicts.includes("FAIL");
+    for (const [name, digest] of Object.entries(mapping(audit.inputs))) if (folder.has(name) && (await folder.sha256(name)) !== digest) auditFaults.push(said`judged another ${name}`);
+    const verdicts = sequence(audit.checks).map((check) => mapping(check).verdict), failed = verdicts.includes("FAIL");
     if (audit.verdict === "PASS" && failed) auditFaults.push(said`says PASS, and one of its checks FAIL`);
     for (const name of ["attestation.json", "attestation-public.json"]) if (statements[name] && statements[name].predicate.verdict !== audit.verdict) fails(name, said`states another verdict than audit.json`);
+    for (const name of ["attestation.json", "attestation-public.json"]) {
+      const told = statements[name] && ledger ? factsFrom(statements[name].predicate) : null;
+      if (told && !sameFacts(told, factsOf(audit, ledger.header), ledger.header)) fails(name, said`states another re-execution than audit.json and ledger`);
+    }
     auditFaults.forEach((why) => fails("audit.json", why));
     if (!auditFaults.length) say("holds", said`audit.json: ${verdicts.filter((one) => one === "PASS").length} checks passed, verdict ${VERDICTS.get(audit.verdict) ?? audit.verdict}`, "audit.json");
   }
   const verdict = audit?.verdict ?? result.verdict, model = folder.has("model.safetensors") ? await folder.sha256("model.safetensors") : null;
   for (const stem of isPublic ? ["report-public"] : ["report", "report-public"]) {
     if (stem !== "report" && !isPublic && !folder.has(`${stem}.json`)) continue;
-    const faults = [], report = await attempt(`${stem}.json`, async () => parseJson(await folder.text(`${stem}.json`)));
+    const faults = [], report = await attempt(`${stem}.json`, () => readObject(folder, `${stem}.json`));
     if (!report) continue;
-    if (report.identity?.run !== result.run) faults.push(said`is about another run than ${result.run}`);
+    const identity = mapping(report.identity), guarantee = mapping(report.guarantee);
+    if (identity.run !== result.run) faults.push(said`is about another run than ${result.run}`);
     if (report.verdict?.value !== verdict) faults.push(said`states another verdict than the audit’s, ${VERDICTS.get(verdict) ?? verdict}`);
-    for (const { file, sha256: digest } of report.identity?.hashes ?? []) if ((folder.has(file) && (await folder.sha256(file)) !== digest) || (file === "model.safetensors" && digest !== model)) faults.push(said`was made with another ${file}`);
-    const { guarantee = {} } = report, claims = Object.values(statements)[0]?.predicate.claims, header = ledger?.header;
-    const key = header?.producer != null ? "server" : guarantee.view, view = ledger?.claim?.[key], due = ledger ? (view?.epsilon?.[view.accountant ?? Object.keys(view.epsilon ?? {})[0]] ?? null) : (claims?.views?.find((one) => one.key === guarantee.view)?.epsilon ?? null);
-    if (guarantee.view !== "none" && guarantee.epsilon !== due && !ledger?.claim?.tuning) faults.push(said`states another guarantee than was signed`);
-    if (guarantee.unit !== (header?.unit ?? claims?.unit)) faults.push(said`states another unit than was signed`);
+    for (const { file, sha256: digest } of sequence(identity.hashes).map(mapping)) if ((folder.has(file) && (await folder.sha256(file)) !== digest) || (file === "model.safetensors" && digest !== model)) faults.push(said`was made with another ${file}`);
+    const claims = mapping(Object.values(statements)[0]?.predicate.claims), header = ledger?.header;
+    const key = header?.producer != null ? "server" : guarantee.view, view = ledger?.claim?.[key], due = ledger ? (view?.epsilon?.[view.accountant ?? Object.keys(view.epsilon ?? {})[0]] ?? null) : (sequence(claims.views).map(mapping).find((one) => one.key === guarantee.view)?.epsilon ?? null);
+    if ((guarantee.epsilon ?? null) !== (guarantee.view === "none" ? null : due) && !ledger?.claim?.tuning) faults.push(said`states another guarantee than was signed`);
+    if (guarantee.unit !== (header?.unit ?? claims.unit)) faults.push(said`states another unit than was signed`);
     faults.forEach((why) => fails(`${stem}.json`, why));
     for (const suffix of ["pdf", "html"]) {
       const name = `${stem}.${suffix}`;
@@ -1451,15 +1630,17 @@ async function checkReports(folder, ledger, statements, result, isPublic, say, f
     }
     if (!faults.length) say("holds", said`${stem}.json: the same run, model, verdict and guarantee`, `${stem}.json`);
   }
+  if (audit) return factsOf(audit, ledger?.header);
+  return isPublic && statements["attestation-public.json"] ? factsFrom(statements["attestation-public.json"].predicate) : null;
 }
 
 /** The level that signatures support: 4 needs a time-stamping authority, which is not read here. */
-export function levelOf(statement, ledger, keys) {
-  const again = statement?.predicate.reexecution;
-  if (statement?.predicate.verdict !== "PASS") return null;
-  if (again?.agrees !== true) return 1;
-  const bound = ledger ? ledger.header?.public_coin != null : again.public_coin === true;
-  return bound && keys.trainer?.fingerprint !== keys.auditor?.fingerprint ? 3 : 2;
+export function levelOf(facts, keys, challenger = null) {
+  if (facts?.verdict !== "PASS") return null;
+  if (!facts.agrees) return 1;
+  const [trainer, auditor] = [keys.trainer?.fingerprint, keys.auditor?.fingerprint];
+  // A trainer with two keys could else challenge a run with one and have a stranger audit it.
+  return facts.public_coin && trainer && auditor && trainer !== auditor && challenger === auditor ? 3 : 2;
 }
 
 // -------------------------------------------------------------------------------- the command line
@@ -1478,7 +1659,7 @@ export function asText(result) {
 /** The run directory at a path, for Node; links are not followed. */
 export async function folderAt(root) {
   const { readdir, lstat, open, constants } = await import("node:fs/promises"), { join } = await import("node:path");
-  const files = new Map(), refused = [];
+  const files = new Map(), refused = [], folders = [];
   const slice = (full) => async (start, end) => {
     const file = await open(full, constants.O_RDONLY | constants.O_NOFOLLOW);
     try {
@@ -1491,6 +1672,7 @@ export async function folderAt(root) {
   const walk = async (folder, prefix, depth) => {
     for (const entry of await readdir(folder, { withFileTypes: true })) {
       const name = prefix + entry.name, full = join(folder, entry.name);
+      if (entry.isDirectory() && !prefix) folders.push(name);
       if (entry.isDirectory()) depth < 8 ? await walk(full, `${name}/`, depth + 1) : refused.push({ name, why: said`lies too deep` });
       else if (!entry.isFile()) refused.push({ name, why: entry.isSymbolicLink() ? said`is a link; a run holds regular files only` : said`is no regular file` });
       else if (!PLAIN_NAME.test(name)) refused.push({ name, why: said`has a name with unusual characters` });
@@ -1498,7 +1680,7 @@ export async function folderAt(root) {
     }
   };
   await walk(root, "", 0);
-  return new Folder(files, refused);
+  return new Folder(files, refused, folders);
 }
 
 async function main(given) {

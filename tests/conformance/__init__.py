@@ -25,6 +25,7 @@ from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import open_existing
 from reports.content import parts
 from reports.signatures import dsse
+from reports.signatures.keys import public_pem
 from tests.audit.synthetic_run import rewrite_ledger, rewrite_round
 from tests.dpfedadamw.extensions.recorders import gradient_loop
 from tests.runs import CLIENT_LEVEL, NOT_PRIVATE, PICTURE, PRIVATE, SMALL, call
@@ -252,6 +253,36 @@ def _place(name: str, content: bytes = b"{}") -> Edit:
     return edit
 
 
+def _folder(name: str) -> Edit:
+    """An empty folder, in the place of what lies there."""
+
+    def edit(run: Path) -> None:
+        shutil.rmtree(run / name, ignore_errors=True)
+        (run / name).mkdir()
+
+    return edit
+
+
+def _a_file_for_evidence(run: Path) -> None:
+    shutil.rmtree(run / "evidence")
+    _place("evidence")(run)
+
+
+def _with_a_gate(run: Path) -> None:
+    """The ledger of a gate that the forger began; a file that was trained is another."""
+    for name in ("ledger.jsonl", "gate.pub"):
+        _place(f"ledger/{name}")(run)
+    statement = dsse.Statement(
+        {"ledger.jsonl": (dsse.SHA256, hashlib.sha256(b"{}").hexdigest())},
+        "urn:dpfedadamw:attestation:gate:v1",
+        {"bytes": 2, "charges": 0},
+    )
+    key = filing.load_signers(None, None).auditor
+    _place("ledger/gate.pub", public_pem(key.public))(run)
+    _place("ledger/head.json", dsse.seal(dsse.write_statement(statement), key.private))(run)
+    _flip("model.safetensors")(run)
+
+
 def _link(run: Path) -> None:
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").symlink_to(Path("..", "record", "metrics.jsonl"))
@@ -325,8 +356,17 @@ _CHANGES: dict[str, tuple[Edit, str]] = {
     **{f"without-{name}": (_remove(name), f"{name} is missing") for name in _NEEDED},
     "beside": (_place("notes.txt"), "a file lies there that nobody signed"),
     "beside-evidence": (_place("evidence/more.json"), "evidence that nobody signed"),
+    "beside-a-gate": (_with_a_gate, "the ledger of a gate lies in a run that was changed"),
     "link": (_link, "a file is a link, which is not followed"),
     "unfinished": (_place(".unfinished/report.pdf"), "a write was cut off"),
+    "unfinished-file": (_place(".unfinished"), "a file in the place of what is not whole yet"),
+    "lock-too-long": (
+        _place(".unfinished/lock", b"1" * 1025),
+        "a lock longer than one says who holds it",
+    ),
+    "evidence-empty": (_folder("evidence"), "the folder of the evidence, and nothing in it"),
+    "evidence-file": (_a_file_for_evidence, "a file in the place of the evidence"),
+    "checkpoint-empty": (_folder("checkpoint"), "an empty checkpoint"),
     "checkpoint": (_place("checkpoint/state.json"), "a finished run has no checkpoint"),
     "high-s": (_other_form, "the signature in its other form, which is not made"),
     "layout": (
@@ -630,26 +670,65 @@ def _less_in_words(said: dict[str, Any]) -> None:
     said["claims"]["statement"] = said["claims"]["statement"].replace("(ε = ", "(ε = 0.")
 
 
-def _less_in_the_report(run: Path) -> None:
-    """The auditor signs a report whose data promise a smaller ε than the ledger."""
-    path = run / "report.json"
-    report = json.loads(path.read_text("utf-8"))
+def _more_in_words(said: dict[str, Any]) -> None:
+    said["claims"]["statement"] += " This model reveals nothing: epsilon is 0.01."
+
+
+def _nothing_claimed(said: dict[str, Any]) -> None:
+    said["claims"]["views"] = []
+    said["claims"]["statement"] = "This model reveals nothing: epsilon is 0.01."
+
+
+def _file(name: str, change: Callable[[Any], Any]) -> Edit:
+    """The auditor signs another JSON file."""
+
+    def edit(run: Path) -> None:
+        path = run / name
+        changed = change(json.loads(path.read_text("utf-8")))
+        path.write_text(json.dumps(changed), "utf-8")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        _sealed(lambda _: None, {name: (dsse.SHA256, digest)})(run)
+
+    return edit
+
+
+def _less_in_the_report(report: dict[str, Any]) -> Any:
     report["guarantee"]["epsilon"] /= 2
-    path.write_text(json.dumps(report), "utf-8")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    _sealed(lambda _: None, {"report.json": (dsse.SHA256, digest)})(run)
+    return report
 
 
-def _a_failed_check(run: Path) -> None:
-    """The auditor signs findings that say PASS although a check failed."""
-    path = run / "audit.json"
-    audit = json.loads(path.read_text("utf-8"))
+def _a_failed_check(audit: dict[str, Any]) -> Any:
     audit["checks"][-1]["verdict"] = "FAIL"
-    path.write_text(json.dumps(audit), "utf-8")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    _sealed(lambda _: None, {"audit.json": (dsse.SHA256, digest)})(run)
+    return audit
 
 
+def _erased(record: bytes) -> Edit:
+    """The evidence is gone, and the auditor signs a record of that."""
+
+    def edit(run: Path) -> None:
+        shutil.rmtree(run / "evidence")
+        _place("erasure.json", record)(run)
+        digest = hashlib.sha256(record).hexdigest()
+        _sealed(lambda _: None, {"erasure.json": (dsse.SHA256, digest)})(run)
+
+    return edit
+
+
+def _payload(change: Callable[[Any], Any]) -> Edit:
+    """The auditor signs another statement, which may be none."""
+
+    def edit(run: Path) -> None:
+        path = run / "attestation.json"
+        payload = json.loads(dsse.parse_envelope(path.read_bytes(), path.name).payload)
+        key = filing.load_signers(None, None).auditor.private
+        path.write_bytes(dsse.seal(json.dumps(change(payload)).encode(), key))
+
+    return edit
+
+
+_DIGEST = (dsse.SHA256, "ab" * 32)
+# Statements of which the claim holds: what a reader must let pass.
+_LET_PASS = {"lock-alone", "erased", "said-nothing-of-re-execution"}
 # What an auditor signs that the files do not say; and, last, what a reader must let pass.
 _STATEMENTS: dict[str, tuple[Edit, str]] = {
     "said-another-run": (_sealed(lambda said: said.update(run="another")), "of another run"),
@@ -675,11 +754,55 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
         "other randomness than the ledger's",
     ),
     "said-less-in-words": (_sealed(_less_in_words), "a smaller ε in its sentence alone"),
-    "said-less-in-the-report": (_less_in_the_report, "a smaller ε in the report's data"),
-    "said-pass-over-a-fail": (_a_failed_check, "PASS, and one of its checks failed"),
+    "said-more-in-words": (_sealed(_more_in_words), "another ε at the end of its sentence"),
+    "said-nothing-of-epsilon": (
+        _sealed(_nothing_claimed),
+        "no view, and an ε in its sentence alone",
+    ),
+    "said-one-view": (
+        _sealed(lambda said: said["claims"]["views"].pop(0) and None),
+        "not the ε against the server",
+    ),
+    "said-less-in-the-report": (
+        _file("report.json", _less_in_the_report),
+        "a smaller ε in the report's data",
+    ),
+    "said-pass-over-a-fail": (
+        _file("audit.json", _a_failed_check),
+        "PASS, and one of its checks failed",
+    ),
+    "said-no-report": (_file("report.json", lambda _: None), "a report that is null"),
+    "said-no-audit": (_file("audit.json", lambda _: None), "an audit that is null"),
     "said-no-number": (_sealed(lambda said: said.pop("sequence") and None), "no sequence number"),
+    "said-re-executed": (
+        _sealed(lambda said: said["reexecution"].update(agrees=True)),
+        "a re-execution that agrees, and there was none",
+    ),
+    "said-challenged": (
+        _sealed(lambda said: said["reexecution"].update(public_coin=True)),
+        "a challenge that the ledger does not name",
+    ),
+    "said-null": (_payload(lambda _: None), "a payload that is null"),
+    "said-no-predicate": (
+        _payload(lambda told: told | {"predicate": [None]}),
+        "a list in the place of what is said",
+    ),
+    "said-no-subject": (
+        _payload(lambda told: told | {"subject": [None]}),
+        "a subject that is null",
+    ),
+    "said-too-many-files": (
+        _sealed(lambda _: None, {f"{number}": _DIGEST for number in range(100_000)}),
+        "more files than any run has",
+    ),
+    "erased-unreadable": (_erased(b"{"), "a record of the erasure that is no JSON"),
+    "erased": (_erased(b'{"format": 1, "erased": "2026-11-22T12:00:00Z"}'), "evidence erased"),
+    "said-nothing-of-re-execution": (
+        _sealed(lambda said: said.pop("reexecution") and None),
+        "nothing of a re-execution, as earlier versions did not",
+    ),
     "lock-alone": (
-        _place(".unfinished/lock", b""),
+        _place(".unfinished/lock", b"1" * 1024),
         "the lock of a command that was killed, and nothing else: all that is signed is whole",
     ),
 }
@@ -689,7 +812,7 @@ def _signed_again(folder: Path, forgeries: dict[str, tuple[str, Edit, str]]) -> 
     for name, (edit, why) in _STATEMENTS.items():
         shutil.copytree(folder / "record", folder / name)
         edit(folder / name)
-        holds = name == "lock-alone"
+        holds = name in _LET_PASS
         yield Case(name, UNKNOWN if holds else BROKEN, AGREES if holds else None, why)
     signers = filing.load_signers(None, None)
     for name, (base, edit, why) in forgeries.items():

@@ -26,7 +26,7 @@ const noiseOf = async ({ files, ledger }) => {
 const WHAT = {
   sentences: async (paths) => [...new Set((await Promise.all(paths.map(said))).flat())],
   folders: async (paths) => Object.fromEntries(await Promise.all(paths.map(async (path) => [path, await verify(await folderAt(path))]))),
-  epsilons: (cases) => cases.map(({ history, delta }) => [epsilonByLosses(history, delta), epsilonByRenyi(history, delta)[0]]),
+  epsilons: (cases) => cases.map(({ history, delta }) => refused(() => [epsilonByLosses(history, delta), epsilonByRenyi(history, delta)[0]])),
   canonical: (texts) => texts.map((text) => refused(() => canonical(parseJson(text)))),
   specs: (texts) => texts.map((text) => refused(() => parseSpec(text))),
   promises: (pairs) => pairs.map(([spec, ledger]) => promiseFaults(parseSpec(spec), readLedger(ledger)).map(String)),

@@ -21,6 +21,7 @@ from dpfedadamw.spec import yamltext
 from reports import formatting
 from reports.signatures.verification import verify
 from reports.verifier import PAGE, page, texts
+from tests.audit.extensions.gate.forgeries import begun
 from tests.audit.synthetic_run import rewrite_ledger
 from tests.conformance import BROKEN, UNKNOWN, Case, write
 
@@ -76,14 +77,17 @@ def test_both_verifiers_say_of_every_folder_what_it_is(
     wrong = []
     for case in cases:
         told = found[str(root / case.name)]
-        first = verify(root / case.name).outcome.value
+        judgement = verify(root / case.name)
+        first = judgement.outcome.value
         judged = None
         if case.claim is not None and (root / case.name / "evidence").is_dir():
             # Every such folder was audited when it was written.
             judged = json.loads((root / case.name / "audit.json").read_bytes())["verdict"]
         due = (case.signatures, case.signatures, case.claim or told["claim"])
-        if (told["outcome"], first, told["claim"]) != due or (
-            judged is not None and judged != VERDICTS[case.claim or ""]
+        if (
+            (told["outcome"], first, told["claim"]) != due
+            or told["level"] != judgement.level
+            or (judged is not None and judged != VERDICTS[case.claim or ""])
         ):
             fails = [line["what"] for line in told["lines"] if line["state"] == "fails"]
             wrong.append((case, told["outcome"], told["claim"], first, judged, fails))
@@ -386,3 +390,46 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
         assert done.stderr.startswith("error: ")
+
+
+def _told(folder: Path, *options: str | Path) -> tuple[int, dict[str, Any]]:
+    """Exit code and JSON of verify.mjs."""
+    assert NODE is not None
+    program = PAGE.with_name("verify.mjs")
+    done = subprocess.run(
+        [NODE, program, folder, *options, "--json"], capture_output=True, text=True, check=False
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_ledger_of_a_gate_is_judged_by_its_own_key_alone(
+    folders: tuple[Path, list[Case]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
+    ledger = begun(tmp_path / "gate")
+    gate, key = ledger.parent, ("--gate-key", ledger / "gate.pub")
+    code, found = _told(gate, *key)
+    assert (code, found["outcome"], found["claim"]) == (0, "ALL HOLD", "AGREES")
+    unseen = [one["what"] for one in found["lines"] if one["state"] == "unseen"]
+    assert any("no part of the gate" in one and "gate.yaml" in one for one in unseen)
+    for role in ("trainer", "auditor"):
+        known = (f"--{role}-key", folders[0] / "record" / f"{role}.pub")
+        code, found = _told(gate, *key, *known)
+        assert (code, found["outcome"]) == (1, BROKEN)
+    (ledger / "ledger.jsonl").unlink()
+    assert _told(gate, *key)[1]["outcome"] == BROKEN
+
+
+@pytest.mark.parametrize(
+    "name", ["spec.yaml", "audit.json", "trainer.pub", "attestation.json", "ledger.jsonl"]
+)
+def test_a_gate_in_the_folder_of_a_run_makes_it_no_gate(
+    folders: tuple[Path, list[Case]], tmp_path: Path, name: str
+) -> None:
+    """One file of a run is enough: what was taken out of a run does not make it another thing."""
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "head.json").write_text("{}")
+    shutil.copy(folders[0] / "record" / name, tmp_path)
+    code, found = _told(tmp_path)
+    fails = {one["file"] for one in found["lines"] if one["state"] == "fails"}
+    assert (code, found["outcome"], "gate.pub" in fails) == (1, BROKEN, False)

@@ -386,19 +386,19 @@ def test_a_charge_costs_what_its_sampler_costs() -> None:
 @pytest.mark.parametrize("coin", [True, False])
 def test_a_level_needs_what_it_says(verdict: str, agrees: bool, coin: bool) -> None:
     """As `reports.content.assurance` computes it; whom the reader trusts is not asked here."""
-    said = {
-        "predicate": {"verdict": verdict, "reexecution": {"agrees": agrees, "public_coin": coin}}
-    }
-    ledger = {"header": {"public_coin": {} if coin else None}}
+    said = {"verdict": verdict, "agrees": agrees, "public_coin": coin}
     one, other = {"fingerprint": "a"}, {"fingerprint": "b"}
-    cases = [
-        [said, told, {"trainer": one, "auditor": auditor}]
-        for told in (None, ledger)
-        for auditor in (one, other)
+    cases, due = [], []
+    for auditor in (one, other):
+        for challenger in (None, "a", "b", "c"):
+            cases.append([said, {"trainer": one, "auditor": auditor}, challenger])
+            known = coin and challenger == auditor["fingerprint"]
+            facts = Facts(verdict, agrees, None, known)
+            due.append(level_of(facts, another_key=auditor is other))
+    assert second("levels", [*cases, [None, {}]]) == [*due, None]
+    assert second("levels", [[said, {"auditor": other}, "b"]]) == [
+        min(due[-1], 2) if due[-1] else None
     ]
-    facts = Facts(verdict, agrees, None, coin)
-    due = [level_of(facts, another_key=another) for another in (False, True)]
-    assert second("levels", [*cases, [None, None, {}]]) == [*due, *due, None]
 
 
 def test_it_reads_specs_of_every_form_and_refuses_what_is_none() -> None:
