@@ -17,7 +17,7 @@ BY_LAW = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("fault", BY_LAW, ids=lambda fault: fault.name)
 def test_a_fault_is_caught_by_the_check_that_should(fault, tmp_path, monkeypatch):
     # Of the others nothing is asked here; the larger model below and the published table have all.

@@ -50,6 +50,7 @@ def test_each_search_has_seeds_of_its_own_and_chooses_by_records_that_are_not_re
     assert written["tune"]["seeds"] == [100]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ONE_STEP])
 def test_every_search_tries_the_servers_learning_rate_but_the_one_that_holds_it_at_1(name):
     for grid in once(name).grids.values():
@@ -59,6 +60,7 @@ def test_every_search_tries_the_servers_learning_rate_but_the_one_that_holds_it_
         assert {cell.spec.algorithm.server.learning_rate for cell in once(name).cells} == {1}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ONE_STEP)
 def test_a_confirmation_searches_one_rate_at_one_step_with_as_many_candidates_for_each(name):
     sweep = once(name)

@@ -203,7 +203,7 @@ def test_a_mu_of_no_size_that_a_run_has_is_found(mu):
     assert 0.0 <= _gaussian_delta(mu, 3.0) <= 1.0
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("rate", "steps"), [(0.003, 3), (0.01, 3000), (0.3, 1), (0.3, 60)])
 @pytest.mark.parametrize("sigma", [0.4, 1.0, 4.0, 30.0])
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size", "shuffled", "full"])

@@ -221,6 +221,7 @@ def answered(text: str, kind: str) -> None:
 
 
 @POPPLER
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_thirteen_questions_are_answered_by_the_first_two_pages_of_the_pdf(
     kind: str, make_run: MakeRun, make_client_run: MakeRun
