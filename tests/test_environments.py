@@ -20,6 +20,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.audit.alone import is_for_the_auditor_alone
+
 ROOT = Path(__file__).parents[1]
 FIRST_PARTY = {"audit", "dpfedadamw", "reports", "specs", "tests", "requirements", "acme_fl"}
 # What each environment that collects the whole tree installs next to the package.
@@ -130,6 +132,22 @@ def test_each_module_collects_with_what_every_environment_has_or_skips_itself_fi
     assert not known & {"flwr", "pikepdf", "transformers"}
     collected = [one for one in MODULES if one.name.startswith(("test_", "conftest"))]
     assert len(collected) > 300
+    assert sorted({said for one in collected for said in problems(one, set(known))}) == []
+
+
+def test_what_the_auditor_runs_alone_collects_with_what_its_requirements_install() -> None:
+    listed = (ROOT / "requirements" / "auditor.txt").read_text("utf-8")
+    pinned = {canonicalize_name(one) for one in re.findall(r"^([\w.-]+)==", listed, re.M)}
+    installed = {
+        module
+        for module, names in metadata.packages_distributions().items()
+        if pinned & set(map(canonicalize_name, names))
+    }
+    assert {"scipy", "yaml"} <= installed
+    assert not installed & {"safetensors", "torch"}
+    known = {*sys.stdlib_module_names, *FIRST_PARTY, *installed}
+    collected = [one for one in MODULES if is_for_the_auditor_alone(one)]
+    assert len(collected) > 50
     assert sorted({said for one in collected for said in problems(one, set(known))}) == []
 
 

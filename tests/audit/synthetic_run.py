@@ -470,14 +470,14 @@ def shares(s: Settings) -> bool:
     return s.algorithm == "dp-fedadamw" and s.aggregation != "none"
 
 
-def pack(tensors: Mapping[str, np.ndarray]) -> bytes:
-    """Float32 vectors in the format of safetensors."""
+def pack(tensors: Mapping[str, np.ndarray], dtype: str = "F32") -> bytes:
+    """Vectors in the format of safetensors, as float32 or, by "F64", as float64."""
     header: dict[str, Any] = {}
     data = b""
     for name, value in tensors.items():
-        raw = value.astype("<f4").tobytes()
+        raw = value.astype({"F32": "<f4", "F64": "<f8"}[dtype]).tobytes()
         place = [len(data), len(data) + len(raw)]
-        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": place}
+        header[name] = {"dtype": dtype, "shape": list(value.shape), "data_offsets": place}
         data += raw
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data

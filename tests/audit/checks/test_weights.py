@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save
 
 from audit.checks import weights as module
 from audit.checks.base import Judgement
@@ -172,7 +171,7 @@ def test_weights_with_bits_that_the_digest_does_not_cover_are_not_verified(run: 
     relist(run, lambda listed: [one.update(dtype="F64") for one in listed])
 
     def widened(extra: float) -> Verdict:
-        path.write_bytes(save({name: one * (1.0 + extra) for name, one in tensors.items()}))
+        path.write_bytes(pack({name: one * (1.0 + extra) for name, one in tensors.items()}, "F64"))
         found = weights(run)
         assert (WIDER in found.measurement) is (found.verdict is not Verdict.PASS)
         return found.verdict
