@@ -268,4 +268,26 @@ WEAKENINGS = (
         "the report promises a smaller mu than the rounds have",
         ("tests/reports/content/test_content.py",),
     ),
+    Weakening(
+        "a-challenge-by-anybody",
+        "reports/signatures/verification/__init__.py",
+        "        challengers & line_of(",
+        "        challengers or line_of(",
+        "a trainer challenges himself, has a stranger audit the run, and it says level 3",
+        (
+            "tests/reports/signatures/test_announcements.py",
+            "tests/reports/signatures/test_public_files.py",
+        ),
+    ),
+    Weakening(
+        "a-gate-in-place-of-the-run",
+        "reports/verifier/verify.mjs",
+        """  if (OF_A_RUN.some(folder.has)) return null;
+""",
+        "",
+        "a gate's ledger in a changed run's folder makes the page say ALL HOLD of it",
+        (
+            "tests/conformance/test_conformance.py::test_a_gate_in_the_folder_of_a_run_makes_it_no_gate",
+        ),
+    ),
 )
