@@ -885,7 +885,7 @@ export function costOf({ sampling, noise_multiplier, queries_per_step = 1, expec
 }
 
 /** What histograms of columns cost a record in addition to the rounds: a Gaussian query of all records for each column. */
-function besideOf(queries) {
+function histogramsOf(queries) {
   const found = new Map();
   for (const { client, columns, noise_multiplier, sensitivity } of queries) {
     const sigma = noise_multiplier / Math.max(1, sensitivity), by = found.get(sigma) ?? found.set(sigma, new Map()).get(sigma);
@@ -926,8 +926,8 @@ function viewsOf({ header, spends, claim, queries }) {
     const most = greatest(sums.values());
     return [third, { key: "server", claimed: stated(claim.server), costs: epsilon([{ rate: 1, sigma: 1 / Math.sqrt(most), steps: 1 }]) }];
   }
-  const beside = besideOf(queries), byClient = grouped(spends, (spend) => spend.client);
-  byClient.forEach((history, client) => byClient.set(client, merged([...history.map(costOf), ...beside])));
+  const histograms = histogramsOf(queries), byClient = grouped(spends, (spend) => spend.client);
+  byClient.forEach((history, client) => byClient.set(client, merged([...history.map(costOf), ...histograms])));
   const fewest = smallest(header.records.filter((records) => records > 0)), paid = spends.map(costOf);
   const most = costOf({
     ...header, steps: header.local_steps, records: fewest, expected_batch_size: Math.min(header.expected_batch_size, fewest), rate_stated: header.sampling_rate != null,
@@ -935,8 +935,8 @@ function viewsOf({ header, spends, claim, queries }) {
   });
   const rate = greatest(paid.map((kind) => kind.rate), most.rate), steps = greatest(paid.map((kind) => kind.steps), most.steps);
   const kind = { rate, sigma: most.sigma, steps, fixed: rate < 1 && Boolean(most.fixed) };
-  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds * people }, ...beside]);
-  const mixture = people > 1 ? whole : epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients }, beside);
+  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds * people }, ...histograms]);
+  const mixture = people > 1 ? whole : epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients }, histograms);
   return [
     { key: "server", claimed: stated(claim.server), costs: server },
     { key: "server_worst_case", claimed: stated(claim.server_worst_case), costs: (finer) => Math.max(server(finer), Math.min(limit, whole(finer))) },
@@ -1514,11 +1514,11 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
     return notSeen(header.adaptation ? said`ε was not recomputed: noise or steps follow a rule, which this verifier does not account for.` : said`ε was not recomputed: the run is the best of several trials, which this verifier does not account for.`);
   }
   const views = await attempt("ledger.jsonl", async () => viewsOf(ledger)), judge = (view) => {
-    const towards = VIEWS.get(view.key), costs = view.costs?.(1) ?? null;
+    const against = VIEWS.get(view.key), costs = view.costs?.(1) ?? null;
     result.views.push({ ...view, costs, delta: claim.delta });
-    if (costs === null ? view.claimed !== null : view.claimed === null || !Number.isFinite(view.claimed) || below(view.claimed, view.costs)) contradict(said`ε (${towards}) is claimed ${shown(view.claimed)} and costs ${shown(costs)}`);
-    else if (costs !== null && header.producer == null && above(view.claimed, costs)) contradict(said`ε (${towards}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(costs)}`);
-    else say("holds", said`ε (${towards}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(costs)}`, "ledger.jsonl");
+    if (costs === null ? view.claimed !== null : view.claimed === null || !Number.isFinite(view.claimed) || below(view.claimed, view.costs)) contradict(said`ε (${against}) is claimed ${shown(view.claimed)} and costs ${shown(costs)}`);
+    else if (costs !== null && header.producer == null && above(view.claimed, costs)) contradict(said`ε (${against}) is claimed ${shown(view.claimed)}, overstated: it costs ${shown(costs)}`);
+    else say("holds", said`ε (${against}): claimed ${shown(view.claimed)}, recomputed from the ledger ${shown(costs)}`, "ledger.jsonl");
   };
   try {
     (views ?? []).forEach(judge);

@@ -139,13 +139,13 @@ _BASES: dict[str, tuple[str, str, tuple[str, ...], str]] = {
         _spec(CLIENT_LEVEL),
         AGREES,
         ("federation.client_sampling=poisson",),
-        "whole clients; the server adds the noise, so no ε holds towards it",
+        "whole clients; the server adds the noise, so no ε holds against it",
     ),
     "client-own-noise": (
         _spec(CLIENT_LEVEL),
         AGREES,
         ("federation.client_sampling=poisson", "privacy.noise_added_by=clients"),
-        "whole clients, each adds its share of the noise: towards the server without amplification",
+        "whole clients, each adds its share of the noise: against the server without amplification",
     ),
     "people": (
         _PEOPLE,
@@ -356,7 +356,7 @@ _CHANGES: dict[str, tuple[Edit, str]] = {
     **{f"without-{name}": (_remove(name), f"{name} is missing") for name in _NEEDED},
     "beside": (_place("notes.txt"), "a file lies there that nobody signed"),
     "beside-evidence": (_place("evidence/more.json"), "evidence that nobody signed"),
-    "beside-a-gate": (_with_a_gate, "the ledger of a gate lies in a run that was changed"),
+    "with-a-gate": (_with_a_gate, "the ledger of a gate lies in a run that was changed"),
     "link": (_link, "a file is a link, which is not followed"),
     "unfinished": (_place(".unfinished/report.pdf"), "a write was cut off"),
     "unfinished-file": (_place(".unfinished"), "a file in the place of what is not whole yet"),
@@ -518,12 +518,12 @@ _FORGERIES: dict[str, tuple[str, Edit, str]] = {
     "own-noise-halved": (
         "client-own-noise",
         _claims(0.5, "server"),
-        "half of ε towards the server",
+        "half of ε against the server",
     ),
     "server-promised": (
         "client",
         _ledger(lambda lines: lines[-1]["server"].update(epsilon={"pld": 1.0}, accountant="pld")),
-        "an ε towards a server that adds the noise itself",
+        "an ε against a server that adds the noise itself",
     ),
     "one-query-charged": (
         "two-queries",

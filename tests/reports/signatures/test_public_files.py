@@ -252,7 +252,7 @@ def test_the_level_of_the_public_files_follows_from_what_the_auditor_attests(
         return result.level
 
     assert attested(agrees=True, participations=20) == 2
-    # Nothing here is signed by whoever challenged the run.
+    # Nothing here is signed by the challenger.
     assert attested(public_coin=True) == 2
     challenge(handed, fresh("auditor"))
     assert handed.verify().level == 2
