@@ -103,8 +103,7 @@ class Station:
             memory: What the client kept when it last took part.
             randomness: Gives its streams.
         """
-        unit = self.worker.unit.drawing_from(randomness)
-        worker = replace(self.worker, randomness=randomness, unit=unit)
+        worker = self.worker.drawing_from(randomness, self.plan)
         part = ParticipationWithData(
             current=self.round_of(asked, message),
             place=asked.place,
@@ -114,7 +113,7 @@ class Station:
         )
         answer = worker.take_part(part)
         if self.has_salt:
-            unit.forget_unkept(part, answer)
+            worker.unit.forget_unkept(part, answer)
         return answer
 
     def round_of(self, asked: Asked, message: bytes) -> Round:

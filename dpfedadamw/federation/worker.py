@@ -144,6 +144,16 @@ class Worker:
         )
         return self.unit.answer(part, result)
 
+    def drawing_from(self, randomness: RandomSource, plan: PrivacyPlan) -> Worker:
+        """This worker with other streams and the same spot check.
+
+        A check of its own would look at the first batch of each participation, where a fiftieth of
+        the time is for checks.
+        """
+        other = replace(self, randomness=randomness, unit=self.unit.drawing_from(randomness))
+        other._checks.append(self._check(plan))
+        return other
+
     def oracle(
         self,
         *,

@@ -9,6 +9,7 @@ import torch
 
 from dpfedadamw.federation.participation import Participation
 from dpfedadamw.federation.stations import Asked, Station
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from tests.dpfedadamw.federation.client_worlds import RATE, federated
 
@@ -67,3 +68,25 @@ def test_a_stations_answer_is_that_of_the_run_itself_under_the_noise_it_was_give
         assert there.message == here.message
         assert (there.result.steps, there.result.queries) == (2, 2)
     assert there.message != worker.take_part(mine).message
+
+
+def test_a_station_has_one_spot_check_for_all_participations(asked, monkeypatch):
+    """One for each would compare the first batch of every participation."""
+    federation, part = asked
+    made, given = [], []
+    unit = federation.worker.unit
+
+    def spot_check(*of):
+        made.append(of)
+        return "the check"
+
+    def take_part(worker, part):
+        given.append(worker._check(part.current.plan))
+
+    monkeypatch.setattr(type(unit), "spot_check", lambda self, *of: spot_check(*of))
+    monkeypatch.setattr(Worker, "take_part", take_part)
+    station = Station(plan=federation.plan, worker=federation.worker, clients=federation.clients)
+    for seed in (5, 6):
+        station.answer(Asked.of(part), part.current.message, {}, ReproducibleRandomness(seed))
+    assert given == ["the check", "the check"]
+    assert len(made) == 1
