@@ -26,14 +26,14 @@ from torch import Tensor, nn
 
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.rules.adamw import AdamW
-from dpfedadamw.clipping.engines import PerformanceOptions, choose
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange, extent, kept_coordinates
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
 from dpfedadamw.evidence.round_files import sampled_coordinates
 from dpfedadamw.federation.worker import RecordingOracle
 from dpfedadamw.privacy.noise.noise import Method
-from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, Stream
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import PoissonSampling
@@ -47,7 +47,7 @@ TARGETS = {"GN-ResNet-18": 1.35, "ViT-Tiny": 1.35, "LoRA encoder": 0.95}
 class ExactBatches(PoissonSampling):
     """Draws like Poisson sampling, then keeps the same B records: only the time is of interest."""
 
-    def draw(self, records: int, stream: object) -> np.ndarray:
+    def draw(self, records: int, stream: Stream) -> np.ndarray:
         super().draw(records, stream)
         return np.arange(BATCH, dtype=np.int64)
 
@@ -145,7 +145,7 @@ def private_step(
             batches=randomness.stream("batches", turn, 0),
             noise=randomness.stream("noise", turn, 0),
             evidence=evidence,
-            performance=PerformanceOptions(precision=precision),
+            physical_batch_size=BATCH,
         )
         broadcast = Broadcast(start, state, 1e-3, STEPS, turn * STEPS)
         if evidence is None:
