@@ -86,7 +86,14 @@ def test_a_broken_record_adds_exactly_nothing_and_a_huge_one_at_most_c(
     assert rest is not None
     if found.nonfinite:
         assert found.clipped_norms[3] == 0.0
-        assert torch.equal(found.total, rest.total)
+        # Another broken record in its place leaves every bit. A batch without one may be
+        # summed in another order, which depends on the processor.
+        other, labels = inputs.clone(), targets.clone()
+        other[3], labels[3] = (math.nan if math.isinf(value) else math.inf), (labels[3] + 1) % 5
+        again = small(other, labels)
+        assert again is not None
+        assert torch.equal(found.total, again.total)
+        assert float((found.total - rest.total).norm()) <= CLOSE * float(rest.total.norm())
     assert float((found.total - rest.total).double().norm()) <= 0.5 * (1.0 + 1e-6)
 
 
