@@ -8,6 +8,7 @@ point at which a gradient is asked for, is what the replay cannot reproduce.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -387,7 +388,7 @@ def room_left(tally: Tally, header: Header) -> str:
         return ""
     return (
         "; any value off the public grid, on which rounding leaves a free choice of "
-        f"{tally.open_bits:.2g} bits in all tensors together"
+        f"{math.ceil(tally.open_bits):,} bits in all tensors together"
     )
 
 
@@ -407,7 +408,7 @@ def rounds_judged(tally: Tally) -> str:
         return rounds
     if not parts:
         return f"{rounds}, drawn after the fact,"
-    least, most = (f"{100.0 * share:.2g}" for share in (min(parts), max(parts)))
+    least, most = _percent(min(parts)), _percent(max(parts))
     share = f"{least} %" if least == most else f"{least} to {most} %"
     return (
         f"{rounds}, drawn after the fact ({len(tally.shares) - len(parts)} whole, {len(parts)} by "
@@ -417,7 +418,7 @@ def rounds_judged(tally: Tally) -> str:
 
 def share_judged(tally: Tally) -> str:
     """The qualification of a verdict on a share of the evidence."""
-    amount = f"{100.0 * tally.replayed / max(1, tally.participations):.2g}"
+    amount = _percent(tally.replayed / max(1, tally.participations))
     return f"{share_of_servers(tally)}; and {amount} % of all uploads, drawn in secret after them"
 
 
@@ -425,8 +426,16 @@ def share_of_servers(tally: Tally) -> str:
     """In how many rounds the server was judged; empty ones count, or their number would be told."""
     rounds = f"{tally.rounds} of {tally.finished} rounds" if tally.rounds else "no round"
     least = min(tally.shares, default=1.0)
-    part = f", by {100.0 * least:.2g} % of the coordinates at least" if least < 1.0 else ""
+    part = f", by {_percent(least)} % of the coordinates at least" if least < 1.0 else ""
     return f"a share was judged: the server's step in {rounds}, drawn after the fact{part}"
+
+
+def _percent(share: float) -> str:
+    """A share in per cent, rounded down to two significant digits so that none is overstated."""
+    if share <= 0.0:
+        return "0"
+    scale = 10.0 ** (1 - math.floor(math.log10(100.0 * share)))
+    return f"{math.floor(100.0 * share * scale + 1e-6) / scale:g}"
 
 
 UPLOADS = Check(

@@ -183,6 +183,19 @@ def test_a_share_of_the_evidence_is_told_in_rounds_and_uploads() -> None:
     assert "coordinates" not in share_of_servers(whole)
 
 
+@pytest.mark.parametrize(
+    ("replayed", "participations", "percent"),
+    [(12, 12, "100"), (1, 1, "100"), (998, 1000, "99"), (29, 100, "29"), (1, 300, "0.33")],
+)
+def test_a_share_of_uploads_is_written_out_and_never_rounded_up(
+    replayed: int, participations: int, percent: str
+) -> None:
+    tally = Tally(
+        reasons=[], rounds=4, finished=4, replayed=replayed, participations=participations
+    )
+    assert f"; and {percent} % of all uploads," in share_judged(tally)
+
+
 # Whole clients.
 
 
