@@ -118,8 +118,11 @@ def test_correct_runs_of_shipped_specs_fail_no_oftener_than_the_level_allows(tmp
     outcomes = [shipped_alarms.run(kind, seed, tmp_path / str(i)) for i, (kind, seed) in runs]
     fails = [one for one in outcomes if one.verdict == "FAIL"]
     assert len(fails) <= most_fails(plan()), fails
-    # Rules that mix all coordinates are not replayed where only a sample of these is kept.
+    # Rules that mix all coordinates are not replayed where only a sample of these is kept. At a
+    # rate of 1000, what rounding moves hides a clean gradient, or a model overflows.
     unsure = {
-        one.kind.name for one in outcomes if one.verdict == "NOT VERIFIED" and not one.diverged
+        one.kind.name
+        for one in outcomes
+        if one.verdict == "NOT VERIFIED" and one.kind.way != shipped_alarms.DIVERGING
     }
     assert unsure <= {"digits-dp-fafed", "digits-dp-fedavg-ls"}

@@ -14,6 +14,7 @@ import io
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 from unicodedata import normalize
 
 from dpfedadamw.extensions.gate.errors import GateError
@@ -25,6 +26,7 @@ _KEY_BYTES = 32
 _DOMAIN = b"dpfedadamw gate shard 1\x00"
 # Rows that are kept in memory before they are written.
 _ROWS_AT_ONCE = 100_000
+_LONGEST_LINE = 2**20
 
 
 def shard_of(key: bytes, values: list[str], shards: int) -> int:
@@ -84,7 +86,7 @@ def write_shards(settings: Settings, table: Path, target: Path, person: str | No
     try:
         key = sharding_key(settings)
         with table.open(encoding="utf-8", newline="") as file:
-            rows = csv.reader(file, strict=True)
+            rows = csv.reader(_lines(file, table), strict=True)
             header = next(rows, [])
             place = _place_of(person, header, table)
             files = [target / f"shard-{number:03d}" / table.name for number in range(len(counts))]
@@ -104,6 +106,15 @@ def write_shards(settings: Settings, table: Path, target: Path, person: str | No
     except (csv.Error, UnicodeDecodeError) as error:
         raise GateError(f"{table}: is no CSV table in UTF-8 ({error})") from error
     return counts
+
+
+def _lines(file: TextIO, table: Path) -> Iterator[str]:
+    while line := file.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise GateError(
+                f"{table}: a line is longer than {_LONGEST_LINE:,} characters; this is not a table"
+            )
+        yield line
 
 
 def _place_of(person: str | None, header: list[str], table: Path) -> int | None:

@@ -132,7 +132,12 @@ def test_a_folder_that_exists_is_left_as_it_is(gate, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "No such file"), (b"a\n\xff\n", "is no CSV table in UTF-8"), (b'a\n"x', "is no CSV")],
+    [
+        (None, "No such file"),
+        (b"a\n\xff\n", "is no CSV table in UTF-8"),
+        (b'a\n"x', "is no CSV"),
+        (b"a\n" + b"1" * (2**20 + 1), "a line is longer than 1,048,576 characters"),
+    ],
 )
 def test_what_cannot_be_read_as_a_table_is_one_line(gate, tmp_path, content, said):
     path = tmp_path / "t.csv"
