@@ -388,7 +388,7 @@ def room_left(tally: Tally, header: Header) -> str:
         return ""
     return (
         "; any value off the public grid, on which rounding leaves a free choice of "
-        f"{math.ceil(tally.open_bits):,} bits in all tensors together"
+        f"{float(f'{tally.open_bits:.2g}'):,.12g} bits in all tensors together"
     )
 
 

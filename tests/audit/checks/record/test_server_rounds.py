@@ -254,7 +254,7 @@ def test_what_was_seen_of_the_server_is_told_with_the_published_weights() -> Non
 def test_what_the_grid_leaves_open_is_told_in_bits_where_there_is_one(of_records: Bundle) -> None:
     open_bits = tally(open_bits=112_345.6)
     assert room_left(open_bits, of_records.header) == (
-        "; any value off the public grid, on which rounding leaves a free choice of 112,346 "
+        "; any value off the public grid, on which rounding leaves a free choice of 110,000 "
         "bits in all tensors together"
     )
     assert room_left(open_bits, replace(of_records.header, grid=None)) == ""
