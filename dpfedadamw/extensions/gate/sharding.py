@@ -82,29 +82,40 @@ def write_shards(settings: Settings, table: Path, target: Path, person: str | No
         raise GateError("--person: the unit is a record; set unit to person, or leave it out")
     if target.exists():
         raise GateError(f"{target}: exists; name a new folder")
-    counts = [0] * settings.shards
+    # Under another name until all rows are there: half a table must not pass for a whole one.
+    hidden = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     try:
-        key = sharding_key(settings)
-        with table.open(encoding="utf-8", newline="") as file:
-            rows = csv.reader(_lines(file, table), strict=True)
-            header = next(rows, [])
-            place = _place_of(person, header, table)
-            files = [target / f"shard-{number:03d}" / table.name for number in range(len(counts))]
-            for one in files:
-                make_folders(one.parent)
-                one.write_text(_line(header), encoding="utf-8")
-            waiting: list[list[str]] = [[] for _ in files]
-            for row in _rows(rows, header, place, table):
-                shard = shard_of(key, row if place is None else [row[place]], settings.shards)
-                counts[shard] += 1
-                waiting[shard].append(_line(row))
-                if sum(counts) % _ROWS_AT_ONCE == 0:
-                    _write(files, waiting)
-            _write(files, waiting)
+        counts = _divided(settings, table, hidden, person)
+        DISK.rename(hidden, target)
+        DISK.sync_folder(target.parent)
     except OSError as error:
         raise GateError(f"{error.filename}: {error.strerror}") from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise GateError(f"{table}: is no CSV table in UTF-8 ({error})") from error
+    finally:
+        DISK.remove_tree(hidden)
+    return counts
+
+
+def _divided(settings: Settings, table: Path, folder: Path, person: str | None) -> list[int]:
+    counts = [0] * settings.shards
+    key = sharding_key(settings)
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(_lines(file, table), strict=True)
+        header = next(rows, [])
+        place = _place_of(person, header, table)
+        files = [folder / f"shard-{number:03d}" / table.name for number in range(len(counts))]
+        for one in files:
+            make_folders(one.parent)
+            one.write_text(_line(header), encoding="utf-8")
+        waiting: list[list[str]] = [[] for _ in files]
+        for row in _rows(rows, header, place, table):
+            shard = shard_of(key, row if place is None else [row[place]], settings.shards)
+            counts[shard] += 1
+            waiting[shard].append(_line(row))
+            if sum(counts) % _ROWS_AT_ONCE == 0:
+                _write(files, waiting)
+        _write(files, waiting)
     return counts
 
 

@@ -143,7 +143,7 @@ class Runner:
                 lock.release()
                 return False
             told = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed when the process ended
-            process = self._start(self._arguments(job.folder), Path(told.name))
+            process = self._start(self._arguments(job), Path(told.name))
         except BaseException:
             lock.release()
             raise
@@ -151,12 +151,16 @@ class Runner:
         self._running.append(_Running(job, process, lock, told))
         return True
 
-    def _arguments(self, folder: CellFolder) -> list[str]:
+    def _arguments(self, job: Job) -> list[str]:
+        folder = job.folder
         begun = folder.newest_run()
         what = ["--resume", str(begun.path)] if begun else [str(folder.spec)]
         where = [] if begun else ["--out", str(folder.runs)]
         if not begun and folder.trial.exists():
             where += ["--trial", str(folder.trial)]
+        if not begun and job.cell.released:
+            # No table shows this trial: what is recomputed is the best candidate's runs.
+            where += ["--replay", "0"]
         return ["run", *what, *where, "--json", *self._options]
 
     def _end(self, one: _Running) -> None:

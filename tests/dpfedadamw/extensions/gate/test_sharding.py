@@ -128,6 +128,7 @@ def test_a_folder_that_exists_is_left_as_it_is(gate, tmp_path):
     with pytest.raises(GateError, match="out: exists; name a new folder"):
         write_shards(gate.settings, path, tmp_path / "out", None)
     assert list((tmp_path / "out").iterdir()) == []
+    assert len(list(tmp_path.glob("*out*"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,7 @@ def test_what_cannot_be_read_as_a_table_is_one_line(gate, tmp_path, content, sai
         path.write_bytes(content)
     with pytest.raises(GateError, match=f"t.csv: {said}"):
         write_shards(gate.settings, path, tmp_path / "out", None)
+    assert not list(tmp_path.glob("*out*"))
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,8 @@ def test_a_table_that_cannot_be_divided_is_one_line(begin, tmp_path, unit, perso
     path = write(tmp_path / "t.csv", rows)
     with pytest.raises(GateError, match=said):
         write_shards(gate.settings, path, tmp_path / "out", person)
+    # Half a table does not stay, and the next try needs no other name.
+    assert not list(tmp_path.glob("*out*"))
 
 
 def test_line_ends_in_a_cell_are_read_back_as_they_were(gate, tmp_path):

@@ -12,7 +12,7 @@ from dpfedadamw.extensions.sweeps.folder import SweepError, SweepFolder
 from dpfedadamw.extensions.sweeps.runner import Job, Runner, expected_seconds
 from dpfedadamw.spec.matrix import load_sweep
 from dpfedadamw.storage.lock import RunLock
-from tests.sweeps import BASE
+from tests.sweeps import BASE, with_own_seeds
 
 # Makes a run directory as `run` does; says something and ends as it is told.
 SCRIPT = """
@@ -83,6 +83,18 @@ def test_all_are_run_and_what_they_say_is_kept(sweep, folder):
     started = (jobs[0].folder.path / "started").read_text().split()
     assert started[:2] == ["run", str(jobs[0].folder.spec)]
     assert "--resume" not in started
+
+
+def test_a_trial_that_no_table_shows_recomputes_nothing_and_a_reported_run_does(tmp_path, sweep):
+    searched = with_own_seeds(tmp_path)
+    trial = searched.cells[0]
+    for cell, asked in ((trial, True), (trial.released[0], False), (sweep.cells[0], False)):
+        found = SweepFolder(tmp_path / f"folder-{cell.digest[:8]}")
+        found.begin(searched.text)
+        job = Job(cell, found.cell(cell))
+        list(runner_of(found).run([job]))
+        said = (job.folder.path / "started").read_text()
+        assert ("--replay 0" in said) is asked
 
 
 def test_a_failure_stops_nothing_and_is_tried_again(sweep, folder):
