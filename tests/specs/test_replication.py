@@ -135,4 +135,4 @@ def test_the_row_without_privacy_differs_from_the_private_ones_in_nothing_but_pr
         for name in ("replication-mnist", WITHOUT)
         for grid in once(name).grids.values()
     }
-    assert sizes == {(3, 3)}
+    assert sizes == {(4, 4)}

@@ -220,7 +220,9 @@ def _judge(bundle: Bundle) -> Judgement:
                 columns.query_faults(spec, ledger, header, reasons)
             _delta(ledger, header, reasons)
             _said(ledger.claim or {}, header, reasons)
-            target_fault(spec, ledger, "server", reasons)
+            again = len(ledger.spends) - len(last_spends(ledger.spends))
+            why = f" ({again} participations were charged again after a crash)" if again else ""
+            target_fault(spec, ledger, "server", reasons, why=why)
             past = histories(ledger, header)
             limit_faults(spec, ledger, "server", past, reasons)
             budget_faults(spec, ledger, past.values(), reasons)

@@ -322,6 +322,25 @@ def test_a_claim_may_lie_above_the_target_by_what_accountants_differ_in(
     assert verdict(least * 0.9999) == "FAIL"
 
 
+def test_a_target_that_a_restarted_round_exceeds_says_so(of_records: Bundle) -> None:
+    spends = of_records.readable_ledger.spends
+    twice = tuple(replace(spend, attempt=2) for spend in spends if spend.round == 0)
+    assert twice
+
+    def said(bundle: Bundle) -> tuple[str, str]:
+        return says(
+            changed(bundle, spec=lambda s: s["privacy"].update(target_epsilon=0.01)), "promise"
+        )
+
+    once = "the claimed epsilon exceeds the promised target of 0.01"
+    assert said(of_records) == ("FAIL", once)
+    found = said(changed(of_records, ledger={"spends": (*spends, *twice)}))
+    assert found == (
+        "FAIL",
+        f"{once} ({len(twice)} participations were charged again after a crash)",
+    )
+
+
 def test_sums_are_divided_by_the_public_number_to_the_last_digit(of_records: Bundle) -> None:
     divisor = of_records.round_evidence(2).divisor
 
@@ -389,7 +408,7 @@ def test_what_other_parts_find_stands_in_the_verdict(
     asked: list[tuple[str, tuple[Any, ...]]] = []
 
     def part(name: str, unreadable: bool = False) -> None:
-        def finds(*given: Any) -> None:
+        def finds(*given: Any, **_explained: str) -> None:
             asked.append((name, given[: -1 - unreadable]))
             given[-1].append(f"found by {name}")
 
