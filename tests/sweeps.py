@@ -92,7 +92,7 @@ def in_this_process(monkeypatch) -> None:
     def run(self, jobs):
         for job in jobs:
             self._folder.begin_cell(job.cell)
-            call(*self._arguments(job.folder))
+            call(*self._arguments(job))
             self._finished(job)
             job.state = "done"
             yield job
