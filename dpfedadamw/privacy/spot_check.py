@@ -17,7 +17,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,11 @@ _ROUNDING = {FLOAT32: 2e-3}
 _ROUNDING_OF_SHORT_NUMBERS = 2.0**-4
 # Of the time that clipped sums take, what the check may take; and one in so many batches, then.
 _SHARE_OF_TIME, _ONE_IN = 0.02, 4
+# Rounding may decide on which side of zero a rectifier's input lies, or which of two equal numbers
+# is a maximum, and so whether a path counts in the gradient. Before a difference ends the run, the
+# plain form is asked again with its layers' inputs moved by so many units of rounding, so often
+# each. Moves of bfloat16's rounding would not be small; what is allowed there covers kinks.
+_MOVES, _TRIES = {FLOAT32: (2.0, 8.0, 32.0)}, 8
 # Close to its dtype's largest number a gradient is finite in one form and not in the other.
 _NEAR_OVERFLOW = 1e-3
 
@@ -65,6 +70,7 @@ class SpotCheck:
         self.made = 0
         self._credit = 0.0
         self._share = _ROUNDING.get(precision, _ROUNDING_OF_SHORT_NUMBERS)
+        self._moves = _MOVES.get(precision, ())
 
     def due(self, seconds: float) -> bool:
         """Whether a record of a batch is to be compared, whose clipped sum took so long.
@@ -111,49 +117,50 @@ class SpotCheck:
         norms: Tensor,
         sizes: Sequence[int] | None,
     ) -> None:
+        each = [1] * len(targets) if sizes is None else list(sizes)
+        people = list(zip(inputs.split(each), targets.split(each), each, strict=True))
         before = _random_state(inputs.device)
-        one = 1 if sizes is None else sizes[0]
-        right = self._plain.of_people(inputs[:one], targets[:one], [one])
+        first = self._plain_form(people[0])
         chancy = not torch.equal(before, _random_state(inputs.device))
         if chancy:
             # Dropout: the batch's own draw cannot be repeated, so that it is left out here.
             _restore(before, inputs.device)
-        else:
-            self._compare_norms(engine, norms[:1], right.raw_norms)
-        with _without_dropout(self._model) if chancy else _as_it_is():
-            self._compare_sums(engine, inputs, targets, sizes, None if chancy else right)
-
-    def _compare_sums(
-        self,
-        engine: ClippedSumEngine,
-        inputs: Tensor,
-        targets: Tensor,
-        sizes: Sequence[int] | None,
-        first: ClippedSum | None,
-    ) -> None:
-        together = summed(engine, inputs, targets, sizes)
-        each = [1] * len(targets) if sizes is None else sizes
-        one = each[0]
-        total = (
-            first or self._plain.of_people(inputs[:one], targets[:one], each[:1])
-        ).total.double()
-        if len(each) > 1:
-            total += self._plain.of_people(inputs[one:], targets[one:], each[1:]).total
-        error = float((together.total.double() - total).norm())
-        if not error <= self._share * len(each) * self._clipping.norm:
+        with _without_dropout(self._model) if chancy else nullcontext():
+            if chancy:
+                first = self._plain_form(people[0])
+            together = summed(engine, inputs, targets, sizes).total.double()
+            same_norm = chancy or self._same_norm(norms[:1], first.raw_norms)
+            same_sum = self._same_sum(together, first, people[1:])
+            for units in (move for move in self._moves for _ in range(_TRIES)):
+                if same_norm and same_sum:
+                    return
+                with _moved(self._model, units):
+                    first = self._plain_form(people[0])
+                    same_norm = same_norm or self._same_norm(norms[:1], first.raw_norms)
+                    same_sum = same_sum or self._same_sum(together, first, people[1:])
+        if not (same_norm and same_sum):
             self._refuse(engine)
 
-    def _compare_norms(self, engine: ClippedSumEngine, found: Tensor, right: Tensor) -> None:
+    def _plain_form(self, person: tuple[Tensor, Tensor, int]) -> ClippedSum:
+        return self._plain.of_people(*person[:2], person[2:])
+
+    def _same_sum(
+        self, together: Tensor, first: ClippedSum, others: Sequence[tuple[Tensor, Tensor, int]]
+    ) -> bool:
+        total = first.total.double()
+        for person in others:
+            total += self._plain_form(person).total
+        error = float((together - total).norm())
+        return error <= self._share * (1 + len(others)) * self._clipping.norm
+
+    def _same_norm(self, found: Tensor, right: Tensor) -> bool:
         limit = torch.finfo(torch.float32).max * _NEAR_OVERFLOW
         one, other = float(found[0]), float(right[0])
         if not (one < limit and other < limit):
             # Neither form has a gradient that counts, or the other's is close to where none does.
-            if one < limit or other < limit:
-                self._refuse(engine)
-            return
+            return not (one < limit or other < limit)
         # For gradients far below C, an error that is small relative to C must be allowed.
-        if not abs(one - other) <= self._share * max(one, other) + 1e-5 * self._clipping.norm:
-            self._refuse(engine)
+        return abs(one - other) <= self._share * max(one, other) + 1e-5 * self._clipping.norm
 
     def _refuse(self, engine: ClippedSumEngine) -> None:
         raise SpotCheckError(
@@ -196,5 +203,28 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield
+def _moved(model: nn.Module, units: float) -> Iterator[None]:
+    """What each layer is given is moved at random by so many units of float32's rounding."""
+
+    def stream(device: torch.device) -> torch.Generator:
+        # Of its own: the streams of a run that can be repeated stay as they are.
+        generator = torch.Generator(device)
+        generator.seed()
+        return generator
+
+    def moved(given: object) -> object:
+        if not (isinstance(given, Tensor) and given.is_floating_point()):
+            return given
+        size = given.detach().square().mean().sqrt() * (units * torch.finfo(torch.float32).eps)
+        return given + size * torch.empty_like(given).normal_(generator=stream(given.device))
+
+    layers = [module for module in model.modules() if not any(module.children())]
+    hooks = [
+        layer.register_forward_pre_hook(lambda _, given: tuple(moved(one) for one in given))
+        for layer in layers
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
