@@ -355,6 +355,17 @@ class Bundle:
             lambda arrays: read_server(arrays, size, places, last),
         )
 
+    def has_next_broadcast(self, index: int) -> bool:
+        """Whether what was kept of a round's server has what it sent next.
+
+        Raises:
+            UntrustedFileError: the file is there and cannot be read.
+        """
+        name = f"evidence/server-{index:05d}.npz"
+        if not (self.root / name).exists():
+            return True
+        return self._of_archive(name, lambda arrays: "combined_head" in arrays)
+
     def weights(self) -> bytes:
         """The published weights' file.
 

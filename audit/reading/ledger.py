@@ -90,6 +90,10 @@ class Ledger:
     queries: tuple[Query, ...] = ()
     answers: tuple[Answer, ...] = ()
 
+    def resumed_after(self, item: Round) -> bool:
+        """Whether the run was cut off after a round, which others were to follow by then."""
+        return any(one.line > item.line for one in self.resumes)
+
     @property
     def rounds_to_finish(self) -> int:
         """How many rounds a complete run has: the header's, or fewer if its steps or ε ran out.
@@ -102,7 +106,7 @@ class Ledger:
             return 0
         if self.diverged is not None:
             return min(header.rounds, self.diverged)
-        if self.stopped is not None and header.max_epsilon is not None:
+        if self.stopped is not None and (header.max_epsilon is not None or self.resumes):
             return min(header.rounds, self.stopped.rounds)
         limit = header.adaptation.step_limit if header.adaptation else None
         if limit is None or steps_charged(self.spends) < limit:
@@ -615,11 +619,13 @@ class Stopped:
 
     Attributes:
         rounds: rounds that were finished.
-        max_epsilon: the limit.
+        max_epsilon: the limit; None where it is the target.
+        target_epsilon: the target, which ends a run that was cut off; None where it is a limit.
     """
 
     rounds: int
-    max_epsilon: float
+    max_epsilon: float | None = None
+    target_epsilon: float | None = None
 
 
 def _claim(
@@ -634,7 +640,10 @@ def _claim(
 
 
 def _stopped(entry: Mapping[str, Any]) -> Stopped:
-    return Stopped(fields.integer(entry, "rounds"), fields.positive(entry, "max_epsilon"))
+    rounds = fields.integer(entry, "rounds")
+    if entry.get("target_epsilon") is None:
+        return Stopped(rounds, max_epsilon=fields.positive(entry, "max_epsilon"))
+    return Stopped(rounds, target_epsilon=fields.positive(entry, "target_epsilon"))
 
 
 def _optional(entry: Mapping[str, Any], key: str, read: Callable[..., Any], **limits: Any) -> Any:

@@ -97,6 +97,9 @@ class ServerRounds:
     def find(self, item: Round, last: bool) -> ServerRound | None:
         """What was kept of a round, held to its roots in the ledger; None where none is due.
 
+        A round after which the run was cut off, and no other fitted its limit, was kept like one
+        that others follow.
+
         Raises:
             UntrustedFileError: what is due cannot be read.
         """
@@ -105,6 +108,8 @@ class ServerRounds:
         if noted is None:
             self.tally.reasons.append(f"{where}: the ledger does not note its pieces")
             return None
+        if last and self.bundle.readable_ledger.resumed_after(item):
+            last = not self.bundle.has_next_broadcast(item.round)
         kept = kept_of(header.parameters, noted, header.rounds)
         count, _ = pieces_of(header.parameters)
         places = drawn(self.bundle.salt(), noted, item.round, kept, count, last)
@@ -142,21 +147,24 @@ class ServerRounds:
         found: ServerRound,
         parameters: Rounded,
         state: Mapping[str, Rounded],
+        last: bool,
         beside: frozenset[str] = frozenset(),
     ) -> None:
-        """What the server sent next, or the published weights, must be what is expected.
+        """What the server sent next, and the published weights, must be what is expected.
 
         Args:
             where: which round, for the reasons.
             found: what was kept of it.
             parameters: as they should be after it.
             state: the server's further tensors, likewise.
+            last: whether the weights that were published are those after this round.
             beside: names of tensors that another check judges.
         """
         self.tally.rounds += 1
-        if found.combined is None:
+        if last:
             left = published(ServerValues(parameters, state))
             judge_weights(self.bundle, found.coordinates, left, self.tally)
+        if found.combined is None:
             return
         sent = {name: value for name, value in named(found.combined).items() if name not in beside}
         what = f"{where}: what the server sent next"
@@ -175,6 +183,7 @@ def combine(
     setting: Conditions,
     replay: Replay,
     names: frozenset[str] | None,
+    last: bool,
 ) -> None:
     """Replay what the server made of a round's uploads, and compare.
 
@@ -185,6 +194,7 @@ def combine(
         setting: what spec and ledger say of the round, at the coordinates that were kept.
         replay: the algorithm.
         names: tensors that an upload of the algorithm has; None where no upload was replayed yet.
+        last: whether it is the last in which anybody took part.
     """
     where, tally = f"round {item.round}", servers.tally
     sent = [named(one) for one in found.uploads]
@@ -210,7 +220,7 @@ def combine(
         tally.reasons.append(f"{where}: a tensor of the server is missing or misshapen")
         return
     compare_released(item, after, tally)
-    servers.judge(where, found, after.parameters, after.state)
+    servers.judge(where, found, after.parameters, after.state, last)
 
 
 def _on_grid(

@@ -1,4 +1,8 @@
-"""`federation.max_epsilon`: a run ends before its ε would exceed what its spec allows.
+"""A run ends before its ε would exceed what its spec allows.
+
+Its spec allows `federation.max_epsilon`. Where it has none, a run that was cut off and taken up
+again keeps to `privacy.target_epsilon`: its σ is solved for so many rounds, and one of them was
+charged twice.
 
 Before each round the ε of all that is charged and of one round more, at its worst for the client
 for which it is worst, is held against the limit. Nothing of it depends on the records, nor on what
@@ -75,6 +79,22 @@ class Watch(Protocol):
             index: The round, from 0.
         """
         ...
+
+
+@dataclass(frozen=True)
+class OnceResumed:
+    """Says it only of a run that was cut off: the spec is solved for what is charged once.
+
+    Attributes:
+        watch: Says it of any run.
+    """
+
+    watch: Watch
+
+    def allows(self, entries: Entries, index: int) -> bool:
+        """Whether a round keeps to the limit, or none was charged in vain so far."""
+        cut_off = any(entry["kind"] == "resume" for entry in entries)
+        return not cut_off or self.watch.allows(entries, index)
 
 
 @dataclass(frozen=True)

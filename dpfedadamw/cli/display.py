@@ -385,7 +385,10 @@ _NO_NUMBER = {
 def _early_end(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     if (ended := claim.get("stopped")) is None:
         return []
-    why = f"a further one could exceed max_epsilon {ended['max_epsilon']:g}"
+    name = "max_epsilon" if "max_epsilon" in ended else "target_epsilon"
+    why = f"a further one could exceed {name} {ended[name]:g}"
+    if name == "target_epsilon":
+        why = f"{why}, as the run was cut off and a round charged again"
     return [("ended early", f"after {ended['rounds']} rounds: {why}")]
 
 

@@ -118,7 +118,7 @@ class SpotCheck:
         sizes: Sequence[int] | None,
     ) -> None:
         each = [1] * len(targets) if sizes is None else list(sizes)
-        people = list(zip(inputs.split(each), targets.split(each), each, strict=True))
+        people = list(zip(torch.split(inputs, each), torch.split(targets, each), each, strict=True))
         before = _random_state(inputs.device)
         first = self._plain_form(people[0])
         chancy = not torch.equal(before, _random_state(inputs.device))

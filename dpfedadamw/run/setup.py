@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ import torch
 
 from dpfedadamw import measures
 from dpfedadamw import spec as specs
+from dpfedadamw.accounting.epsilon_limit import Watch
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.clipping.engines import ClippedSumEngine, PerformanceOptions
 from dpfedadamw.data.stored import StoredRecords
@@ -323,6 +324,22 @@ def _unchanged(
     return experiment
 
 
+def _refuse_to_begin_again(
+    run: RunDirectory, watch: Watch | None, entries: Sequence[Mapping[str, Any]], completed: int
+) -> None:
+    """Refuse a run that has no round, and could have none within its limit on ε.
+
+    Raises:
+        RunError: If its first round was cut off and does not fit once more.
+    """
+    resumed = [*entries, {"kind": "resume", "round": 0}]
+    if not completed and watch is not None and not watch.allows(resumed, 0):
+        raise RunError(
+            f"{run.path}: it was cut off in its first round; with that round charged twice, ε "
+            "would exceed what the spec allows; start a new run"
+        )
+
+
 def _recovered(
     journal: Journal,
     run: RunDirectory,
@@ -346,6 +363,7 @@ def _recovered(
         )
     if found.state is not None:
         state, numbers = checkpoints.unpack_state(found.state, server, flat.vector)
+    _refuse_to_begin_again(run, experiment.plan.watch, journal.ledger.entries, found.completed)
     randomness: RandomSource | None = challenged_key(journal.header, escrow)
     if randomness is None:
         randomness = _new_randomness(experiment, journal, escrow)

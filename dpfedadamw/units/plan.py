@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from dpfedadamw.accounting.calibration import PlannedRun
-from dpfedadamw.accounting.epsilon_limit import Watch, repeated
+from dpfedadamw.accounting.epsilon_limit import OnceResumed, Watch, repeated
 from dpfedadamw.accounting.selection import Trials
 from dpfedadamw.accounting.several import PEOPLE_DERIVED_RATE, PEOPLE_STATED_RATE
 from dpfedadamw.accounting.views import DERIVED_RATE, STATED_RATE
@@ -29,6 +29,8 @@ class RunPlan(PrivacyPlan):
         unit: What is protected, with its claims.
         adaptation: What the rules may change from round to round; None for nothing.
         max_epsilon: ε at which the run ends early, in the view of its target; None for no limit.
+        target_epsilon: ε that the noise was solved for, at which a run that was cut off ends early;
+            None where it was not.
         tune: How the hyper-parameters were chosen.
         most_records: Most training records that one person has; None where the data name no people.
         keeps_most_records: Whether the spec keeps so many of each person, whatever the data hold.
@@ -37,6 +39,7 @@ class RunPlan(PrivacyPlan):
     unit: PrivacyUnit
     adaptation: Adaptation | None = None
     max_epsilon: float | None = None
+    target_epsilon: float | None = None
     tune: TuneSpec = field(default_factory=NotTuned)
     most_records: int | None = None
     keeps_most_records: bool = False
@@ -62,8 +65,15 @@ class RunPlan(PrivacyPlan):
 
     @property
     def watch(self) -> Watch | None:
-        """Says before each round whether it keeps to ``max_epsilon``; None where there is none."""
-        return None if self.max_epsilon is None else self.unit.watch(self, self.max_epsilon)
+        """Says before each round whether it keeps to the run's limit; None where there is none.
+
+        Steps that a target limits stay below it by themselves.
+        """
+        if self.max_epsilon is not None:
+            return self.unit.watch(self, self.max_epsilon)
+        if self.target_epsilon is None or (self.adaptation and self.adaptation.step_limit):
+            return None
+        return OnceResumed(self.unit.watch(self, self.target_epsilon))
 
     def ends_early(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What a claim says of a run that its limit on ε ended: ``stopped``; else nothing."""
@@ -73,7 +83,8 @@ class RunPlan(PrivacyPlan):
             return {}
         if watch.allows(entries, completed):
             return {}
-        return {"stopped": {"rounds": completed, "max_epsilon": self.max_epsilon}}
+        name = "target_epsilon" if self.max_epsilon is None else "max_epsilon"
+        return {"stopped": {"rounds": completed, name: getattr(self, name)}}
 
     @property
     def rate_assumption(self) -> str | None:
@@ -281,6 +292,7 @@ def private_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) 
         "noise_multiplier": privacy.noise_multiplier,
         "delta": privacy.delta,
         "max_epsilon": spec.federation.max_epsilon,
+        "target_epsilon": privacy.target_epsilon,
         "tune": spec.tune,
         "records_per_person": privacy.records_per_person,
         "clients_per_person": spec.federation.clients_per_person,

@@ -28,15 +28,22 @@ def local_steps(header: dict[str, Any]) -> str:
 
 def early_end(claim: dict[str, Any], header: dict[str, Any]) -> str:
     """A sentence on a limit on ε, and on the rounds it left out, with a space before it."""
-    limit = number(header.get("max_epsilon"))
+    ended = mapping(claim.get("stopped"))
+    limit, name = number(header.get("max_epsilon")), "max_epsilon"
+    if limit is None:
+        limit, name = number(ended.get("target_epsilon")), "target_epsilon"
     if limit is None:
         return ""
-    kept = f" No round begins that could take ε beyond {formatting.plain(limit)} (max_epsilon)"
-    rounds = integer(mapping(claim.get("stopped")).get("rounds"))
+    kept = f" No round begins that could take ε beyond {formatting.plain(limit)} ({name})"
+    rounds = integer(ended.get("rounds"))
     if rounds is None:
         return f"{kept}. That did not end this run early."
     planned = formatting.count(integer(header.get("rounds")))
-    return f"{kept}. The run therefore ended after {formatting.count(rounds)} of {planned} rounds."
+    why = "It was cut off and a round charged again. " if name == "target_epsilon" else ""
+    return (
+        f"{kept}. {why}The run therefore ended after {formatting.count(rounds)} of {planned} "
+        "rounds."
+    )
 
 
 def held(header: dict[str, Any], epsilon: float | None) -> str:

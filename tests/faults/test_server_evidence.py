@@ -16,10 +16,12 @@ from audit.replay.participation import Tally
 from audit.replay.rounds import ANOTHER_KEY
 from audit.verdict import Verdict
 from dpfedadamw.evidence import exchanges, servers
+from dpfedadamw.filing import after_training
 from tests.audit.synthetic_run import rewrite_ledger, save
+from tests.dpfedadamw.run.test_adaptive_runs import cut_off_and_resumed
 from tests.faults.fault import findings_of
 from tests.faults.server_faults import GROUP
-from tests.runs import failing, judged, small_spec, train
+from tests.runs import attest, failing, judged, small_spec, train
 
 # A whole participation has 36 kB at most, a round of four about 20 kB, a release 8 kB.
 RECORDS, CLIENTS = 40_000, 8_000
@@ -43,6 +45,22 @@ def little_fits(monkeypatch):
 @pytest.fixture
 def hardly_any_fits(little_fits, monkeypatch):
     server_room(monkeypatch, CLIENTS)
+
+
+@pytest.mark.parametrize("name", ["dp-scaffold", "fed-smp"])
+@pytest.mark.parametrize("after", [14, 24])
+def test_a_run_that_ends_at_its_target_after_it_was_cut_off_passes_too(
+    name, after, little_fits, tmp_path, monkeypatch
+):
+    """Also where it was cut off in its last round: the one before was kept like any other."""
+    overrides = ("privacy.target_epsilon=2", "federation.clients_per_round=4", "data.clients=4")
+    spec = small_spec(name, rounds=6, overrides=overrides)
+    resumed, outcome = cut_off_and_resumed(spec, tmp_path, monkeypatch, after)
+    assert outcome.claim["stopped"] == {"rounds": 5, "target_epsilon": 2.0}
+    attest(resumed)
+    findings = after_training.audit(resumed.run).to_json()
+    assert findings["verdict"] == "PASS", failing(findings)
+    assert any("a share was judged" in text for text in findings["qualifications"])
 
 
 def uploads_of(findings):

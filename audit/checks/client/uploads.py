@@ -85,6 +85,7 @@ def _release(
     release: Release,
     setting: _Setting,
     tally: Tally,
+    resumed: bool,
 ) -> Rounded | None:
     """Judge one round's release; returns the parameters that it must leave.
 
@@ -95,6 +96,7 @@ def _release(
         release: what was broadcast before and after it, and what was released.
         setting: of all rounds.
         tally: where differences are noted.
+        resumed: whether the run was cut off after it.
     """
     where, grid = f"round {item.round}", setting.grid
     recorded, places = _sampled(evidence, setting.coordinates, setting.parameters)
@@ -128,6 +130,9 @@ def _release(
     expected = _moved(before.principal, release.released, setting.rate)
     # Of all models only the last, which is published, lies on the grid.
     bits = None if grid is None or following is not None else grid.weights
+    if bits is not None and resumed and off_grid(after.principal, bits).any():
+        # It was sent once more, before the run was cut off and ended here.
+        bits = None
     tally.compare(f"{where}: the next model", after.principal, expected, bits)
     tally.rounds += 1
     return expected
@@ -231,7 +236,7 @@ def _of_servers(
     if not np.array_equal(released[places], evidence.released_sample[recorded]):
         tally.reasons.append(f"{where}: the released mean is not the one recorded with its noise")
     expected = _moved(parameters, released, rate)
-    servers.judge(where, found, expected, {}, frozenset({BROADCAST_NAME}))
+    servers.judge(where, found, expected, {}, item is items[-1], frozenset({BROADCAST_NAME}))
 
 
 def _moved(parameters: Floats, released: Floats, rate: float) -> Rounded:
@@ -283,7 +288,8 @@ def _judge_all(bundle: Bundle, kept: Extent, rate: float, tally: Tally) -> None:
             continue
         release = bundle.release(index, recorded)
         following = None if last else items[index + 1].broadcast
-        left = _release(item, following, evidence, release, setting, tally)
+        resumed = bundle.readable_ledger.resumed_after(item)
+        left = _release(item, following, evidence, release, setting, tally, resumed)
         found = _against_noise(bundle, index, release.released, coordinates, evidence)
         tally.reasons.extend(found)
         if last and left is not None:

@@ -260,7 +260,7 @@ class _Replaying:
         setting = _conditions(
             self.bundle, item, self.spends, self.earlier_steps, served.coordinates
         )
-        combine(servers, item, served, setting, self.replay, self.names)
+        combine(servers, item, served, setting, self.replay, self.names, not later)
 
 
 def _replay_all(

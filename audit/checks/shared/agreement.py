@@ -5,7 +5,8 @@ Parts of the check "promise". In addition to fields that must be equal, two limi
 * `federation.max_epsilon`: a run that ends at a limit on its ε must have kept to it, and it must be
   the limit that ended it. What a further round would have cost at its worst is composed once more
   with what was charged; fewer rounds than the spec asks for are explained only if that exceeds the
-  limit.
+  limit. Where a spec has none, a run that was cut off may end at `privacy.target_epsilon` in the
+  same way.
 * `budget`: what this run spent must fit the whole budget of its data set, at the budget's δ, and
   the ε that the claim says is charged to it lies between the two. What other runs spent is not in a
   run's files.
@@ -216,21 +217,54 @@ def limit_faults(
         return
     if noted is None:
         if ledger.stopped is not None:
-            reasons.append(
-                "the claim says that a limit on epsilon ended the run, but there is none"
-            )
+            _ended_at_the_target(spec, ledger, header, charged, reasons)
         return
     claimed = claimed_headline(fields.mapping(ledger.claim, towards))
     if claimed > noted * (1.0 + EXACT):
         reasons.append(f"the claimed epsilon exceeds max_epsilon, {noted:g}")
     if ledger.stopped is None:
         return
-    if differs(noted, ledger.stopped.max_epsilon):
-        reasons.append("the claim says that another limit on epsilon ended the run")
-    if not _exhausted(ledger, header, noted, charged):
+    if differs(ledger.stopped.max_epsilon, noted):
+        reasons.append(_ANOTHER)
+    _early_end(ledger, header, f"max_epsilon, {noted:g}", noted, charged, reasons)
+
+
+_ANOTHER = "the claim says that another limit on epsilon ended the run"
+
+
+def _ended_at_the_target(
+    spec: Mapping[str, Any],
+    ledger: Ledger,
+    header: Header,
+    charged: Mapping[int, Sequence[Steps]],
+    reasons: list[str],
+) -> None:
+    """A run that was cut off ended where the round charged again would have exceeded the target."""
+    assert ledger.stopped is not None
+    privacy = fields.mapping(spec, "privacy")
+    if privacy.get("target_epsilon") is None or not ledger.resumes:
+        reasons.append("the claim says that a limit on epsilon ended the run, but there is none")
+        return
+    target = fields.positive(privacy, "target_epsilon")
+    if differs(ledger.stopped.target_epsilon, target):
+        reasons.append(_ANOTHER)
+    _early_end(ledger, header, f"target_epsilon, {target:g}", target, charged, reasons)
+
+
+def _early_end(
+    ledger: Ledger,
+    header: Header,
+    named: str,
+    limit: float,
+    charged: Mapping[int, Sequence[Steps]],
+    reasons: list[str],
+) -> None:
+    """Note where a further round would not have exceeded the limit, for any client."""
+    assert ledger.stopped is not None
+    if not _exhausted(ledger, header, limit, charged):
         reasons.append(
             f"the run ended after {ledger.stopped.rounds} of {header.rounds} rounds, although a "
-            f"further one would have kept to max_epsilon, {noted:g}"
+            f"further one would have kept to {named}"
         )
 
 

@@ -1,4 +1,7 @@
-"""Whole runs under `federation.max_epsilon`: they end in time, say why, and pass their audit."""
+"""Whole runs under a limit on ε: they end in time, say why, and pass their audit.
+
+The limit is `federation.max_epsilon`, or the target of a run that was cut off.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import pytest
 
 from audit.verdict import Verdict
 from dpfedadamw import spec as specs
+from dpfedadamw.cli import display
 from dpfedadamw.errors import PrivacyError, SpecError
+from dpfedadamw.experiment import RunError
 from dpfedadamw.filing import after_training as filing
 from tests.audit.corruptions import finding_of
 from tests.audit.synthetic_run import rewrite_ledger
@@ -79,6 +84,65 @@ def test_a_repeated_round_is_paid_out_of_the_same_limit(case, tmp_path, monkeypa
     assert headline(outcome.claim) <= resumed.experiment.plan.max_epsilon
     findings = audited(resumed)
     assert findings["verdict"] == "PASS", failing(findings)
+
+
+TARGETS = {
+    "every client": ("dp-fedavg", ("federation.clients_per_round=5",)),
+    "some": ("dp-fedavg", ("federation.clients_per_round=2",)),
+    "poisson": ("dp-fedavg", ("federation.client_sampling=poisson",)),
+    "decay": ("adap-dpfl", ("federation.clients_per_round=5",)),
+    "iterations": ("ali-dpfl", ()),
+    "client": ("fed-smp", ()),
+}
+
+
+def with_target(case, **more):
+    algorithm, overrides = TARGETS[case]
+    # Local iterations have theirs, which limits their steps.
+    target = () if case == "iterations" else ("privacy.target_epsilon=2",)
+    return small_spec(algorithm, overrides=(*overrides, *target), **more)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 4, 6])
+@pytest.mark.parametrize("case", sorted(TARGETS))
+def test_a_run_with_a_target_that_is_cut_off_keeps_to_it_and_passes(
+    case, clients, tmp_path, monkeypatch
+):
+    """Also where it is cut off in its last round, before which no end was in sight."""
+    spec = with_target(case)
+    each = {"every client": 5, "decay": 5, "some": 2}.get(case, 4)
+    whole, _ = train(spec, tmp_path / "whole")
+    planned = whole.experiment.plan.target_epsilon
+    after = {1: 1, 2: each + 1, 4: 3 * each + 1, 6: 4 * each}[clients]
+    if case == "poisson":
+        # How many take part in a round is drawn.
+        after = min(after, 9)
+    resumed, outcome = cut_off_and_resumed(spec, tmp_path, monkeypatch, after)
+    assert headline(outcome.claim) <= planned
+    findings = audited(resumed)
+    assert findings["verdict"] == "PASS", failing(findings)
+    if case in ("every client", "decay", "poisson", "client"):
+        assert resumed.completed == whole.completed - 1
+        assert outcome.claim["stopped"] == {"rounds": resumed.completed, "target_epsilon": 2.0}
+        shown = dict(display._early_end(outcome.claim))["ended early"]
+        assert shown == (
+            "after 3 rounds: a further one could exceed target_epsilon 2, as the run was cut off "
+            "and a round charged again"
+        )
+    else:
+        assert "stopped" not in outcome.claim
+
+
+@pytest.mark.parametrize("limit", ["privacy.target_epsilon=2", "federation.max_epsilon=2"])
+def test_a_run_that_is_cut_off_in_the_only_round_that_fits_is_not_taken_up_again(
+    limit, tmp_path, monkeypatch
+):
+    overrides = ("privacy.target_epsilon=2", limit, "federation.clients_per_round=5")
+    spec = small_spec("dp-fedavg", rounds=1, overrides=overrides)
+    with pytest.raises(RunError, match="cut off in its first round; with that round charged twice"):
+        cut_off_and_resumed(spec, tmp_path, monkeypatch, 1)
+    (ledger,) = tmp_path.glob("small-*/ledger.jsonl")
+    assert "resume" not in ledger.read_text()
 
 
 def test_the_expected_claim_is_that_of_the_rounds_that_fit(tmp_path):

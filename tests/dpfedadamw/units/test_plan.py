@@ -10,6 +10,7 @@ import pytest
 from dpfedadamw import spec as specs
 from dpfedadamw.accounting.selection import Trials
 from dpfedadamw.accounting.views import DERIVED_RATE, STATED_RATE
+from dpfedadamw.accounting.worst_case import Adaptation
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.sampling import FixedClients, FullBatch, PoissonClients, ShuffledEpochs
 from dpfedadamw.spec.sections import PrivateSelection, UnaccountedSearch
@@ -177,6 +178,25 @@ def test_a_claim_says_how_early_a_run_ended():
     assert limited.ends_early(done) == {"stopped": {"rounds": 3, "max_epsilon": limit}}
     assert limited.ends_early(done[: len(done) // 3]) == {}
     assert limited.ends_early([*done, over(5)]) == {}
+
+
+def test_a_run_that_was_cut_off_keeps_to_the_target_that_its_noise_was_solved_for():
+    plan = plan_of()
+    target = plan.epsilon_after(plan.rounds)
+    solved = replace(plan, target_epsilon=target)
+    last = plan.rounds - 1
+    before = [line for index in range(last) for line in (*whole_round(plan, index), over(index))]
+    again = {"kind": "resume", "round": last}
+    # Not cut off, or between two rounds, it has room for all of them.
+    assert solved.watch.allows(before, last)
+    assert solved.watch.allows([*before, again], last)
+    cut_off = [*before, *whole_round(plan, last), again]
+    assert not solved.watch.allows(cut_off, last)
+    assert solved.ends_early(cut_off) == {"stopped": {"rounds": last, "target_epsilon": target}}
+    # A limit of its own holds in its place, and steps that share a target end by themselves.
+    assert replace(solved, max_epsilon=2 * target).watch.allows(cut_off, last)
+    shared = replace(solved, adaptation=Adaptation(plan.local_steps, 100, True, None))
+    assert shared.watch is None
 
 
 def test_a_run_without_a_round_is_asked_about_its_first(monkeypatch):

@@ -222,6 +222,9 @@ KINDS: Mapping[str, tuple[str, Change]] = {
         "records",
         _all(_with("header", max_epsilon=6.03125), _with("claim", stopped={"rounds": 19})),
     ),
+    "an end at the target": (
+        "records", _with("claim", stopped={"rounds": 19, "target_epsilon": 6.03125})
+    ),
     "a limit that ended nothing": ("records", _with("header", max_epsilon=6.03125)),
     "adapted": ("records", _with("header", adaptation=_ADAPTATION)),
     "learnt columns": (

@@ -15,7 +15,7 @@ from audit.checks.client.uploads import _of_servers, vector_sha256
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.exchanges import Extent
-from audit.reading.ledger import Pieces
+from audit.reading.ledger import Pieces, Resume
 from audit.reading.ledger_lines import BROADCAST_NAME, Grid
 from audit.replay.base import UPDATE
 from audit.replay.participation import Tally
@@ -46,8 +46,15 @@ class Servers:
         self.asked.append(("number", number))
 
     def judge(
-        self, where: str, found: Any, expected: Rounded, state: Any, beside: frozenset[str]
+        self,
+        where: str,
+        found: Any,
+        expected: Rounded,
+        state: Any,
+        last: bool,
+        beside: frozenset[str],
     ) -> None:
+        self.asked.append(("published", last))
         self.asked.append(("expected", expected.value))
         self.asked.append(("beside", (where, state, beside)))
 
@@ -109,9 +116,9 @@ def test_after_the_last_round_there_is_no_broadcast_and_before_it_there_is(
 ) -> None:
     last = len(of_clients.readable_ledger.rounds) - 1
     told = dict(asked(of_clients, last).asked)
-    assert (told["last"], told["following"]) == (True, None)
+    assert (told["last"], told["published"], told["following"]) == (True, True, None)
     told = dict(asked(of_clients, last - 1).asked)
-    assert (told["last"], told["following"]) == (False, last)
+    assert (told["last"], told["published"], told["following"]) == (False, False, last)
 
 
 def test_a_round_that_need_not_be_kept_is_judged_by_its_noise_alone(of_clients: Bundle) -> None:
@@ -406,6 +413,25 @@ def test_which_releases_are_kept_is_drawn_by_what_each_round_released(
         )
         for index in range(1, 23)
     ]  # fmt: skip
+
+
+def test_the_last_model_may_lie_off_the_grid_where_the_run_was_cut_off_after_it(
+    of_clients: Bundle,
+) -> None:
+    """It was sent once more. What is published of it lies on the grid in any case."""
+    ledger, coarse = of_clients.readable_ledger, replace(GRID, weights=8)
+    off = "round 23: the next model lies off the public grid of 8 significant bits"
+
+    def said(*resumes: Resume) -> str:
+        run = changed(of_clients, header={"grid": coarse}, ledger={"resumes": resumes})
+        tally = Tally()
+        uploads._judge_all(run, Extent(1.0, None), 1.0, tally)
+        assert any(reason.startswith("model.safetensors lies off") for reason in tally.reasons)
+        return " ".join(tally.reasons)
+
+    assert off in said()
+    assert off in said(Resume(ledger.rounds[-1].line - 1, 23, None))
+    assert off not in said(Resume(ledger.rounds[-1].line + 1, 24, None))
 
 
 # The released mean against all of its noise, and not at the sampled coordinates alone.

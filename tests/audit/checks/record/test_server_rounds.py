@@ -125,8 +125,10 @@ def of_servers(
     """What comes of a run whose server's rounds are there."""
     combined: list[Any] = []
 
-    def combine(one: Any, item: Any, found: Any, setting: Any, replay: Any, names: Any) -> None:
-        combined.append((item.round, setting.earlier_steps, setting.whole, names))
+    def combine(
+        one: Any, item: Any, found: Any, setting: Any, replay: Any, names: Any, last: bool
+    ) -> None:
+        combined.append((item.round, setting.earlier_steps, setting.whole, last, names))
 
     monkeypatch.setattr(uploads, "_servers", lambda *_: servers)
     monkeypatch.setattr(uploads, "combine", combine)
@@ -148,7 +150,7 @@ def test_every_server_is_bound_and_replayed_with_the_steps_before_its_round(
         (0, False), (0, 1, 3), (1, False), (1, 2, 3), (2, False), (2, 3, 3), (3, True),
         (3, None, 3),
     ]  # fmt: skip
-    assert [one[:3] for one in combined] == [(n, 3 * n, True) for n in range(4)]
+    assert [one[:4] for one in combined] == [(n, 3 * n, True, n == 3) for n in range(4)]
     assert all(names and "parameters" in names for *_, names in combined)
     assert tally.reasons == []
     # Servers are judged by their own evidence, and not a second time by whole uploads.

@@ -114,6 +114,46 @@ def test_a_run_ends_early_where_a_further_round_could_exceed_the_limit(
     assert said(early).startswith(EARLY.format(2, 4))
 
 
+def test_a_run_that_was_cut_off_may_end_early_at_its_target(of_records: Bundle) -> None:
+    def said(target: float | None, noted: float, *resumes: Resume) -> str:
+        ledger = shortened(of_records, 2, 1.0)
+        run = changed(
+            of_records,
+            spec=lambda s: s["privacy"].update(target_epsilon=target),
+            ledger={**ledger, "stopped": Stopped(2, target_epsilon=noted), "resumes": resumes},
+        )
+        verdict, text = says(run, "promise")
+        return text if verdict == "FAIL" else verdict
+
+    cut = replace(of_records.readable_ledger, **shortened(of_records, 2, 1.0))
+    past = histories(cut, of_records.header)
+    worst = max(
+        budget([*past.get(client, ()), Steps(12.0 / records, 1.5, 3)], DELTA).headline
+        for client, records in enumerate(of_records.header.records)
+    )
+    explained, early = boundary(worst)
+    once = Resume(10, 2, None)
+    assert said(explained, explained, once) == "PASS"
+    assert said(early, early, once) == (
+        "the run ended after 2 of 4 rounds, although a further one would have kept to "
+        f"target_epsilon, {early:g}"
+    )
+    assert said(explained, 0.9 * explained, once) == (
+        "the claim says that another limit on epsilon ended the run"
+    )
+    no_limit = "the claim says that a limit on epsilon ended the run, but there is none"
+    assert said(None, explained, once) == no_limit
+    # Without an interruption the target is kept to by all the rounds of the spec.
+    assert no_limit in said(explained, explained)
+
+
+def test_a_run_with_a_limit_does_not_end_at_its_target(of_records: Bundle) -> None:
+    stopped = {
+        "ledger": {"stopped": Stopped(4, target_epsilon=99.0), "resumes": (Resume(18, 4, None),)}
+    }
+    assert "another limit on epsilon ended the run" in limited(of_records, 99.0, 99.0, **stopped)
+
+
 def test_where_clients_are_drawn_independently_everybody_counts_as_in_every_round(
     of_records: Bundle,
 ) -> None:
