@@ -146,7 +146,10 @@ def _noise_multiplier(total: str) -> Any:
 
 
 def _target_epsilon(meaning: str) -> Any:
-    description = f"{meaning}; null if noise_multiplier is given."
+    description = (
+        f"{meaning}; null if noise_multiplier is given. A run that was cut off, and charged for a "
+        "round twice, ends early to keep to it."
+    )
     return key(None, description, gt=0, le=1000, examples=(8, 3))
 
 
