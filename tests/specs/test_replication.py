@@ -132,7 +132,7 @@ def test_the_row_without_privacy_differs_from_the_private_ones_in_nothing_but_pr
     assert {key: with_[key] for key in same} == {key: without[key] for key in same}
     sizes = {
         tuple(len(axis.labels) for axis in grid)
-        for name in ("replication-mnist", WITHOUT)
+        for name in ("replication-mnist", ALL["record"], WITHOUT)
         for grid in once(name).grids.values()
     }
     assert sizes == {(4, 4)}

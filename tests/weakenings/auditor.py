@@ -153,4 +153,20 @@ WEAKENINGS = (
         "a mean of whole clients with more in it than noise and clipped updates passes",
         ("tests/audit/checks/client/test_server_rounds.py",),
     ),
+    Weakening(
+        "an-end-at-the-target-of-a-run-that-was-not-cut-off",
+        "audit/checks/shared/agreement.py",
+        'if privacy.get("target_epsilon") is None or not ledger.resumes:',
+        'if privacy.get("target_epsilon") is None:',
+        "a trainer stops at the round that it likes best, and says that a limit on ε did",
+        ("tests/audit/checks/shared/test_epsilon_limit.py",),
+    ),
+    Weakening(
+        "a-last-model-off-its-grid-in-any-run",
+        "audit/checks/client/uploads.py",
+        "    if bits is not None and resumed and off_grid",
+        "    if bits is not None and off_grid",
+        "what the last round leaves may hold more than its mean in the bits that are rounded away",
+        ("tests/audit/checks/client/test_server_rounds.py",),
+    ),
 )

@@ -295,4 +295,12 @@ WEAKENINGS = (
         "an engine's mistake passes the spot check as if rounding could explain it",
         ("tests/dpfedadamw/privacy/test_spot_check.py",),
     ),
+    Weakening(
+        "beyond-the-target-after-a-cut",
+        "dpfedadamw/units/plan.py",
+        "return OnceResumed(self.unit.watch(self, self.target_epsilon))",
+        "return None",
+        "one Ctrl-C takes a run above the ε that was asked for, and its audit fails",
+        ("tests/dpfedadamw/units/test_plan.py",),
+    ),
 )
