@@ -8,10 +8,12 @@ a copy of the model, with its parameters shaken, answers a few made-up records i
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +29,15 @@ from dpfedadamw.privacy.clipped_sum import (
     trainable_parameters,
 )
 from dpfedadamw.privacy.plain_form import LoopEngine
+from dpfedadamw.privacy.spot_check import MOVES, moved
 
 # Two batch sizes: what depends on a dimension that merely has the size of one batch shows in the
 # other.
 _BATCH_SIZES = (3, 2)
 # Rounding in float32 stays far below; a record mistaken for another is of order one.
 _TOLERANCE = 2e-3
+# Of moves by rounding: a model that an engine cannot follow is not computed much oftener for them.
+_TRIES = 6
 
 
 class GradSampleError(ClippingError):
@@ -85,7 +90,8 @@ def rehearse(
     for size in _BATCH_SIZES:
         batch = _made_up(inputs, size, generator), targets[torch.arange(size) % len(targets)]
         sizes = [*[1] * (size - 2), 2] if people else None
-        expected = _by_the_loop(rehearsed, loss, *batch, sizes or [1] * size)
+        by_the_loop = partial(_by_the_loop, rehearsed, loss, *batch, sizes or [1] * size)
+        expected = by_the_loop()
         try:
             with warnings.catch_warnings():
                 # That something is slow here is said by what is chosen.
@@ -96,7 +102,25 @@ def rehearse(
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise BookKeepingError(f"its forward fails under {name} ({reason})") from error
-        _compare(trainable_parameters(rehearsed), expected, found)
+        try:
+            _compare(trainable_parameters(rehearsed), expected, found)
+        except BookKeepingError:
+            if not _near_a_kink(rehearsed, by_the_loop, found):
+                raise
+
+
+def _near_a_kink(
+    model: nn.Module, by_the_loop: Callable[[], ClippedSum], found: ClippedSum
+) -> bool:
+    """Whether the loop agrees where its layers' inputs are moved by what rounding moves them.
+
+    Where that decides whether a path counts in a gradient, it is no mistake (`spot_check`).
+    """
+    for units in MOVES[:_TRIES]:
+        with moved(model, units), contextlib.suppress(BookKeepingError):
+            _compare(trainable_parameters(model), by_the_loop(), found)
+            return True
+    return False
 
 
 def _by_the_loop(

@@ -36,10 +36,10 @@ _ROUNDING_OF_SHORT_NUMBERS = 2.0**-4
 # Of the time that clipped sums take, what the check may take; and one in so many batches, then.
 _SHARE_OF_TIME, _ONE_IN = 0.02, 4
 # Rounding may decide on which side of zero a rectifier's input lies, or which of two equal numbers
-# is a maximum, and so whether a path counts in the gradient. Before a difference ends the run, the
-# plain form is asked again with its layers' inputs moved by so many units of rounding, so often
-# each. Moves of bfloat16's rounding would not be small; what is allowed there covers kinks.
-_MOVES, _TRIES = {FLOAT32: (2.0, 8.0, 32.0)}, 8
+# is a maximum, and so whether a path counts in the gradient. Before a difference is taken for a
+# mistake, the plain form is asked again with its layers' inputs moved, each time by so many units
+# of float32's rounding. Those of bfloat16 are not small, and what is allowed there covers kinks.
+MOVES = 8 * (2.0, 8.0, 32.0)
 # Close to its dtype's largest number a gradient is finite in one form and not in the other.
 _NEAR_OVERFLOW = 1e-3
 
@@ -70,7 +70,7 @@ class SpotCheck:
         self.made = 0
         self._credit = 0.0
         self._share = _ROUNDING.get(precision, _ROUNDING_OF_SHORT_NUMBERS)
-        self._moves = _MOVES.get(precision, ())
+        self._moves = MOVES if precision == FLOAT32 else ()
 
     def due(self, seconds: float) -> bool:
         """Whether a record of a batch is to be compared, whose clipped sum took so long.
@@ -131,10 +131,10 @@ class SpotCheck:
             together = summed(engine, inputs, targets, sizes).total.double()
             same_norm = chancy or self._same_norm(norms[:1], first.raw_norms)
             same_sum = self._same_sum(together, first, people[1:])
-            for units in (move for move in self._moves for _ in range(_TRIES)):
+            for units in self._moves:
                 if same_norm and same_sum:
                     return
-                with _moved(self._model, units):
+                with moved(self._model, units):
                     first = self._plain_form(people[0])
                     same_norm = same_norm or self._same_norm(norms[:1], first.raw_norms)
                     same_sum = same_sum or self._same_sum(together, first, people[1:])
@@ -203,8 +203,14 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _moved(model: nn.Module, units: float) -> Iterator[None]:
-    """What each layer is given is moved at random by so many units of float32's rounding."""
+def moved(model: nn.Module, units: float) -> Iterator[None]:
+    """What each layer is given is moved at random, by about what rounding can move it.
+
+    Args:
+        model: The model.
+        units: By how many units of float32's rounding, of the root mean square of all that a layer
+            is given.
+    """
 
     def stream(device: torch.device) -> torch.Generator:
         # Of its own: the streams of a run that can be repeated stay as they are.
@@ -212,7 +218,7 @@ def _moved(model: nn.Module, units: float) -> Iterator[None]:
         generator.seed()
         return generator
 
-    def moved(given: object) -> object:
+    def near(given: object) -> object:
         if not (isinstance(given, Tensor) and given.is_floating_point()):
             return given
         size = given.detach().square().mean().sqrt() * (units * torch.finfo(torch.float32).eps)
@@ -220,7 +226,7 @@ def _moved(model: nn.Module, units: float) -> Iterator[None]:
 
     layers = [module for module in model.modules() if not any(module.children())]
     hooks = [
-        layer.register_forward_pre_hook(lambda _, given: tuple(moved(one) for one in given))
+        layer.register_forward_pre_hook(lambda _, given: tuple(near(one) for one in given))
         for layer in layers
     ]
     try:

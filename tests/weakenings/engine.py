@@ -290,8 +290,8 @@ WEAKENINGS = (
     Weakening(
         "kinks-beyond-rounding-forgiven",
         "dpfedadamw/privacy/spot_check.py",
-        "(2.0, 8.0, 32.0)",
-        "(2.0, 8.0, 32e3)",
+        "MOVES = 8 * (2.0, 8.0, 32.0)",
+        "MOVES = 8 * (2.0, 8.0, 32e3)",
         "an engine's mistake passes the spot check as if rounding could explain it",
         ("tests/dpfedadamw/privacy/test_spot_check.py",),
     ),
