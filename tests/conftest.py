@@ -14,9 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.audit.alone import is_for_the_auditor_alone
 from tests.runs import PAGE, PICTURE
+
+# How long an example takes depends on what else the machine does, and fails no test.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

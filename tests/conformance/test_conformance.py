@@ -286,7 +286,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     values=st.lists(
         st.dictionaries(st.text(max_size=4), VALUES, max_size=4), min_size=20, max_size=40

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports import run_rows
@@ -34,7 +34,6 @@ def results(**methods: list[float]) -> list[run_rows.Row]:
     ]
 
 
-@settings(deadline=None)
 @given(
     drawn=st.lists(
         st.tuples(_TEXT, st.none() | st.integers(0, 2**53), st.none() | _FLOAT, st.none() | _TEXT),

@@ -188,7 +188,7 @@ NUMBERS = st.lists(
 
 
 # A busy machine draws long vectors slowly; that says nothing about the arithmetic.
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(NUMBERS, NUMBERS, st.floats(0.01, 0.99), st.floats(1e-4, 1.0))
 def test_float32_arithmetic_stays_within_the_bound(first, second, share, rate):
     """A step of every operation there is, in float32 by torch, lies within the replay's bound."""

@@ -63,7 +63,7 @@ def spent(records, entries):
     return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     records=st.lists(st.sampled_from([60, 90, 200]), min_size=2, max_size=4),
     chosen=st.lists(st.sets(st.integers(0, 3)), min_size=8, max_size=12),

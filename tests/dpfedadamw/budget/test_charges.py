@@ -42,7 +42,7 @@ CLIENTS = st.builds(
 RUNS = st.lists(st.lists(CLIENTS, min_size=1, max_size=3), min_size=1, max_size=3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(RUNS)
 def test_runs_cost_at_least_what_they_cost_a_record_of_any_client_of_each(runs):
     counted = epsilon_of([dearest(clients) for clients in runs], DELTA)
@@ -51,7 +51,7 @@ def test_runs_cost_at_least_what_they_cost_a_record_of_any_client_of_each(runs):
         assert direct <= counted * ROUNDED
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(CLIENTS, min_size=1, max_size=4))
 def test_runs_of_one_client_cost_their_events_and_not_the_sum_of_their_epsilons(runs):
     whole = epsilon_of([dearest([own]) for own in runs], DELTA)

@@ -474,7 +474,6 @@ def test_two_thousand_spoilt_bundles_are_noticed_readably(run_dir, tmp_path, cap
 @given(broken=broken_specs())
 @settings(
     max_examples=100,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_hundred_broken_specs_are_refused_readably_and_leave_nothing(broken, tmp_path, capsys):

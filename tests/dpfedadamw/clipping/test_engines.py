@@ -42,7 +42,7 @@ def spoil(records: Tensor, kind: str, where: str) -> Tensor:
     return records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     model_name=st.sampled_from(sorted(SMALL)),
     engine=st.sampled_from(ENGINES),
@@ -71,7 +71,7 @@ def test_at_parameters_that_are_not_finite_a_record_still_moves_a_finite_sum_by_
     assert float((having.double() - lacking.double()).norm()) <= 1.0 + 1e-6 * (size + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     model_name=st.sampled_from(sorted(SMALL)),
     engine=st.sampled_from(ENGINES),

@@ -147,7 +147,7 @@ WAYS = [
 
 
 @given(person=rows, place=st.integers(0, 3), together=st.integers(1, 12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @pytest.mark.parametrize(("engine", "loss"), WAYS)
 def test_a_person_with_any_records_moves_no_sum_by_more_than_the_clipping_norm(
     engine, loss, person, place, together
@@ -209,7 +209,7 @@ def test_engines_for_records_are_not_asked_for_people():
 
 
 @given(person=st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=6), place=st.integers(0, 3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @pytest.mark.parametrize("engine", ["book-keeping", "loop"])
 def test_in_bfloat16_a_person_moves_no_sum_by_more_than_the_clipping_norm(engine, person, place):
     """Batches are filled up to six records, the most that a person has, and cut between people."""

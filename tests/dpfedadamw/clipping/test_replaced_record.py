@@ -37,7 +37,7 @@ def step(clipping_norm: float, engine: str, inputs: np.ndarray, labels: np.ndarr
     others=st.integers(0, 7),
     clipping_norm=st.sampled_from([1e-3, 0.7, 5.0]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_replaced_record_moves_the_sum_by_at_most_twice_the_clipping_norm(
     engine: str,
     signs: list[float],

@@ -35,7 +35,7 @@ def data_spec(clients=10, kind="dirichlet", alpha=0.6, minimum=1, seed=0, shards
     minimum=st.integers(1, 25),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_each_record_has_exactly_one_owner_and_each_client_the_minimum(
     clients, kind, alpha, classes, minimum, seed
 ):

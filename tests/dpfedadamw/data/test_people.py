@@ -111,7 +111,7 @@ def test_where_the_data_name_the_client_a_person_may_be_at_several():
 
 
 @given(people=st.lists(st.integers(-5, 5), min_size=1, max_size=40))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_people_are_numbered_as_they_are_met(people):
     numbers = in_order(np.array(people))
     assert numbers.tolist() == [list(dict.fromkeys(people)).index(one) for one in people]

@@ -86,7 +86,7 @@ def by_sequences(model, record, targets):
     sides=st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4),
     padding=st.integers(0, VOCABULARY - 1),
 )
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 def test_clipped_sums_are_those_of_sequences_computed_one_by_one(
     models, case, sizes, shares, sides, padding
 ):

@@ -34,7 +34,7 @@ UPDATES = st.lists(st.floats(-1e6, 1e6, width=32) | EXTREMES, min_size=7, max_si
 
 
 @given(others=st.lists(UPDATES, max_size=5), adversary=UPDATES, norm=st.floats(1e-3, 1e3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_one_client_moves_the_sum_by_at_most_the_clipping_norm(others, adversary, norm):
     def total(updates):
         clipped = [clip_update(torch.tensor(u, dtype=torch.float32), norm).update for u in updates]
@@ -100,7 +100,7 @@ SPARSE = [
     sparse=st.sampled_from(SPARSE),
     index=st.integers(0, 50),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_one_sparse_client_moves_the_sum_by_at_most_the_clipping_norm(
     others, adversary, norm, sparse, index
 ):

@@ -240,7 +240,7 @@ def test_the_fastest_decay_is_the_one_after_each_patience():
     assert levels == [1, 1, 1, 0.5, 0.5, 0.3, 0.3, 0.3, 0.3, 0.3]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=10))
 def test_what_is_accounted_is_never_less_than_what_was_spent(course):
     """For any steps a rule could choose, and any rounds a client could be in."""

@@ -19,7 +19,7 @@ from tests.specs.strategies import Broken, broken_specs, ordinary_validator, tex
 _RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=_RELAXED)
+@settings(max_examples=60, suppress_health_check=_RELAXED)
 @given(broken_specs())
 def test_every_broken_spec_is_refused_with_a_line_or_a_path_and_nothing_else(broken: Broken):
     with pytest.raises(SpecError) as caught:
@@ -30,7 +30,7 @@ def test_every_broken_spec_is_refused_with_a_line_or_a_path_and_nothing_else(bro
         assert len(str(problem).splitlines()) == 1
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=_RELAXED)
+@settings(max_examples=30, suppress_health_check=_RELAXED)
 @given(valid_specs())
 def test_every_valid_spec_round_trips_through_its_dump(mapping):
     loaded = spec.loads(write(mapping))
@@ -44,21 +44,21 @@ def test_every_valid_spec_round_trips_through_its_dump(mapping):
     assert ordinary_validator().is_valid(mapping)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=_RELAXED)
+@settings(max_examples=30, suppress_health_check=_RELAXED)
 @given(valid_specs())
 def test_resolving_a_resolved_mapping_changes_nothing(mapping):
     assert spec.resolve(mapping) == mapping
     assert spec.resolve(spec.resolve(mapping)) == spec.resolve(mapping)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=_RELAXED)
+@settings(max_examples=30, suppress_health_check=_RELAXED)
 @given(valid_specs())
 def test_a_spec_is_resolved_by_the_sections_that_it_names_as_by_all_that_are_registered(mapping):
     assert checks._resolved_by_names(mapping) == vocabulary.fill_defaults(mapping)
     assert not list(checks._schema_problems(mapping, set()))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(texts, texts | st.integers() | st.floats(allow_nan=False) | st.booleans()))
 def test_what_is_written_reads_back_the_same_here_and_elsewhere(values):
     finite = {k: v for k, v in values.items() if not isinstance(v, float) or math.isfinite(v)}
@@ -69,7 +69,7 @@ def test_what_is_written_reads_back_the_same_here_and_elsewhere(values):
     assert yaml.safe_load(text) == finite
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.text(max_size=30)

@@ -47,7 +47,7 @@ def charge(plan, client: int, index: int, steps: int, noise: float) -> dict:
 
 
 @given(data=st.data(), noise=NOISE, rounds=ROUNDS, steps=st.sampled_from([1, 7]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_at_record_level_whoever_takes_part(data, noise, rounds, steps):
     kind = data.draw(st.sampled_from(["dp-fedavg", "adap-dpfl"]))
     plan = record_plan(kind, noise, rounds, steps)
@@ -67,7 +67,7 @@ def test_at_record_level_whoever_takes_part(data, noise, rounds, steps):
 
 
 @given(data=st.data(), noise=NOISE, rounds=ROUNDS, by=st.sampled_from(["server", "clients"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_at_client_level_however_many_clients_a_poisson_cohort_has(data, noise, rounds, by):
     changes = (
         f"privacy.noise_multiplier={noise}",
@@ -124,7 +124,6 @@ def test_a_round_of_all_clients_costs_what_the_forecast_says():
 )
 # As many levels as are taken one by one, of which the last lasts for two decays.
 @example(factor=0.90625, patience=1, floor=0.109375, rounds=26)
-@settings(deadline=None)
 def test_grouped_levels_of_noise_never_lie_above_a_rounds_own(factor, patience, floor, rounds):
     decay = NoiseDecay(factor, patience, floor)
     levels = decay.levels(rounds)

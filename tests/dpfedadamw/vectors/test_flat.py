@@ -263,7 +263,7 @@ def test_sums_of_several_short_vectors_are_those_of_each(model: str, kind: str):
     assert np.allclose(blocks.sums(values.numpy()), expected, rtol=0.0, atol=1e-10)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.sampled_from(WIDTHS)),

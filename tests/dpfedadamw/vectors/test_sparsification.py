@@ -17,7 +17,7 @@ SIZES = st.integers(1, 300)
 
 
 @given(size=SIZES, fraction=st.floats(1e-3, 1.0), seed=st.integers(0, 2**53), index=st.integers(0))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_draw_has_k_different_coordinates_in_order(size, fraction, seed, index):
     sparse = sparsification("random", fraction, size, seed)
     drawn = sparse.draw(index)
@@ -33,7 +33,7 @@ def test_a_draw_has_k_different_coordinates_in_order(size, fraction, seed, index
     kind=st.sampled_from(["random", "released-top"]),
     flat=st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_auditor_finds_every_rounds_coordinates_again(size, fraction, seed, kind, flat):
     """Two implementations that share no code; equal moves (`flat`) are ties."""
     sparse = sparsification(kind, fraction, size, seed)

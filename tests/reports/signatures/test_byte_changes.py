@@ -99,7 +99,7 @@ def test_everything_that_can_be_signed_is_there_and_holds(whole: Whole) -> None:
     assert expected <= set(whole.files())
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=75, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_changed_byte_is_found_and_its_file_named(whole: Whole, data: st.DataObject) -> None:
     """Files are drawn evenly, places within them too: 150 of them each time."""

@@ -146,7 +146,7 @@ def test_pikepdf_finds_the_same_data_inside(signed: bytes, pages: bytes) -> None
     assert after.check_pdf_syntax() == before.check_pdf_syntax()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_changed_byte_is_refused(signed: bytes, data: st.DataObject) -> None:
     gap = signed.index(b"/Contents <") + len(b"/Contents <")

@@ -343,7 +343,7 @@ def both(desk: Desk) -> bytes:
     return signed_by(desk.signed, shadow_attacks.named("B. Person"), "Second")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_byte_that_is_changed_anywhere_brings_no_other_decision(
     desk: Desk, both: bytes, data: st.DataObject

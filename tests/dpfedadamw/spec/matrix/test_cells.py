@@ -86,7 +86,7 @@ def test_a_name_and_texts_make_no_other_cell(tmp_path):
     assert [cell.digest for cell in one] == [cell.digest for cell in other]
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(lengths=st.lists(st.integers(1, 3), min_size=1, max_size=3), seeds=st.integers(1, 3))
 def test_there_are_as_many_cells_as_combinations(lengths, seeds, tmp_path_factory):
     fields = ("federation.rounds", "federation.local_steps", "evaluation.every")

@@ -459,7 +459,7 @@ ANY_RUN = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(ANY_RUN, min_size=1, max_size=8), st.floats(0, 0.5))
 def test_every_run_stands_in_one_place_and_ranks_stay_within_agreement(
     runs: list[ComparedRun], tolerance: float
@@ -484,7 +484,7 @@ def test_every_run_stands_in_one_place_and_ranks_stay_within_agreement(
         assert means == sorted(means, key=lambda mean: -(mean or 0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(ANY_RUN, min_size=2, max_size=8), st.randoms(use_true_random=False))
 def test_the_order_in_which_runs_are_given_changes_nothing(
     runs: list[ComparedRun], chance: random.Random
@@ -494,7 +494,7 @@ def test_the_order_in_which_runs_are_given_changes_nothing(
     assert data.as_dict(compared(*runs)) == data.as_dict(compared(*mixed))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.none() | st.floats(0, 1e6), max_size=30), st.floats(0, 0.9))
 def test_clusters_cover_each_loss_once_and_keep_to_the_tolerance(
     values: list[float | None], tolerance: float
