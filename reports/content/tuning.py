@@ -39,11 +39,10 @@ def early_end(claim: dict[str, Any], header: dict[str, Any]) -> str:
     if rounds is None:
         return f"{kept}. That did not end this run early."
     planned = formatting.count(integer(header.get("rounds")))
-    why = "It was cut off and a round charged again. " if name == "target_epsilon" else ""
-    return (
-        f"{kept}. {why}The run therefore ended after {formatting.count(rounds)} of {planned} "
-        "rounds."
-    )
+    run = "The run"
+    if name == "target_epsilon":
+        run = "The run was cut off, and a round was charged again. It"
+    return f"{kept}. {run} therefore ended after {formatting.count(rounds)} of {planned} rounds."
 
 
 def held(header: dict[str, Any], epsilon: float | None) -> str:

@@ -13,7 +13,7 @@ import pytest
 import reports
 from dpfedadamw.accounting.trade_off import FALSE_ALARMS, least_misses
 from reports import ReportError, formatting
-from reports.content import accounting, clients, wording
+from reports.content import accounting, clients, tuning, wording
 from reports.content.build import build, serialise
 from reports.content.findings import for_audience
 from reports.content.parts import AUDIENCES
@@ -456,3 +456,27 @@ def test_losses_are_never_rounded_down(value: float | None, shown: str) -> None:
 )
 def test_small_numbers_are_printed_as_powers_of_ten(value: float, shown: str) -> None:
     assert formatting.power(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("stopped", "limit", "said"),
+    [
+        (None, None, ""),
+        (None, 4.0, "4 (max_epsilon). That did not end this run early."),
+        (
+            {"rounds": 19, "max_epsilon": 4.0},
+            4.0,
+            "4 (max_epsilon). The run therefore ended after 19 of 20 rounds.",
+        ),
+        (
+            {"rounds": 19, "target_epsilon": 4.0},
+            None,
+            "4 (target_epsilon). The run was cut off, and a round was charged again. It therefore "
+            "ended after 19 of 20 rounds.",
+        ),
+    ],
+)
+def test_the_report_says_which_limit_ended_a_run_and_when(stopped, limit, said):
+    header = {"rounds": 20, **({"max_epsilon": limit} if limit else {})}
+    begins = " No round begins that could take ε beyond "
+    assert tuning.early_end({"stopped": stopped}, header) == (said and begins + said)
