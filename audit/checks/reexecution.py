@@ -182,7 +182,7 @@ def _exact(tally: Recomputed, rounds: int) -> str:
         return (
             f"batches and noise agree bit for bit. In {tally.across} participations, which another "
             "machine trained, gradients agree up to rounding, and no false term of more than "
-            f"{tally.hidden:.1e} C hides in a clipped sum ({listed(tally.elsewhere)})"
+            f"{tally.hidden:.2g} C hides in a clipped sum ({listed(tally.elsewhere)})"
         )
     text = "batches, noise, uploads and commitments agree bit for bit"
     if not tally.rounds:
@@ -197,7 +197,7 @@ def _exact(tally: Recomputed, rounds: int) -> str:
 def _near(tally: Recomputed) -> str:
     return (
         "clean values match a second implementation in float64, one record at a time, up to "
-        f"rounding (at most {tally.hidden / 2.0:.1e} C)"
+        f"rounding (at most {tally.hidden / 2.0:.2g} C)"
     )
 
 

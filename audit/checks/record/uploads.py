@@ -341,7 +341,7 @@ def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any
     }
     power = (
         "certainly detected, in the update of any replayed participation: an added term longer "
-        f"than {hidden:.1e} C (a clean mean gradient is at most about C long). In other tensors "
+        f"than {hidden:.2g} C (a clean mean gradient is at most about C long). In other tensors "
         f"and points, one of about 1e-5 of their size{room_left(tally, header)}"
     )
     if tally.reasons:

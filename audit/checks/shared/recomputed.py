@@ -86,8 +86,8 @@ class Recomputed:
         # Also false where a number is none.
         if not off <= bound:
             self.reasons.append(
-                f"{what}: differs by {off / clip:.1e} C from what the records give, but rounding "
-                f"explains only {bound / clip:.1e} C"
+                f"{what}: differs by {off / clip:.2g} C from what the records give, but rounding "
+                f"explains only {bound / clip:.2g} C"
             )
 
 
@@ -344,11 +344,11 @@ def _across(
         tally.across += 1
         tally.hidden = max(tally.hidden, hidden)
     elif furthest == 0.0:
-        tally.coarse.append(f"{where}: rounding could hide {hidden:.1e} C on this machine")
+        tally.coarse.append(f"{where}: rounding could hide {hidden:.2g} C on this machine")
     else:
         tally.unjudged.append(
-            f"{where}: used a gradient that differs by {furthest:.1e} C from this machine's result "
-            f"for its records, but rounding explains only {explained:.1e} C"
+            f"{where}: used a gradient that differs by {furthest:.2g} C from this machine's result "
+            f"for its records, but rounding explains only {explained:.2g} C"
         )
 
 

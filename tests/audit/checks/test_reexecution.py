@@ -260,8 +260,8 @@ def test_a_bound_is_kept_or_named_and_the_widest_is_told() -> None:
     assert tally.reasons == []
     tally.bound("a sum", 2e-5, 1e-5, clip=0.5)
     assert tally.reasons == [
-        "a sum: differs by 4.0e-05 C from what the records give, but rounding explains only "
-        "2.0e-05 C"
+        "a sum: differs by 4e-05 C from what the records give, but rounding explains only "
+        "2e-05 C"
     ]
     assert (tally.closest, tally.hidden) == (2.0, 4e-5)
     tally.bound("a sum", float("nan"), 1.0, clip=1.0)
@@ -368,7 +368,7 @@ def concluded(run: Path, many: int, drawn: int, replay: Replay = REPLAY, **tally
 def test_a_pass_tells_how_many_were_computed_and_what_agrees_to_the_last_bit(run: Path) -> None:
     near = (
         "clean values match a second implementation in float64, one record at a time, up to "
-        "rounding (at most 1.0e-06 C)"
+        "rounding (at most 1e-06 C)"
     )
     exact = "batches, noise, uploads and commitments agree bit for bit"
     found = concluded(run, 12, 3, last=True, closest=0.5, lengthened=0.25)
@@ -411,7 +411,7 @@ def test_a_pass_on_another_machine_says_how_much_could_hide(run: Path) -> None:
         run, 12, 3, rounds=0, across=3, hidden=2e-4, elsewhere=["round 1: other bits"]
     )
     assert found.verdict is Verdict.PASS
-    assert "no false term of more than 2.0e-04 C hides in a clipped sum (round 1: other bits)" in (
+    assert "no false term of more than 0.0002 C hides in a clipped sum (round 1: other bits)" in (
         found.measurement
     )
     assert "uploads and commitments agree" not in found.measurement
@@ -420,10 +420,10 @@ def test_a_pass_on_another_machine_says_how_much_could_hide(run: Path) -> None:
 
 def test_what_could_hide_a_record_stands_as_if_nobody_had_computed_it(run: Path) -> None:
     """So the run has level 1, however many other participations agree, and is not NOT VERIFIED."""
-    found = concluded(run, 12, 3, coarse=["round 1, client 2: rounding could hide 8.8e-01 C"])
+    found = concluded(run, 12, 3, coarse=["round 1, client 2: rounding could hide 0.88 C"])
     assert (found.verdict, found.severity) == (Verdict.NOT_VERIFIED, Severity.THEORETICAL)
     assert "1 of 3 recomputed participations do not count" in found.measurement
-    assert "rounding could hide 8.8e-01 C" in found.measurement
+    assert "rounding could hide 0.88 C" in found.measurement
     assert found.qualifications[0] in found.measurement
     worse = concluded(run, 12, 3, coarse=["one"], unjudged=["another"])
     assert (worse.severity, worse.qualifications) == (

@@ -307,7 +307,7 @@ def test_the_width_that_could_hide_is_told_in_the_power_too(
     found = uploads._conclude(tally, WHOLE, header, {"a": 1})
     assert found.verdict.value == "PASS"
     hidden = 2.0 * 2e-3 / (clip or 1.0)
-    assert f"an added term longer than {hidden:.1e} C" in (found.power or "")
+    assert f"an added term longer than {hidden:.2g} C" in (found.power or "")
     assert found.private == {"a": 1}
     failed = uploads._conclude(replace(tally, reasons=["x"]), WHOLE, header, {})
     assert failed.power == found.power

@@ -235,13 +235,13 @@ def test_what_another_machine_rounds_otherwise_is_compared_by_bounds_alone(
         (0.0, 0.0, 0.0, True, ""),
         (0.04, 0.03, 0.0, True, ""),
         # All that rounding explains, and a record could hide in it: as if nobody had computed it.
-        (0.04, 0.07, 0.0, False, "rounding could hide 1.1e-01 C on this machine"),
-        (0.0, 0.9, 0.0, False, "rounding could hide 9.0e-01 C on this machine"),
+        (0.04, 0.07, 0.0, False, "rounding could hide 0.11 C on this machine"),
+        (0.0, 0.9, 0.0, False, "rounding could hide 0.9 C on this machine"),
         # A record within rounding of a kink moves the sum by twice 0.15 C at most.
-        (0.2, 0.01, 0.15, False, "rounding could hide 2.1e-01 C on this machine"),
+        (0.2, 0.01, 0.15, False, "rounding could hide 0.21 C on this machine"),
         # More than rounding explains, and no proof of a lie.
-        (0.2, 0.01, 0.08, False, "differs by 2.0e-01 C from this machine's result for its records"),
-        (1.0, 1e-6, 0.0, False, "differs by 1.0e+00 C from this machine's result for its records"),
+        (0.2, 0.01, 0.08, False, "differs by 0.2 C from this machine's result for its records"),
+        (1.0, 1e-6, 0.0, False, "differs by 1 C from this machine's result for its records"),
     ],
 )
 def test_on_another_machine_no_tenth_of_a_record_may_hide(

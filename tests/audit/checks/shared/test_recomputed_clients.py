@@ -135,8 +135,8 @@ def test_a_kink_may_move_a_local_training_by_as_much_as_it_is_wide(whole: Bundle
 def test_what_an_update_is_off_by_counts_as_much_as_clipping_leaves_of_it(whole: Bundle) -> None:
     # The last update is 0.9 long and clipped to 0.5.
     tally = judge(whole, computed(whole, _local(whole, _off(1e-3))))
-    assert f"differs by {1e-3 * 0.5 / 0.9 / 0.5:.1e} C" in tally.reasons[0]
-    assert f"explains only {1e-9 * 0.5 / 0.9 / 0.5:.1e} C" in tally.reasons[0]
+    assert f"differs by {1e-3 * 0.5 / 0.9 / 0.5:.2g} C" in tally.reasons[0]
+    assert f"explains only {1e-9 * 0.5 / 0.9 / 0.5:.2g} C" in tally.reasons[0]
     # An update of nothing is not scaled at all.
     nothing = np.zeros(4, np.float32)
 
@@ -145,7 +145,7 @@ def test_what_an_update_is_off_by_counts_as_much_as_clipping_leaves_of_it(whole:
         return _off(1e-3)(made)
 
     tally = judge(whole, computed(whole, _local(whole, still)))
-    assert f"differs by {1e-3 / 0.5:.1e} C" in tally.reasons[0]
+    assert f"differs by {1e-3 / 0.5:.2g} C" in tally.reasons[0]
 
 
 def test_noise_noted_of_an_upload_must_be_the_keys(noised_by_clients: Bundle) -> None:
@@ -183,7 +183,7 @@ def test_an_update_within_the_norm_is_not_scaled_and_a_kink_counts_twice(whole: 
         return judge(whole, computed(whole, [part])).reasons
 
     assert first(0.51e-3) == []
-    assert "differs by 2.0e-03 C" in first(0.49e-3)[0]
+    assert "differs by 0.002 C" in first(0.49e-3)[0]
 
 
 def test_a_local_training_that_is_off_by_its_bound_needs_no_kink(whole: Bundle) -> None:

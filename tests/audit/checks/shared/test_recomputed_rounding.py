@@ -62,8 +62,8 @@ def test_a_bound_is_told_by_its_share_and_by_what_hides_below_it() -> None:
     tally.bound("six", float("nan"), 2.0, 4.0)
     tally.bound("seven", 1e-30, 0.0, 4.0)
     assert [reason.split(":")[0] for reason in tally.reasons] == ["five", "six", "seven"]
-    assert "differs by 7.5e-01 C from" in tally.reasons[0]
-    assert tally.reasons[0].endswith("explains only 5.0e-01 C")
+    assert "differs by 0.75 C from" in tally.reasons[0]
+    assert tally.reasons[0].endswith("explains only 0.5 C")
     nothing = Recomputed()
     nothing.bound("none", 0.0, 0.0, 4.0)
     assert nothing == Recomputed()
@@ -422,7 +422,7 @@ def test_what_a_training_is_off_by_is_told_over_c() -> None:
     far = an_update(reference=np.array([1.2, 1.6, 1.0]), bound=0.25, moved=lambda: 0.0625)
     # All of the update counts towards its length, 2.06, which is below C.
     whole = participation(far, 2.0)
-    assert whole.reasons[0].startswith("here: its local training: differs by 1.2e-01 C from")
+    assert whole.reasons[0].startswith("here: its local training: differs by 0.12 C from")
     assert whole.hidden == 2.0 * 0.375 / 4.0
     assert whole.closest == pytest.approx(0.5 / 0.375)
     enough = replace(far, moved=lambda: 0.125)
