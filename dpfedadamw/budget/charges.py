@@ -56,6 +56,8 @@ def reserved(plan: RunPlan, entries: Entries = (), completed: int = 0) -> Cost:
         completed: Rounds that are not run again.
     """
     before = charged(entries) if entries else ()
+    if entries:
+        plan = replace(plan, rounds=plan.most_rounds(entries, completed))
     rest = _remaining(plan, completed)
     if not queries_from_ledger(entries):
         rest = (*rest, *plan.spending_bound.queries)

@@ -75,6 +75,35 @@ class RunPlan(PrivacyPlan):
             return None
         return OnceResumed(self.unit.watch(self, self.target_epsilon))
 
+    def most_rounds(self, entries: Sequence[Mapping[str, Any]], completed: int) -> int:
+        """How many rounds a run that is continued can have in the end.
+
+        Fewer than the spec's where its limit on ε will end it. Where some clients sit out, or steps
+        adapt, that depends on what is still to come.
+
+        Args:
+            entries: Its ledger, which does not yet say that it is continued.
+            completed: Rounds that are not run again.
+        """
+        everybody = self.clients_per_round == len(self.records) and self.adaptation is None
+        by_rounds = self.participants_hidden or self.clients_per_person > 1
+        if (watch := self.watch) is None or not (
+            everybody or by_rounds or self.unit.noises_updates
+        ):
+            return self.rounds
+        clients = (0,) if self.unit.noises_updates else range(len(self.records))
+        charge = {"kind": "spend", "attempt": 1, "steps": self.local_steps}
+        ahead = [*entries, {"kind": "resume", "round": completed}]
+        for index in range(completed, self.rounds):
+            if not watch.allows(ahead, index):
+                return index
+            noise = self.spending_bound.counted_noise_multiplier(index)
+            ahead += [
+                {**charge, "round": index, "client": client, "noise_multiplier": noise}
+                for client in clients
+            ]
+        return self.rounds
+
     def ends_early(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What a claim says of a run that its limit on ε ended: ``stopped``; else nothing."""
         over = [entry["round"] for entry in entries if entry["kind"] == "round"]

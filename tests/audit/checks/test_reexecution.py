@@ -260,8 +260,7 @@ def test_a_bound_is_kept_or_named_and_the_widest_is_told() -> None:
     assert tally.reasons == []
     tally.bound("a sum", 2e-5, 1e-5, clip=0.5)
     assert tally.reasons == [
-        "a sum: differs by 4e-05 C from what the records give, but rounding explains only "
-        "2e-05 C"
+        "a sum: differs by 4e-05 C from what the records give, but rounding explains only 2e-05 C"
     ]
     assert (tally.closest, tally.hidden) == (2.0, 4e-5)
     tally.bound("a sum", float("nan"), 1.0, clip=1.0)

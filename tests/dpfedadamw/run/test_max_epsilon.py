@@ -133,6 +133,19 @@ def test_a_run_with_a_target_that_is_cut_off_keeps_to_it_and_passes(
         assert "stopped" not in outcome.claim
 
 
+@pytest.mark.parametrize("case", ["every client", "poisson", "client"])
+def test_a_run_that_is_cut_off_fits_a_budget_of_just_its_target(case, tmp_path, monkeypatch):
+    spec = with_target(case)
+    delta = spec.privacy.delta
+    budget = (f"budget.file={tmp_path / 'spent.db'}", "budget.epsilon=2", f"budget.delta={delta}")
+    spec = specs.loads(specs.dump(spec), overrides=budget)
+    resumed, outcome = cut_off_and_resumed(spec, tmp_path, monkeypatch, 6)
+    assert outcome.claim["stopped"] == {"rounds": 3, "target_epsilon": 2.0}
+    assert headline(outcome.claim) <= outcome.claim["budget"]["charged"] + 1e-9 <= 2.0 + 1e-9
+    findings = audited(resumed)
+    assert findings["verdict"] == "PASS", failing(findings)
+
+
 @pytest.mark.parametrize("limit", ["privacy.target_epsilon=2", "federation.max_epsilon=2"])
 def test_a_run_that_is_cut_off_in_the_only_round_that_fits_is_not_taken_up_again(
     limit, tmp_path, monkeypatch

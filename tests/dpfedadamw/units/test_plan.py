@@ -199,6 +199,37 @@ def test_a_run_that_was_cut_off_keeps_to_the_target_that_its_noise_was_solved_fo
     assert shared.watch is None
 
 
+@pytest.mark.parametrize(
+    ("unit", "more", "foreseen", "adapting"),
+    [
+        ("record", "federation.clients_per_round=4", True, False),
+        ("record", "federation.client_sampling=poisson", True, True),
+        # Who is drawn in the rounds to come decides how many fit.
+        ("record", "federation.clients_per_round=2", False, False),
+        ("client", "federation.clients_per_round=2", True, True),
+    ],
+)
+def test_how_many_rounds_fit_is_known_where_it_depends_on_nobody(unit, more, foreseen, adapting):
+    plan = plan_of(unit, more)
+    solved = replace(plan, target_epsilon=plan.epsilon_after(plan.rounds))
+    last = plan.rounds - 1
+
+    def charged(index):
+        return whole_round(plan, index) if unit == "record" else [spend(index)]
+
+    before = [line for index in range(last) for line in (*charged(index), over(index))]
+    cut_off = [*before, *charged(last)]
+
+    def most(of, *cut):
+        return "fewer" if of.most_rounds(*cut) == last else of.most_rounds(*cut)
+
+    assert most(solved, cut_off, last) == ("fewer" if foreseen else plan.rounds)
+    assert most(solved, charged(0), 0) == ("fewer" if foreseen else plan.rounds)
+    assert most(plan, cut_off, last) == plan.rounds
+    decaying = replace(solved, adaptation=Adaptation(plan.local_steps, None, False, None))
+    assert most(decaying, cut_off, last) == ("fewer" if adapting else plan.rounds)
+
+
 def test_a_run_without_a_round_is_asked_about_its_first(monkeypatch):
     asked = []
 
