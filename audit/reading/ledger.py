@@ -92,6 +92,8 @@ class Ledger:
 
     def resumed_after(self, item: Round) -> bool:
         """Whether the run was cut off after a round, which others were to follow by then."""
+        if self.header is None or item.round + 1 >= self.header.rounds:
+            return False
         return any(one.line > item.line for one in self.resumes)
 
     @property

@@ -36,7 +36,7 @@ from dpfedadamw.privacy.spot_check import MOVES, moved
 _BATCH_SIZES = (3, 2)
 # Rounding in float32 stays far below; a record mistaken for another is of order one.
 _TOLERANCE = 2e-3
-# Of moves by rounding: a model that an engine cannot follow is not computed much oftener for them.
+# How many moves by rounding are tried: a model that an engine cannot follow costs little more.
 _TRIES = 6
 
 

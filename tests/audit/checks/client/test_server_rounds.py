@@ -15,7 +15,7 @@ from audit.checks.client.uploads import _of_servers, vector_sha256
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.exchanges import Extent
-from audit.reading.ledger import Pieces, Resume
+from audit.reading.ledger import Pieces, Resume, Stopped
 from audit.reading.ledger_lines import BROADCAST_NAME, Grid
 from audit.replay.base import UPDATE
 from audit.replay.participation import Tally
@@ -422,8 +422,12 @@ def test_the_last_model_may_lie_off_the_grid_where_the_run_was_cut_off_after_it(
     ledger, coarse = of_clients.readable_ledger, replace(GRID, weights=8)
     off = "round 23: the next model lies off the public grid of 8 significant bits"
 
-    def said(*resumes: Resume) -> str:
-        run = changed(of_clients, header={"grid": coarse}, ledger={"resumes": resumes})
+    def said(*resumes: Resume, planned: int = 25) -> str:
+        run = changed(
+            of_clients,
+            header={"grid": coarse, "rounds": planned, "max_epsilon": 1.0},
+            ledger={"resumes": resumes, "stopped": Stopped(24, max_epsilon=1.0)},
+        )
         tally = Tally()
         uploads._judge_all(run, Extent(1.0, None), 1.0, tally)
         assert any(reason.startswith("model.safetensors lies off") for reason in tally.reasons)
@@ -431,7 +435,10 @@ def test_the_last_model_may_lie_off_the_grid_where_the_run_was_cut_off_after_it(
 
     assert off in said()
     assert off in said(Resume(ledger.rounds[-1].line - 1, 23, None))
-    assert off not in said(Resume(ledger.rounds[-1].line + 1, 24, None))
+    after = Resume(ledger.rounds[-1].line + 1, 24, None)
+    assert off not in said(after)
+    # No round could follow the last that was planned.
+    assert off in said(after, planned=24)
 
 
 # The released mean against all of its noise, and not at the sampled coordinates alone.

@@ -96,20 +96,24 @@ def boundary(further: float) -> tuple[float, float]:
     return at * 0.9999, at * 1.0001
 
 
+def third_round(bundle: Bundle) -> float:
+    """What a third round costs after two, at its most."""
+    cut = replace(bundle.readable_ledger, **shortened(bundle, 2, 1.0))
+    past = histories(cut, bundle.header)
+    # Any client may be drawn for it, also one that took no part so far.
+    return max(
+        budget([*past.get(client, ()), Steps(12.0 / records, 1.5, 3)], DELTA).headline
+        for client, records in enumerate(bundle.header.records)
+    )
+
+
 def test_a_run_ends_early_where_a_further_round_could_exceed_the_limit(
     of_records: Bundle,
 ) -> None:
     def said(limit: float) -> str:
         return limited(of_records, limit, limit, ledger=shortened(of_records, 2, limit))
 
-    cut = replace(of_records.readable_ledger, **shortened(of_records, 2, 1.0))
-    past = histories(cut, of_records.header)
-    # Any client may be drawn for it, also one that took no part so far.
-    worst = max(
-        budget([*past.get(client, ()), Steps(12.0 / records, 1.5, 3)], DELTA).headline
-        for client, records in enumerate(of_records.header.records)
-    )
-    explained, early = boundary(worst)
+    explained, early = boundary(third_round(of_records))
     assert said(explained) == "PASS"
     assert said(early).startswith(EARLY.format(2, 4))
 
@@ -125,13 +129,7 @@ def test_a_run_that_was_cut_off_may_end_early_at_its_target(of_records: Bundle) 
         verdict, text = says(run, "promise")
         return text if verdict == "FAIL" else verdict
 
-    cut = replace(of_records.readable_ledger, **shortened(of_records, 2, 1.0))
-    past = histories(cut, of_records.header)
-    worst = max(
-        budget([*past.get(client, ()), Steps(12.0 / records, 1.5, 3)], DELTA).headline
-        for client, records in enumerate(of_records.header.records)
-    )
-    explained, early = boundary(worst)
+    explained, early = boundary(third_round(of_records))
     once = Resume(10, 2, None)
     assert said(explained, explained, once) == "PASS"
     assert said(early, early, once) == (
