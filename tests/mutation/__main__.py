@@ -2,7 +2,7 @@
 
 A mutant is the package with one small change. Tests that still pass have not noticed it: either
 the change means nothing (then it stands in `equivalent.toml`, with the reason) or a test is
-missing. What is printed is the share of mutants that were noticed, by module, and each survivor.
+missing. What is printed is the share of mutants that were noticed, by folder, and each survivor.
 
 Results are kept. Called again, mutants that were noticed are not tried again as long as their
 module stays the same; survivors are, with the tests as they are now.
@@ -18,7 +18,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final, TypeVar
 
 from tests.mutation import coverage_map, processes, selection
@@ -242,20 +242,29 @@ def run_mutants(
 
 
 def table(results: Sequence[Result], population: dict[str, int]) -> str:
-    """Return the score of each module and of all, as a table in Markdown."""
-    lines = ["| module | mutants | tried | noticed | score |", "|---|---|---|---|---|"]
-    grouped: dict[str, list[Result]] = {}
+    """Return the score of each folder of a package and of all, as a table in Markdown."""
+    lines = [
+        "| folder | mutants | tried | noticed | score, 95 % interval |",
+        "|---|---|---|---|---|",
+    ]
+    tried: dict[str, list[Result]] = {}
     for result in results:
-        grouped.setdefault(result.mutant.path, []).append(result)
-    for path in sorted(grouped):
-        lines.append(_row(f"`{path}`", grouped[path], population[path]))
+        tried.setdefault(_folder(result.mutant.path), []).append(result)
+    for folder in sorted(tried):
+        mutants = sum(count for path, count in population.items() if _folder(path) == folder)
+        lines.append(_row(f"`{folder}`", tried[folder], mutants))
     lines.append(_row("together", results, sum(population.values())))
     return "\n".join(lines)
 
 
+def _folder(path: str) -> str:
+    """Return the folder of a package that a module lies in: `audit/checks`, or the package."""
+    return "/".join(PurePath(path).parts[:-1][:2])
+
+
 def _row(name: str, results: Sequence[Result], mutants: int) -> str:
     noticed = sum(result.outcome in _NOTICED for result in results)
-    score = f"{100 * noticed / len(results):.1f} %" if results else ""
+    score = f"{100 * noticed / len(results):.1f} % ({interval(results)})" if results else ""
     return f"| {name} | {mutants:,} | {len(results):,} | {noticed:,} | {score} |"
 
 
@@ -265,7 +274,7 @@ def interval(results: Sequence[Result]) -> str:
 
     noticed = sum(result.outcome in _NOTICED for result in results)
     found = binomtest(noticed, len(results)).proportion_ci(0.95, "exact")
-    return f"{100 * found.low:.1f} % to {100 * found.high:.1f} %"
+    return f"{100 * found.low:.1f} to {100 * found.high:.1f}"
 
 
 def _kept(file: Path, sources: dict[str, bytes]) -> dict[Mutant, Result]:
@@ -353,8 +362,6 @@ def main(given: Sequence[str] | None = None) -> int:
     survivors = [result for result in tried if result.outcome not in _NOTICED]
     population = {path: len(found) for path, found in selection.by_module(mutants).items()}
     print(f"\n{table(tried, population)}\n")
-    if tried:
-        print(f"noticed, 95 % interval: {interval(tried)}")
     print(f"{len(survivors)} survived:" if survivors else "none survived")
     for result in sorted(survivors, key=lambda result: result.mutant):
         print(shown(result, sources))

@@ -287,7 +287,6 @@ def main() -> int:
         if results[-1].outcome == command.SURVIVED:
             print(command.shown(results[-1], sources), flush=True)
     print(f"\n{command.table(results, {PATH: len(mutants)})}\n")
-    print(f"noticed, 95 % interval: {command.interval(results)}")
     return int(any(one.outcome == command.SURVIVED for one in results))
 
 

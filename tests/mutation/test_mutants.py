@@ -9,12 +9,17 @@ import pytest
 from tests.mutation import second_verifier
 from tests.mutation.__main__ import (
     ANY,
+    ENDLESS,
     EQUIVALENT,
+    KILLED,
+    SURVIVED,
+    Result,
     equivalents,
     sources_of,
+    table,
     without_equivalents,
 )
-from tests.mutation.mutants import mutants_of, statements
+from tests.mutation.mutants import Mutant, mutants_of, statements
 
 
 def edited(source: str) -> set[str]:
@@ -135,3 +140,18 @@ def test_a_line_that_only_says_how_fast_is_left_out_as_a_whole(monkeypatch):
     left = without_equivalents(every, {"a.py": text})
     assert {mutant.lines(text)[0] for mutant in left} == {"TALL = 3 + 4"}
     assert len(left) < len(every)
+
+
+def test_the_score_is_told_by_folder_with_its_interval():
+    ledger, rounds = "dpfedadamw/privacy/ledger.py", "dpfedadamw/privacy/parts/rounds.py"
+    results = [
+        Result(Mutant(path, 0, 0, "", line, "operator"), "", outcome, 1)
+        for line, (path, outcome) in enumerate(
+            [(ledger, KILLED), (rounds, ENDLESS), (rounds, SURVIVED), ("audit/errors.py", KILLED)]
+        )
+    ]
+    assert table(results, {ledger: 10, rounds: 20, "audit/errors.py": 3}).splitlines()[2:] == [
+        "| `audit` | 3 | 1 | 1 | 100.0 % (2.5 to 100.0) |",
+        "| `dpfedadamw/privacy` | 30 | 3 | 2 | 66.7 % (9.4 to 99.2) |",
+        "| together | 33 | 4 | 3 | 75.0 % (19.4 to 99.4) |",
+    ]
