@@ -78,14 +78,14 @@ def how_it_ended(branch: Branch, process: Process) -> list[str]:
     code, lines = branch.ended.code, cases.told_of_an_end(branch.ended)
     if branch.fate == KILL:
         return [] if code == -9 else [f"was to be killed: {branch.ended}"]
-    if code == 0 and branch.fate.name in ERRORS and _may_fail(branch.operation):
+    if code == 0 and branch.fate.name in ERRORS and _may_fail(branch.operation, process):
         return []
     if code != SIGNALS.get(branch.fate.name, 2) or len(lines) != 1:
         return [f"its exit code and one line are due: {branch.ended}"]
     wrong = []
     named = any(name in lines[0] for name in _names(branch.operation, process.case))
     # What a run goes on without is not told; what fails for good after it is.
-    if branch.fate.name in ERRORS and not named and not _may_fail(branch.operation):
+    if branch.fate.name in ERRORS and not named and not _may_fail(branch.operation, process):
         wrong.append(f"the file is not named: {lines[0]}")
     if not branch.fate.lasting and not _of_lock(branch.operation):
         hidden = [path for path in (branch.case / "runs").rglob("*") if path.name.startswith(".")]
@@ -98,18 +98,21 @@ def how_it_ended(branch: Branch, process: Process) -> list[str]:
     return wrong
 
 
-def _may_fail(operation: Operation) -> bool:
+def _may_fail(operation: Operation, process: Process) -> bool:
     """Whether a run goes on without an operation.
 
     The link to the newest run is a convenience; a key's file gets its name in another way where
     there are no hard links, and is used where its temporary name cannot be removed; the place of a
-    lock and the keys' folder may be there already, and what is given free need not be closed.
+    lock and the keys' folder may be there already, and what is given free need not be closed. A
+    copy is made where the states that were verified cannot be remembered.
     """
     done_already = ("mkdir", UNFINISHED), ("mkdir", "keys"), ("close", "lock")
     if (operation.call, Path(operation.path).name) in done_already:
         return True
     of_key = operation.call in ("link", "unlink") and Path(operation.path).suffix == ".tmp"
-    return of_key or any("latest" in path.name for path in _paths(operation))
+    folder = process.case / "keys"
+    remembers = process.arguments[0] == "bundle" and Path(operation.path).is_relative_to(folder)
+    return of_key or remembers or any("latest" in path.name for path in _paths(operation))
 
 
 def _of_lock(operation: Operation) -> bool:
