@@ -352,7 +352,7 @@ def read_stored(raw: bytes) -> dict[str, Stored]:
     try:
         header, data = _opened(raw)
         header.pop("__metadata__", None)
-        return dict(_stored(header, memoryview(data)))
+        return dict(_stored(header, data))
     except (DocumentError, FieldError) as error:
         raise MessageError(f"has a malformed header ({error})") from error
 
@@ -376,8 +376,8 @@ def read_names(raw: bytes) -> tuple[dict[str, bool], Mapping[str, Any]]:
     return names, texts
 
 
-def _opened(raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """The parsed header, and the numbers behind it."""
+def _opened(raw: bytes) -> tuple[dict[str, Any], memoryview]:
+    """The parsed header, and the numbers behind it, which are not copied."""
     length = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 or length > min(MAXIMUM_HEADER_BYTES, len(raw) - 8):
         raise MessageError("is not a serialised message")
@@ -391,12 +391,12 @@ def _opened(raw: bytes) -> tuple[dict[str, Any], bytes]:
     for name, entry in header.items():
         if name != "__metadata__" and (not isinstance(entry, dict) or entry.keys() != _ENTRY):
             raise MessageError("has more or less than type, shape and place of a tensor")
-    return header, raw[8 + length :]
+    return header, memoryview(raw)[8 + length :]
 
 
-def _tensors(header: Mapping[str, Any], data: bytes, whole: str | None) -> dict[str, Floats]:
+def _tensors(header: Mapping[str, Any], data: memoryview, whole: str | None) -> dict[str, Floats]:
     tensors: dict[str, Floats] = {}
-    for name, stored in _stored(header, memoryview(data)):
+    for name, stored in _stored(header, data):
         types = _WHOLE if name == whole else _TYPES
         kind = np.dtype(types[fields.choice(header[name], "dtype", tuple(types))])
         tensors[name] = np.frombuffer(stored.content, dtype=kind).astype(np.float64)

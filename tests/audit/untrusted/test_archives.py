@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import struct
+import tracemalloc
 import zipfile
 from typing import Any
 
@@ -166,3 +167,19 @@ def test_a_header_of_tensors_is_read_as_usual_writers_spell_it(options: Any) -> 
         text = json.dumps({"Größe": ENTRY}, ensure_ascii=ascii_only, **options).encode()
         raw = len(text).to_bytes(8, "little") + text + b"\0" * 8
         assert read_tensors(raw).keys() == {"Größe"}
+
+
+@pytest.mark.parametrize("read", [read_stored, read_names])
+def test_looking_at_a_model_copies_none_of_its_numbers(read: Any) -> None:
+    """A model of many gigabytes is looked at by several checks."""
+    values = np.zeros(2**20, np.float32)
+    header = {"weight": {"dtype": "F32", "shape": [2**20], "data_offsets": [0, values.nbytes]}}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    raw = struct.pack("<Q", len(text)) + text + values.tobytes()
+    read(raw)
+    tracemalloc.start()
+    try:
+        read(raw)
+        assert tracemalloc.get_traced_memory()[1] < values.nbytes / 10
+    finally:
+        tracemalloc.stop()
