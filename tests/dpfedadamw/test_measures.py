@@ -30,6 +30,8 @@ def answered(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_measures_are_those_of_scikit_learn(classes):
     # Here, since the environment of Flower collects this file and has no scikit-learn.
     from scipy.special import softmax
+
+    pytest.importorskip("sklearn")
     from sklearn import metrics
 
     answers, targets = answered(classes)

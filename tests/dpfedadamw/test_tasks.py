@@ -149,6 +149,7 @@ def scored(task: Task, answers: torch.Tensor, targets: torch.Tensor):
 
 def test_scores_are_those_of_scikit_learn():
     # Here, since the environment of Flower collects this file and has no scikit-learn.
+    pytest.importorskip("sklearn")
     from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, r2_score
 
     answers, targets = answers_to(TASKS["squares"]), targets_of(TASKS["squares"])

@@ -154,6 +154,8 @@ def test_rounds_of_ali_dpfl_follow_from_its_ratios_and_not_from_what_it_prints()
 def test_a_cell_trains_in_small_and_passes_its_audit(name, only, tmp_path):
     axis, _, label = only.partition("=")
     cells = [cell for cell in once(name).cells if cell.values[axis] == label]
+    if hasattr(cells[0].spec.model, "fine_tuning"):
+        pytest.importorskip("peft")
     (cell, *_), _ = small(cells[:1], tmp_path / "small")
     found = judged(cell.spec, tmp_path / "runs")
     assert found["verdict"] in ("PASS", "NO CLAIM"), failing(found)

@@ -593,6 +593,7 @@ def test_wrong_input_is_one_line(arguments, message, case, tmp_path, monkeypatch
 
 
 def test_a_hardware_address_that_is_none_is_one_line(case, capsys):
+    pytest.importorskip("pkcs11")
     run, _ = case
     assert call("sign", run, "--auditor-key", "pkcs11:object=x") == 2
     assert "pkcs11: the address lacks token=" in one_error(capsys)

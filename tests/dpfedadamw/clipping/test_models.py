@@ -67,6 +67,8 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
 
 
 def build(name: str) -> tuple[nn.Module, Tensor, Tensor]:
+    if name == "lora":
+        pytest.importorskip("peft")
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     return model, inputs, torch.arange(BATCH) % 2

@@ -87,6 +87,7 @@ def test_a_missing_file_says_so(tmp_path):
 
 
 def test_digits_are_those_that_scikit_learn_reads():
+    pytest.importorskip("sklearn")
     from sklearn.datasets import load_digits
 
     theirs = load_digits()

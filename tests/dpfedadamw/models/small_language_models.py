@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -62,6 +63,7 @@ def folder_of(
     letters: str = LETTERS,
 ) -> Path:
     """A folder with the configuration of a small model and a tokeniser of some letters."""
+    pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 

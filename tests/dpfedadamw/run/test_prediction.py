@@ -336,6 +336,7 @@ def of_images(tmp_path_factory) -> Trained:
 
 
 def test_a_frame_and_an_array_are_answered_as_the_file_is(of_a_table):
+    pytest.importorskip("pyarrow")
     import pyarrow.csv
 
     served, module = of_a_table.run.path, of_a_table.module

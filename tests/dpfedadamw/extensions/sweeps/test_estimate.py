@@ -27,6 +27,7 @@ def test_two_questions_a_batch_cost_twice_and_a_stated_rate_says_how_large_batch
 
 
 def test_frozen_weights_are_passed_through_and_not_differentiated():
+    pytest.importorskip("peft")
     change = "data={dataset: cifar10, path: none, clients: 4}"
     model = "model={name: vit-base, weights: random, fine_tuning: %s}"
     all_, lora = (operations("quickstart", change, "federation.clients_per_round=4", model % kind)

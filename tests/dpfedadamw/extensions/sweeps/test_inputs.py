@@ -50,6 +50,7 @@ def test_where_other_cells_could_run_it_is_said_how_many_cannot(tmp_path):
 
 
 def test_a_published_model_that_is_not_there_is_said_too(tmp_path, monkeypatch):
+    pytest.importorskip("peft")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.tsv").write_text("sentence\tlabel\n" + "good\t1\nbad\t0\n" * 40)
     text = (

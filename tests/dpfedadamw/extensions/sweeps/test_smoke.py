@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from dpfedadamw.spec.matrix import Cell, load_sweep
 from tests.sweeps import METHODS, UNTUNED, swept
 
 CPU = torch.device("cpu")
+published = pytest.mark.skipif(find_spec("peft") is None, reason="no published models without peft")
 
 
 def tried(sweep, tmp_path):
@@ -20,6 +23,7 @@ def tried(sweep, tmp_path):
     return cell.spec, notes
 
 
+@published
 def test_published_images_become_random_records_of_their_shape_and_classes(tmp_path):
     spec, notes = tried(load_sweep("paper-dp-fedadamw-table-3", ["seeds=1"]), tmp_path)
     assert (spec.federation.rounds, spec.federation.local_steps) == (2, 1)
@@ -32,6 +36,7 @@ def test_published_images_become_random_records_of_their_shape_and_classes(tmp_p
     assert prepare(spec, CPU).dataset.classes == 100
 
 
+@published
 def test_a_published_model_keeps_its_architecture_and_what_is_trained_of_it(tmp_path):
     spec, notes = tried(load_sweep("paper-dp-fedadamw-table-4", ["seeds=1"]), tmp_path)
     assert (spec.model.name, spec.model.weights) == ("roberta-base", "random")
