@@ -145,7 +145,7 @@ def make_maps(trees: Sequence[Path], test_files: Sequence[str], folder: Path) ->
             wall_seconds=7200,
         )
         yield child
-        if child.code:
+        if child.code not in (_PASSED, _NO_TESTS):
             print(f"{test_file}: fails as it is (see {log}); what passes is used", flush=True)
 
     _in_turn(trees, iter(wanted), begin)
