@@ -14,6 +14,7 @@ from audit.probe.updates import (
     NOT_DRAWN,
     REPLACED,
     UNEQUAL,
+    ProbeTally,
     shortened,
 )
 from tests.audit.synthetic_run import SoftmaxProbe
@@ -170,3 +171,13 @@ def test_a_step_that_nearby_parameters_leave_as_it_is_is_asked_for_further_away(
 def test_a_step_at_stale_parameters_is_the_same_further_away_too():
     found = run_probe(Signs(stale=True))
     assert found["difference_norm"][found["kind"] == ELSEWHERE].tolist() == [0.0, 0.0]
+
+
+def test_a_difference_is_that_of_long_sums_over_their_whole_length():
+    drawn = np.random.default_rng(1)
+    one, other = drawn.normal(size=(2, 100_000))
+    tally = ProbeTally(CLIP, len(one), rows=2)
+    tally.add("alone", ADDED, 1, one, other)
+    assert tally.last_difference == pytest.approx(np.linalg.norm(one - other), rel=1e-12)
+    tally.add_parts("in parts", ADDED, 2, one, (other, 2 * one))
+    assert tally.last_difference == pytest.approx(np.linalg.norm(one + other), rel=1e-12)
