@@ -54,21 +54,22 @@ def images(side: int) -> Tensor:
     return torch.randn(BATCH, 3, side, side)
 
 
+def low_rank() -> tuple[nn.Module, Tensor]:
+    pytest.importorskip("peft")
+    model = LowRankEncoder(vocabulary=20, width=12, depth=2, heads=2, length=9, rank=2)
+    return model, torch.randint(0, 20, (BATCH, 9))
+
+
 MODELS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     "mlp": lambda: (MultiLayerPerceptron((3, 4, 4), [16, 8], 5), images(4)),
     "cnn": lambda: (GroupNormCNN((3, 9, 9), [8, 16], 4, 5), images(9)),
     "vit": lambda: (VisionTransformer((3, 8, 8), 4, 16, 2, 2, 2, 5), images(8)),
     "reader": lambda: (Reader(), torch.randint(0, 30, (BATCH, 6))),
-    "lora": lambda: (
-        LowRankEncoder(vocabulary=20, width=12, depth=2, heads=2, length=9, rank=2),
-        torch.randint(0, 20, (BATCH, 9)),
-    ),
+    "lora": low_rank,
 }
 
 
 def build(name: str) -> tuple[nn.Module, Tensor, Tensor]:
-    if name == "lora":
-        pytest.importorskip("peft")
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     return model, inputs, torch.arange(BATCH) % 2

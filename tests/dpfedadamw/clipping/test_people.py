@@ -39,8 +39,6 @@ class Sequences(nn.Module):
 
 def build(name: str) -> tuple[nn.Module, Tensor, Tensor]:
     """A model in float64, ten records, and their classes."""
-    if name == "lora":
-        pytest.importorskip("peft")
     torch.manual_seed(0)
     if name == "gru":
         return Sequences().double(), torch.randn(ROWS, 4, 3).double(), torch.arange(ROWS) % 5
