@@ -363,11 +363,22 @@ _LOOKS: Final = frozenset(
 )
 
 
+# Likewise on a terminal. What cuts or folds a text (`no_wrap`, `soft_wrap`) is no look.
+_PRINTERS: Final = frozenset(("Panel", "Table", "Text", "add_column", "append", "grid", "print"))
+_TERMINAL_LOOKS: Final = frozenset(
+    ("box", "justify", "min_width", "pad_edge", "padding", "style", "title_align", "title_justify")
+)
+
+
 def _is_look(call: ast.Call, argument: ast.AST) -> bool:
-    """Whether an argument of a call on axes says how something looks."""
+    """Whether an argument of a call on axes, or of a printing one, says how something looks."""
+    if not isinstance(argument, ast.keyword):
+        return False
     match call.func:
         case ast.Attribute(value=ast.Name(id="axes")):
-            return isinstance(argument, ast.keyword) and argument.arg in _LOOKS
+            return argument.arg in _LOOKS
+        case ast.Name(id=name) | ast.Attribute(attr=name) if name in _PRINTERS:
+            return argument.arg in _TERMINAL_LOOKS
     return False
 
 

@@ -21,6 +21,15 @@ _OWN: Final = 100
 _IMPORTED: Final = 50
 # Seconds of a file of tests that is asked because it imports the module's package.
 _QUICK_FILE: Final = 1.0
+# These compare what modules declare (keys, commands, figures, numbers of a report) with what is
+# written down in the repository, without a call into most of these modules.
+COMPARES_DECLARATIONS: Final = (
+    "tests/dpfedadamw/cli/test_commands_page.py",
+    "tests/dpfedadamw/extensions/figures/test_gallery.py",
+    "tests/dpfedadamw/spec/test_reference.py",
+    "tests/faults/test_table.py",
+    "tests/reports/test_schema.py",
+)
 
 
 def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
@@ -119,8 +128,9 @@ def batches(
 
     The module's own file of tests comes first, then files that import the module by its name. Tests
     that reach the lines themselves come before the other tests of files that reached them while
-    they were imported or a fixture was made, if these files run some of the module or import it by
-    its name, and of these those first that take less than a second; tests of a file stand together.
+    they were imported or a fixture was made, if these files run some of the module, import it by
+    its name or are among `COMPARES_DECLARATIONS`. Of these the last and those that take less than
+    a second come first; tests of a file stand together.
 
     Args:
         module: path of the module.
@@ -129,9 +139,11 @@ def batches(
         most_seconds: tests beyond these seconds are left out, though never the first.
 
     Returns:
-        Groups of node identifiers with their seconds. None where no test reaches the lines.
+        Groups of node identifiers with their seconds. Where no test is known to reach the lines,
+        the tests of the module's own file and of those that import it by its name.
     """
     asked: list[tuple[tuple[float, ...], str, float, str]] = []
+    maps = list(maps)
     for tests in maps:
         reached = tests.lines.get(module, {})
         found = frozenset[int]().union(
@@ -147,13 +159,23 @@ def batches(
         quickest = min((s for n, s in enumerate(tests.seconds) if n in found), default=0.0)
         # A file whose tests run much of the module says more about it than one that imports it.
         used = sum(1 for by in reached.values() if by - {WHOLE})
+        declared = tests.path in COMPARES_DECLARATIONS
         for number, (name, seconds) in enumerate(zip(tests.names, tests.seconds, strict=True)):
             if number in found:
                 asked.append(((others, False, -near, 0, quickest), tests.path, seconds, name))
-            elif WHOLE in found and (used or near >= _IMPORTED):
-                late = near < _IMPORTED or sum(tests.seconds) >= _QUICK_FILE
+            elif WHOLE in found and (declared or used or near >= _IMPORTED):
+                quick = sum(tests.seconds) < _QUICK_FILE
+                late = not declared and (near < _IMPORTED or not quick)
                 key = (others, True, late, -near, -used)
                 asked.append((key, tests.path, seconds, name))
+    # What runs in processes that tests start is not seen in them, and is asked of likely files.
+    for tests in maps if not asked else ():
+        near = _nearness(tests.path, module)
+        if near >= _OWN or _names(tests, module):
+            asked += [
+                ((-near,), tests.path, seconds, name)
+                for name, seconds in zip(tests.names, tests.seconds, strict=True)
+            ]
     groups: list[tuple[list[str], float]] = []
     group: list[str] = []
     total, here, limit = 0.0, 0.0, _FIRST

@@ -78,10 +78,19 @@ def test_what_is_executed_is_changed_in_every_way_that_the_operators_know(source
         "@functools.lru_cache(maxsize=64)\ndef f(a): ...",
         "x = zip(a, b, strict=True)",
         "x = axes.plot(y, color=BLUE, linewidth=1.2, s=24 if a else 10)",
+        "x = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title_justify='left')",
+        "x = table.add_column(style='dim')",
     ],
 )
 def test_texts_annotations_and_imports_stay_as_they_are(source):
     assert edited(source) == set()
+
+
+def test_whether_a_printed_text_is_cut_or_folded_is_no_look():
+    assert edited("x = out.print(a, style='red', soft_wrap=True)") == {
+        "x = out.print(a, style='red', soft_wrap=False)",
+        "x = out.print(a, style='red')",
+    }
 
 
 def test_a_raise_is_left_out_as_a_whole_and_its_message_stays():

@@ -8,7 +8,15 @@ import pytest
 
 from tests.mutation.coverage_map import WHOLE, TestFile, imports_of
 from tests.mutation.mutants import Mutant
-from tests.mutation.selection import batches, dotted, matching, sampled, until_cut_off
+from tests.mutation.processes import ROOT
+from tests.mutation.selection import (
+    COMPARES_DECLARATIONS,
+    batches,
+    dotted,
+    matching,
+    sampled,
+    until_cut_off,
+)
 
 PATHS = ["audit/checks/noise.py", "audit/checks/record/views.py", "dpfedadamw/privacy/ledger.py"]
 
@@ -62,6 +70,7 @@ NEAR = TestFile(
     (0.5, 30.0),
     {MODULE: {6: frozenset({0}), 8: frozenset({1, WHOLE})}},
 )
+USED = {9: frozenset({0})}
 FAR = TestFile(
     "tests/faults/test_gallery.py", ("far::a",), (0.1,), {MODULE: {7: frozenset({WHOLE})}}
 )
@@ -113,6 +122,15 @@ def test_a_quick_file_that_imports_the_package_is_asked_what_its_registry_holds(
     assert batches(MODULE, (8, 8), [registry], 100.0) == asked
 
 
+@pytest.mark.parametrize("path", COMPARES_DECLARATIONS)
+def test_files_that_compare_what_modules_declare_are_asked_before_others_that_run_the_module(path):
+    reached = {MODULE: {8: frozenset({WHOLE})}}
+    page = TestFile(path, ("page",), (8.0,), reached)
+    runs = TestFile("tests/test_all.py", ("r",), (0.1,), {MODULE: {**reached[MODULE], **USED}})
+    assert (ROOT / path).is_file()
+    assert batches(MODULE, (8, 8), [runs, page], 100.0) == [(["page"], 8.0), (["r"], 0.1)]
+
+
 def test_the_modules_own_file_is_asked_as_a_whole_before_single_tests_of_others():
     made = TestFile(OWN.path, ("own::any",), (3.0,), {MODULE: {7: frozenset({WHOLE})}})
     other = TestFile("tests/dpfedadamw/run/test_training.py", ("t",), (1.0,), OWN.lines)
@@ -124,5 +142,8 @@ def test_tests_beyond_the_seconds_are_left_out_but_never_the_first():
     assert batches(MODULE, (8, 8), [NEAR], 2.0) == [(["near::b"], 30.0)]
 
 
-def test_a_line_that_no_test_reaches_has_none():
-    assert batches(MODULE, (99, 99), [OWN, NEAR, FAR], 100.0) == []
+def test_a_line_that_no_test_is_seen_to_reach_is_asked_of_the_modules_own_file_alone():
+    """What runs in a process that a test starts is not seen."""
+    asked = ["own::elsewhere", "own::fast", "own::slow"]
+    assert batches(MODULE, (99, 99), [NEAR, FAR, OWN], 100.0) == [(asked, 7.0)]
+    assert batches(MODULE, (99, 99), [NEAR, FAR], 100.0) == []
