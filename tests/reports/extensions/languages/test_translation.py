@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from reports.content.build import build
 from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.document import (
+    LEFT,
     WORDS,
     Block,
     Document,
@@ -29,13 +30,18 @@ from reports.document import (
     check_list,
     code,
     ended,
+    fields,
+    figure,
     note,
     paragraph,
     scale,
     sentence,
+    settings,
     strong,
     subheading,
+    table,
     titled,
+    tree,
 )
 from reports.extensions.languages import number, remains_english, texts, translate
 from reports.extensions.languages.pages import translated
@@ -308,6 +314,39 @@ def test_a_block_is_marked_as_english_where_any_of_its_texts_stays_so(
     line, made = section.blocks
     assert line["text"] == remains_english("de")
     assert made.get("language") == ("en" if english else None)
+
+
+MADE: dict[str, Callable[[str, str], Block]] = {
+    "paragraph": lambda text, _: paragraph(text),
+    "spans": lambda text, name: paragraph([text, strong(text), code(name)]),
+    "subheading": lambda text, _: subheading(text),
+    "note": lambda text, _: note(text, "PASS"),
+    "list": lambda text, _: bullets([text, [text]], ordered=True),
+    "titled": lambda text, _: titled([(text, text)]),
+    "table": lambda text, _: table(text, (text, text), [[text, [strong(text)]]], (LEFT, LEFT)),
+    "settings": lambda text, _: settings("Names", [(text, text)]),
+    # What people stated is theirs, and so are the names of mechanisms and of files.
+    "fields": lambda text, name: fields([(text, name)]),
+    "tree": lambda text, name: tree(text, {"text": name, "of": []}),
+    "figure": lambda _, name: figure(name),
+    "scale": lambda text, _: scale([(text, 1)], [(text, 0)], [(text, 0, 1)], (text, 1), text, text),
+    "checks": lambda text, name: check_list(
+        [{"title": text, "severity": text, "verdict": "PASS", "parts": [(text, name)]}]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_the_words_of_a_block_are_put_into_the_language_and_its_names_are_not(
+    pages: Document, kind: str
+) -> None:
+    german = translate(KNOWN, "de")
+    assert german not in (None, KNOWN)
+    block = MADE[kind](KNOWN, KNOWN)
+    shown = replace(pages, sections=(Section("one", "One", (block,)),))
+    _, made = translated(shown, "de").sections[0].blocks
+    due = MADE[kind](str(german), KNOWN)
+    assert json.loads(json.dumps(made)) == json.loads(json.dumps(due))
 
 
 def test_the_auditors_words_in_the_annex_are_marked_as_english(make_run: MakeRun) -> None:
