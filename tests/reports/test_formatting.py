@@ -58,7 +58,7 @@ PRINTED: list[tuple[Any, Any, str]] = [
     (formatting.power, 0.001, "0.001"),
     (formatting.power, 0.0009996, "10⁻³"),
     (formatting.power, 0.00099, "9.9·10⁻⁴"),
-    (formatting.power, 9_876.0, "9.88e+03"),
+    (formatting.power, -0.5, "-0.5"),
     (formatting.power, 10_000.0, "10⁴"),
     (formatting.power, -1.5e-7, "-1.5·10⁻⁷"),
     (formatting.power, 1.2346e-7, "1.23·10⁻⁷"),
@@ -146,12 +146,25 @@ def test_rows_become_csv_that_any_reader_takes_apart_again():
     assert formatting.as_csv(rows) == 'name,ε\n\'=1+1,0.1\n"a ""b"", c",\nTrue,3\n'
 
 
-def test_every_language_has_twelve_months_and_its_own_signs():
-    assert set(formatting.WRITING) == set(formatting.LANGUAGES) == {"en", "de", "fr"}
-    for language, writing in formatting.WRITING.items():
-        assert writing.tag.startswith(f"{language}-")
-        assert len(set(writing.months)) == 12
-        assert writing.decimal != writing.thousands
-        moment = {"day": 1, "month": writing.months[0], "year": 2026, "time": "09:30"}
-        said = writing.date.format(**moment)
-        assert all(str(part) in said for part in moment.values())
+MONTHS = {
+    "en": "January February March April May June July August September October November December",
+    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+    "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+}
+# 1,234.5 as each language writes it, and how a date begins.
+WRITTEN = {
+    "en": ("en-GB", "1,234.5", "3 March 2026, 09:30 UTC"),
+    "de": ("de-DE", "1.234,5", "3. März 2026, 09:30 UTC"),
+    "fr": ("fr-FR", "1\u202f234,5", "3 mars 2026, 09:30 UTC"),
+}
+
+
+@pytest.mark.parametrize("language", formatting.LANGUAGES)
+def test_each_language_has_its_own_months_signs_and_dates(language: str):
+    writing = formatting.WRITING[language]
+    tag, number, date = WRITTEN[language]
+    assert list(writing.months) == MONTHS[language].split()
+    assert (writing.tag, f"1{writing.thousands}234{writing.decimal}5") == (tag, number)
+    moment = {"day": 3, "month": writing.months[2], "year": 2026, "time": "09:30"}
+    assert writing.date.format(**moment) == date
+    assert set(formatting.WRITING) == set(formatting.LANGUAGES) == set(MONTHS)

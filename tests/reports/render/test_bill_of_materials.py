@@ -63,7 +63,9 @@ def test_what_was_not_verified_gets_no_score(make_run: MakeRun) -> None:
 
 
 def test_a_run_that_nobody_audited_has_no_attestation(make_run: MakeRun) -> None:
-    declared = bill(make_run(audit=False))["declarations"]
+    found = bill(make_run(audit=False))
+    declared, (standard,) = found["declarations"], found["definitions"]["standards"]
+    assert (standard["version"], standard["requirements"]) == ("unknown", [])
     assert "attestations" not in declared
     assert [one["bom-ref"] for one in declared["claims"]] == ["claim-guarantee"]
 
@@ -139,6 +141,8 @@ def test_the_model_has_its_claim_its_scores_and_what_is_stated_of_the_processing
     claim = json.loads((run / "ledger.jsonl").read_text("utf-8").splitlines()[-1])
     last = json.loads((run / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
     model = found["metadata"]["component"]
+    kind = [found[key] for key in ("bomFormat", "specVersion", "version")]
+    assert kind == ["CycloneDX", "1.7", 1]
     assert found["metadata"]["timestamp"] == "2026-11-21T09:21:27Z"
     assert (model["name"], model["description"]) == ("quickstart", "Reads digits.")
     assert model["version"] == "quickstart-20261121T092127Z-1a2b3c4d"
@@ -181,6 +185,16 @@ def test_what_nobody_states_or_claims_is_left_out(make_run: MakeRun) -> None:
     assert "useCases" not in model["modelCard"]["considerations"]
     (data,) = (one for one in found["components"] if one["bom-ref"] == "training-data")
     assert data["data"] == [{"type": "dataset", "name": "digits"}]
+
+
+def test_the_standard_is_the_auditors_version_with_its_checks(make_run: MakeRun) -> None:
+    run = make_run()
+    checks = json.loads((run / "audit.json").read_text("utf-8"))["checks"]
+    (standard,) = bill(run)["definitions"]["standards"]
+    assert standard["version"] == "dpfedadamw audit 0.1.0"
+    assert [(one["identifier"], one["title"]) for one in standard["requirements"]] == [
+        (check["name"], check["title"]) for check in checks
+    ]
 
 
 def test_each_model_and_each_audience_has_a_number_of_its_own(make_run: MakeRun) -> None:
