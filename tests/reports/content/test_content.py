@@ -412,7 +412,8 @@ def files_of(run: Path) -> dict[str, Any]:
 def write_files(run: Path, files: dict[str, Any]) -> None:
     ledger = "".join(f"{json.dumps(line)}\n" for line in files["ledger"].values())
     (run / "ledger.jsonl").write_text(ledger, "utf-8")
-    (run / "metrics.jsonl").write_text(json.dumps(files["metrics"]) + "\n", "utf-8")
+    # Two lines, which a report adds up.
+    (run / "metrics.jsonl").write_text(2 * (json.dumps(files["metrics"]) + "\n"), "utf-8")
     (run / "spec.yaml").write_text(yaml.safe_dump(files["spec"]), "utf-8")
     for name in ("model", "audit"):
         (run / f"{name}.json").write_text(json.dumps(files[name]), "utf-8")

@@ -416,7 +416,7 @@ def test_a_promise_says_nothing_that_does_not_limit_it(make_run: MakeRun) -> Non
         (1e-5, [], ""),
         (0.0, [100], ""),
         # No run has such numbers, but a file may.
-        (1e-300, [1e-300], ""),
+        (1e-5, [5e-324], ""),
     ],
 )
 def test_the_chance_that_it_fails_for_anyone_is_of_all_records(
