@@ -79,6 +79,8 @@ def headline(view: Any) -> float | None:
 # can be guessed in small runs; their digests would confirm a guess.
 PUBLIC_FILES = ("spec.yaml", "metrics.jsonl", "model.safetensors", "model.json")
 _MOST_CLIENTS = 1_000_000
+# As many as a whole number of 63 bits; a sum of such counts is a number, too.
+_LARGEST_COUNT = 2.0**63
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class RunSource:
 
     def _counts(self, name: str) -> list[float]:
         values = [number(value) for value in sequence(self.header.get(name))]
-        return [value for value in values if value is not None]
+        return [value for value in values if value is not None and abs(value) < _LARGEST_COUNT]
 
 
 def load(run_dir: Path, files: Snapshot | None = None) -> RunSource:
@@ -250,7 +252,7 @@ def load(run_dir: Path, files: Snapshot | None = None) -> RunSource:
     if header.get("spec_sha256") not in (None, hashes["spec.yaml"]):
         notes.append("ledger.jsonl: was written for another spec.yaml than the one in this folder.")
     spends = [line for line in lines if line.get("kind") == "spend"]
-    completed = len({line.get("round") for line in lines if line.get("kind") == "round"})
+    completed = len(_last_of_each_round(lines))
     if mapping(header.get("producer")):
         # How long a loop would be nobody knew; each of its steps released a model.
         completed = len(spends)
@@ -277,15 +279,21 @@ def load(run_dir: Path, files: Snapshot | None = None) -> RunSource:
     )
 
 
+def _last_of_each_round(lines: list[dict[str, Any]]) -> dict[int | None, dict[str, Any]]:
+    """Return the lines of completed rounds by number; all without a number are one round.
+
+    A round that was repeated after a crash is one round; its last line stands.
+    """
+    return {integer(line.get("round")): line for line in lines if line.get("kind") == "round"}
+
+
 def _participations(header: dict[str, Any], lines: list[dict[str, Any]]) -> tuple[int, ...]:
     """Count the completed rounds of each client; empty where the ledger names no clients."""
     clients = integer(header.get("clients")) or 0
     if not 0 < clients <= _MOST_CLIENTS:
         return ()
     counts = [0] * clients
-    # A round that was repeated after a crash is one round; its last line stands.
-    finished = {line.get("round"): line for line in lines if line.get("kind") == "round"}
-    for line in finished.values():
+    for line in _last_of_each_round(lines).values():
         for raw in sequence(line.get("clients")):
             index = integer(raw)
             if index is not None and 0 <= index < clients:

@@ -284,7 +284,7 @@ def _detected(profile: Sequence[tuple[float, float]], false_alarms: float) -> fl
     """The largest rate of detection that all points of a profile allow (Dong, Roth & Su 2022)."""
     lines = [
         min(delta + math.exp(min(epsilon, 700.0)) * false_alarms,
-            1.0 - math.exp(-epsilon) * (1.0 - delta - false_alarms))
+            1.0 - math.exp(min(-epsilon, 700.0)) * (1.0 - delta - false_alarms))
         for epsilon, delta in profile
     ]  # fmt: skip
     return min(1.0, *lines)

@@ -235,10 +235,9 @@ def _overall(source: RunSource, found: list[Check]) -> VerdictValue:
 def qualifications(source: RunSource, audience: str) -> list[str]:
     """Return what is attached to the verdict; the seed caveat even without an audit."""
     texts = [clean(text, 800) for text in sequence(mapping(source.audit).get("qualifications"))]
-    if source.private and source.header.get("randomness") == "reproducible":
-        caveat = wording.SEED_CAVEAT
-        if not any(caveat.lower()[:30] in text.lower() for text in texts):
-            texts.insert(0, f"Reproducible mode: {caveat}.")
+    seeded = source.private and source.header.get("randomness") == "reproducible"
+    if seeded and not any(wording.SEED_CAVEAT in text.lower() for text in texts):
+        texts.insert(0, f"Reproducible mode: {wording.SEED_CAVEAT}.")
     return for_audience(texts, audience)
 
 

@@ -217,7 +217,7 @@ def _delta_times(source: RunSource, view: View | None) -> float | None:
     count = unit_of(source).protected_count(source)
     if view is None or view.delta is None or count is None:
         return None
-    return view.delta * count
+    return number(view.delta * count)
 
 
 def _composition(source: RunSource) -> str:

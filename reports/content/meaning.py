@@ -86,7 +86,8 @@ def posterior(prior: float, epsilon: float) -> float:
     Returns:
         The bound in [p, 1].
     """
-    return 1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-epsilon))
+    # A hostile claim may state an ε below 0, which the report's schema refuses in the end.
+    return 1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-max(epsilon, 0.0)))
 
 
 def factor_in_words(epsilon: float) -> str:
@@ -377,7 +378,8 @@ def meaning(source: RunSource, audience: str) -> Meaning:
 def _of_any(source: RunSource, delta: float | None) -> str:
     unit = unit_of(source)
     count = unit.protected_count(source)
-    if not delta or not count:
+    # The product of two hostile numbers may be nothing where neither is.
+    if not delta or not count or not delta * count:
         return ""
     chance = chance_in_words(delta * count)
     of_any = f"{chance} that it fails for at least one of all {formatting.count(count)}"

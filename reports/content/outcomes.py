@@ -362,7 +362,7 @@ def communication(source: RunSource, audience: str) -> Communication:
     def total(key: str) -> float | None:
         values = [number(row.get(key)) for row in rows]
         known = [value for value in values if value is not None]
-        return sum(known) if known and shown else None
+        return number(sum(known)) if known and shown else None
 
     seconds = total("seconds")
     return Communication(

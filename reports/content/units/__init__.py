@@ -119,9 +119,18 @@ def record_step(
     return sampled(kind, rate, over, f" ({', '.join(notes)})" if notes else "")
 
 
+def answers(stated: object) -> int:
+    """Return how many answers on one batch a charge states; one where it states no such number."""
+    return max(1, integer(stated) or 1)
+
+
 def charged_steps(kind: str, steps: int, records: float, batch: float) -> int:
     """Return how many of a participation's steps one record can be in."""
-    return -(-steps // math.ceil(records / batch)) if kind == "shuffled" else steps
+    if kind != "shuffled":
+        return steps
+    # The quotient of two hostile numbers may be none that a float holds.
+    batches = max(1, math.ceil(min(records / batch, 2.0**63)))
+    return -(-steps // batches)
 
 
 def largest_loss(source: RunSource) -> int | None:

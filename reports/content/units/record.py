@@ -231,7 +231,8 @@ class RecordLevel(Unit):
         if source.private:
             sampling, batch = clean(header.get("sampling"), 60), self.batch(source)
             if batch is not None and sampling != "shuffled":
-                rates = [batch / size for size in source.records if size > 0]
+                known = (number(batch / size) for size in source.records if size > 0)
+                rates = [rate for rate in known if rate is not None]
             how = wording.SAMPLERS.get(sampling, wording.SAMPLERS["unstated"]).format(
                 batch=formatting.plain(batch) if batch is not None else "B"
             )
@@ -286,10 +287,12 @@ class RecordLevel(Unit):
         sizes = [size for size in source.records if size > 0]
         if not (rounds and steps and noise and batch and sizes):
             return []
+        if min(rounds, steps, noise, batch) < 0:
+            return []
         if kind not in ("poisson", "fixed-size", "shuffled"):
             return []
         queries = max(
-            (integer(line.get("queries_per_step")) or 1 for line in source.spends), default=1
+            (units.answers(line.get("queries_per_step")) for line in source.spends), default=1
         )
         if header.get("max_epsilon") is not None:
             # The limit bounds the other views, and no composition of rounds does.
@@ -321,7 +324,7 @@ class RecordLevel(Unit):
         ended = mapping(source.claim.get("stopped"))
         values.append(number((ended or header).get("rounds")))
         known = [value for value in values if value is not None]
-        return math.prod(known) if len(known) == len(values) else None
+        return number(math.prod(known)) if len(known) == len(values) else None
 
 
 def _mixture(source: RunSource, rounds: int, participation: Event) -> Event | None:
@@ -353,7 +356,9 @@ def _of_the_headline(source: RunSource) -> Event | None:
         steps = integer(line.get("steps"))
         if line.get("client") != client or not (batch and records and noise and steps):
             continue
-        kind, queries = clean(line.get("sampling"), 60), integer(line.get("queries_per_step")) or 1
+        if min(batch, records, noise, steps) < 0:
+            continue
+        kind, queries = clean(line.get("sampling"), 60), units.answers(line.get("queries_per_step"))
         charged = units.charged_steps(kind, steps, records, batch)
         counted[kind, batch, records, noise, queries] += charged
     return units.composed(

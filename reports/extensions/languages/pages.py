@@ -149,7 +149,8 @@ class _Words:
         if kind == "scale":
             return self._scale(given), [given["text"]]
         if kind == "checks":
-            return {**given, "items": [self._check(one) for one in given["items"]]}, [" "]
+            said = [text for one in given["items"] for _, text in one["parts"]]
+            return {**given, "items": [self._check(one) for one in given["items"]]}, said
         return given, []
 
     def _scale(self, given: Block) -> Block:

@@ -225,7 +225,8 @@ def _reservations(source: RunSource) -> Iterator[str]:
         yield "best of a random number of trials, which its ε covers"
     if tuning.selection(source) == "unaccounted":
         yield "settings chosen by looking at the private records, which no ε covers"
-    if source.claim and not guarantee.views(source, PUBLIC):
+    against = {view.key: view.epsilon for view in guarantee.views(source, PUBLIC)}
+    if source.claim and against.get("third_party") is None:
         yield "no ε against a third party is claimed"
 
 

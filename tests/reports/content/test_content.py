@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import reports
 from dpfedadamw.accounting.trade_off import FALSE_ALARMS, least_misses
@@ -370,6 +374,87 @@ def test_junk_in_any_field_of_the_audit_never_crashes(make_run: MakeRun, junk: A
         data_of(run)
 
 
+Place = tuple[str | int, ...]
+
+
+def inner_places(value: Any) -> Iterator[Place]:
+    """The place of everything inside a value; of a list, its first stands for all."""
+    if isinstance(value, dict):
+        inner: list[tuple[str | int, Any]] = list(value.items())
+    else:
+        inner = [(0, value[0])] if isinstance(value, list) and value else []
+    for key, each in inner:
+        yield (key,)
+        yield from ((key, *place) for place in inner_places(each))
+
+
+def put(value: Any, place: Place, junk: Any) -> None:
+    *way, last = place
+    for key in way:
+        value = value[key]
+    value[last] = junk
+
+
+def files_of(run: Path) -> dict[str, Any]:
+    """What a run's files hold, as data that a test may change."""
+    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text("utf-8").splitlines()]
+    lines[0].pop("spec_sha256")
+    base = {"source": "somebody/vit", "revision": "a" * 40, "weights_sha256": "b" * 64}
+    return {
+        "ledger": {line["kind"]: line for line in lines},
+        "metrics": json.loads((run / "metrics.jsonl").read_text("utf-8").splitlines()[-1]),
+        "spec": yaml.safe_load((run / "spec.yaml").read_text("utf-8")),
+        "model": {**json.loads((run / "model.json").read_text("utf-8")), "base": base},
+        "audit": {**json.loads((run / "audit.json").read_text("utf-8")), "inputs": {}},
+    }
+
+
+def write_files(run: Path, files: dict[str, Any]) -> None:
+    ledger = "".join(f"{json.dumps(line)}\n" for line in files["ledger"].values())
+    (run / "ledger.jsonl").write_text(ledger, "utf-8")
+    # Two lines, which a report adds up.
+    (run / "metrics.jsonl").write_text(2 * (json.dumps(files["metrics"]) + "\n"), "utf-8")
+    (run / "spec.yaml").write_text(yaml.safe_dump(files["spec"]), "utf-8")
+    for name in ("model", "audit"):
+        (run / f"{name}.json").write_text(json.dumps(files[name]), "utf-8")
+
+
+ENDLESS = "a\u202eb\x00" * 5_000
+JUNK: dict[str, Any] = {
+    "negative": -1,
+    "huge": 1e300,
+    "mapping": {"a": 3},
+    "empty": [],
+    "null": None,
+    "list": [1, None],
+    "endless": ENDLESS,
+    "text": "x",
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kind", JUNK)
+def test_junk_in_any_field_of_a_runs_files_is_told_or_refused(make_run: MakeRun, kind: str) -> None:
+    """A few fields at a time, far from each other; a refusal is one clear error.
+
+    What is told can be shown: no text of the files reverses a page, hides in it or has no end.
+    """
+    run, junk = make_run(rounds=2, clients=3), JUNK[kind]
+    files = files_of(run)
+    places = [place for place in inner_places(files) if len(place) > 1 + (place[0] == "ledger")]
+    assert len(places) > 150
+    groups = len(places) // 6
+    for first in range(groups):
+        changed = copy.deepcopy(files)
+        for place in sorted(places[first::groups], key=len, reverse=True):
+            put(changed, place, junk)
+        write_files(run, changed)
+        with contextlib.suppress(ReportError):
+            for text in strings(data_of(run)):
+                assert len(text) < len(ENDLESS) / 2
+                assert not set("\u202e\x00") & set(text)
+
+
 def test_the_seed_caveat_stands_even_if_the_auditor_forgot_it(make_run: MakeRun) -> None:
     run = make_run(randomness="reproducible")
     rewrite(run, "audit.json", lambda audit: audit.update(qualifications=[]))
@@ -380,6 +465,67 @@ def test_the_seed_caveat_stands_even_if_the_auditor_forgot_it(make_run: MakeRun)
         assert "not hold against anyone who knows the seed" in report["guarantee"]["statement"]
     assert data_of(run)["randomness"]["seed"] == 0
     assert data_of(run, "public")["randomness"]["seed"] is None
+
+
+def with_numbers(value: Any, number: float) -> Any:
+    """The same data with this in place of every number."""
+    if isinstance(value, dict):
+        return {key: with_numbers(each, number) for key, each in value.items()}
+    if isinstance(value, list):
+        return [with_numbers(each, number) for each in value]
+    return number if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "shuffled"])
+@pytest.mark.parametrize("number", [1e308, -1e308, 5e-324, 2**62, 0])
+def test_numbers_that_together_are_none_are_told_or_refused(
+    make_run: MakeRun, number: float, sampling: str
+) -> None:
+    """Sums, products and quotients of what a file states need not be what a float holds."""
+    run = make_run(rounds=2, clients=3)
+    files = files_of(run)
+    for line in (files["ledger"]["header"], files["ledger"]["spend"]):
+        line["sampling"] = sampling
+    for part, inner in (
+        ("ledger", "header"), ("ledger", "spend"), ("ledger", "claim"), ("metrics", None),
+        ("audit", None), ("spec", None),
+    ):  # fmt: skip
+        changed = copy.deepcopy(files)
+        if inner is None:
+            changed[part] = with_numbers(changed[part], number)
+        else:
+            changed[part][inner] = with_numbers(changed[part][inner], number)
+        write_files(run, changed)
+        with contextlib.suppress(ReportError):
+            assert serialise(build(run))
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        (
+            ["reproducible mode: not a privacy guarantee to anyone who knows the seed"],
+            ["reproducible mode: not a privacy guarantee to anyone who knows the seed"],
+        ),
+        (
+            ["Training diverged.", "Not a privacy guarantee to anyone who knows the seed."],
+            ["Training diverged.", "Not a privacy guarantee to anyone who knows the seed."],
+        ),
+        (
+            ["Not a privacy guarantee to anyone who knows the weights."],
+            [
+                "Reproducible mode: not a privacy guarantee to anyone who knows the seed.",
+                "Not a privacy guarantee to anyone who knows the weights.",
+            ],
+        ),
+    ],
+)
+def test_the_seed_caveat_is_said_once_and_before_all_others(
+    make_run: MakeRun, stated: list[str], said: list[str]
+) -> None:
+    run = make_run(randomness="reproducible")
+    rewrite(run, "audit.json", lambda audit: audit.update(qualifications=stated))
+    assert data_of(run)["qualifications"] == said
 
 
 def test_release_mode_has_no_caveat(make_run: MakeRun) -> None:

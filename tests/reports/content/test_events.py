@@ -131,6 +131,10 @@ def test_the_public_sees_no_tree_that_counts_participations() -> None:
     [
         {"adaptation": {"follows_releases": True}},
         {"noise_multiplier": None},
+        {"noise_multiplier": -2.8},
+        {"expected_batch_size": -40.0},
+        {"local_steps": -5},
+        {"rounds": -20},
         {"rounds": "many"},
         {"records": []},
         {"sampling": "by hand"},
@@ -153,6 +157,25 @@ def test_junk_in_the_ledger_gives_no_tree_and_no_error(junk: Any) -> None:
         accounting.trees(
             replace(changed, header={**changed.header, "unit": "client"}), internal=True
         )
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size", "shuffled"])
+@pytest.mark.parametrize("number", [-1, 0, -1e300, 1e300, 5e-324, 10**400])
+def test_a_number_that_no_run_has_gives_no_error(sampling: str, number: float) -> None:
+    source = record_run(sampling=sampling)
+    for key in source.header.keys() - {"unit", "sampling"}:
+        accounting.trees(record_run(**{"sampling": sampling, key: number}), internal=True)
+    for key in source.spends[0].keys() - {"kind", "sampling"}:
+        spends = [{**line, key: number} for line in source.spends]
+        accounting.trees(replace(source, spends=spends), internal=True)
+        # A client that is charged what nobody can be charged has no tree that says so.
+        if number < 0 and key in ("steps", "records", "noise_multiplier", "expected_batch_size"):
+            assert "server" not in roots(replace(source, spends=spends))
+
+
+@pytest.mark.parametrize("stated", [None, 0, -3, "many", True])
+def test_a_charge_without_a_number_of_answers_is_of_one(stated: Any) -> None:
+    assert roots(record_run(queries=stated)) == roots(record_run(queries=1))
 
 
 @pytest.mark.parametrize("noise", ["server", "clients"])

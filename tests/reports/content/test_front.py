@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC, Report
 from reports.render import html, pages
 from reports.render.pages import document
-from reports.source import load
+from reports.source import RunSource, load
 from tests.reports.data import data_of, hold_against_schema
 
 MakeRun = Any  # the builder that conftest gives
@@ -367,6 +368,64 @@ def test_so_are_those_on_the_server_of_clients_and_on_a_seed(
     for noise, words in said.items():
         run = make_client_run(noise, noise_added_by=noise)
         assert signed_earlier(run).endswith(words)
+
+
+def promise_of(run: RunSource, epsilon: float, **claim: Any) -> str:
+    """What is promised against the server where the claim says otherwise than the run's."""
+    server = {**run.claim["server"], "epsilon": {"pld": epsilon}}
+    changed = replace(run, claim={**run.claim, "server": server, **claim})
+    return build(Path(), source=changed)[Meaning].promise
+
+
+def test_a_promise_says_all_that_limits_it_one_after_the_other(make_run: MakeRun) -> None:
+    run = load(make_run(randomness="reproducible"))
+    promise = promise_of(run, 15.0, delta=0.5, person={"records": 37, "epsilon": 88.125})
+    said = (
+        "neither the server",
+        "3.27 million times surer",
+        "may fail with a probability of at most 1 in 2.",
+        "So wide a limit excludes almost nothing.",
+        "No person has more than 37 records; for so many together, ε is 88.13.",
+        "For such a person that is no meaningful protection.",
+        "does not hold against anyone who knows the run’s seed.",
+    )
+    places = [promise.index(text) for text in said]
+    assert places == sorted(places)
+
+
+def test_a_promise_says_nothing_that_does_not_limit_it(make_run: MakeRun) -> None:
+    run = load(make_run())
+    usual = promise_of(run, 4.25)
+    assert "1 in 100,000" in usual
+    for text in ("So wide", "No person has", "likely than not", "seed"):
+        assert text not in usual
+    assert "So wide" not in promise_of(run, 11.5)
+    assert "So wide" in promise_of(run, 11.51)
+    assert "more likely than not to fail" in promise_of(run, 4.25, delta=0.51)
+    assert "may fail" not in promise_of(run, 4.25, delta=0.51)
+    assert promise_of(run, 4.25, person={"records": 1, "epsilon": 88.0}) == usual
+    unknown = promise_of(run, 4.25, person={"records": 2, "epsilon": None})
+    assert "No person has more than 2 records; for so many together, no ε is known." in unknown
+
+
+@pytest.mark.parametrize(
+    ("delta", "records", "said"),
+    [
+        (1e-5, [100, 200], "1 in 333 that it fails for at least one of all 300 records"),
+        (0.1, [6], "more likely than not that it fails for at least one of all 6 records"),
+        (1e-5, [], ""),
+        (0.0, [100], ""),
+        # No run has such numbers, but a file may.
+        (1e-5, [5e-324], ""),
+    ],
+)
+def test_the_chance_that_it_fails_for_anyone_is_of_all_records(
+    make_run: MakeRun, delta: float, records: list[float], said: str
+) -> None:
+    run = load(make_run())
+    header = {**run.header, "records": records, "delta": delta}
+    changed = replace(run, header=header, claim={**run.claim, "delta": delta})
+    assert build(Path(), source=changed)[Meaning].chance_of_any == said
 
 
 def huge(claim: dict[str, Any], *views: str, epsilon: float = 2.58e9) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 
 import pytest
@@ -110,6 +111,8 @@ def test_who_takes_e_to_the_power_of_the_printed_epsilon_finds_the_printed_odds(
         (0.01, 0.5, "1.64 %"),
         (0.1, 3.5379, "79.3 %"),
         (0.5, 4.25, "98.6 %"),
+        (0.5, 4.6, "99.005 %"),
+        (0.5, 4.8, "99.2 %"),
         (0.5, 7.0817, "99.92 %"),
         (0.5, 14.0, "100 %"),
     ],
@@ -122,6 +125,63 @@ def test_a_guess_is_that_of_the_printed_epsilon_and_never_less_than_of_the_exact
     found = 100 * meaning.posterior(prior, float(formatting.epsilon(epsilon)))
     assert abs(shown - found) <= 10 ** -max(1, places(words.removesuffix(" %"))) / 2
     assert shown >= 100 * meaning.posterior(prior, epsilon) - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "band", "weak", "nothing"),
+    [
+        (0.0, "strong", False, False),
+        (1.0, "strong", False, False),
+        (1.01, "reasonable", False, False),
+        # Odds of 99 to 1 are one of 99 %, where the odds were even.
+        (4.59, "reasonable", False, False),
+        (4.6, "reasonable", True, False),
+        (10.0, "reasonable", True, False),
+        (10.01, "weak", True, False),
+        # Odds of 999 to 1 are one of 99.9 %, where they were 1 to 99.
+        (11.5, "weak", True, False),
+        (11.51, "weak", True, True),
+    ],
+)
+def test_an_epsilon_has_the_band_and_the_warnings_of_its_size(
+    epsilon: float, band: str, weak: bool, nothing: bool
+) -> None:
+    found = meaning.on_scale(epsilon, "record")
+    assert (found.band, found.weak) == (band, weak)
+    assert meaning.excludes_nothing(epsilon) == nothing
+    assert formatting.epsilon(epsilon) in found.statement
+    assert ("it is weak" in found.statement) == weak
+
+
+def test_without_a_finite_epsilon_there_is_no_place_on_the_scale() -> None:
+    found = meaning.on_scale(None, "record")
+    assert (found.band, found.weak) == ("none", True)
+    assert "nothing is promised" in found.statement
+
+
+def test_published_uses_stand_on_the_scale_where_their_own_words_say() -> None:
+    found = meaning.on_scale(2.0, "record")
+    assert len(found.deployments) == 2
+    for use in found.deployments:
+        numbers = re.findall(r"\d+(?:\.\d+)?", use.name.rpartition(":")[2])
+        assert [use.low, use.high] == [float(numbers[0]), float(numbers[-1])]
+        assert all(number in found.sources for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("unit", "ours"),
+    [("record", "one record"), ("person", "one person with all"), ("client", "one client with")],
+)
+def test_the_scale_says_what_this_runs_epsilon_is_of(unit: str, ours: str) -> None:
+    assert f"This run’s ε is for {ours}" in meaning.on_scale(2.0, unit).sources
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "place"),
+    [(0.0, 0.0), (0.05, 0.0), (0.1, 0.0), (1.0, 1 / 3), (10.0, 2 / 3), (100.0, 1.0), (1e9, 1.0)],
+)
+def test_a_power_of_ten_is_a_third_of_the_drawn_scale(epsilon: float, place: float) -> None:
+    assert meaning.drawn_place(epsilon) == pytest.approx(place, abs=1e-12)
 
 
 @pytest.mark.parametrize(

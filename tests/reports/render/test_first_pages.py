@@ -23,8 +23,9 @@ from reports.content.build import build
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.render import html as page
 from reports.render import pdf
-from reports.render.pages import document
+from reports.render.pages import band, document
 from tests.reports.changed_runs import rewrite_header
+from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
 POPPLER = pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="poppler is not installed")
@@ -298,6 +299,50 @@ def test_nothing_is_green_where_nothing_was_recomputed_or_the_noise_is_known(
     assert ('<body class="reserved">' in page.typeset(shown).decode("utf-8")) != green
     drawn = colours(pdf.typeset(shown), run.parent / "page")
     assert any(g > r + 40 and g > b + 20 for r, g, b in drawn) == green
+
+
+WARNINGS = {
+    None: "",
+    "anyone": "No meaningful protection",
+    "the server": "No meaningful protection against the server",
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "level", "randomness", "against", "alarming", "reserved"),
+    [
+        ("PASS", 2, "release", None, False, False),
+        ("PASS", 1, "release", None, False, True),
+        ("PASS", 3, "reproducible", None, False, True),
+        ("PASS", 3, "release", "the server", True, True),
+        ("PASS", 3, "release", "anyone", True, True),
+        ("FAIL", None, "release", None, True, False),
+        ("FAIL", None, "release", "anyone", True, True),
+        ("FAIL", None, "reproducible", None, True, True),
+        ("NOT VERIFIED", None, "release", None, True, False),
+        ("NOT AUDITED", None, "release", None, True, False),
+        ("NO CLAIM", None, "release", None, False, True),
+    ],
+)
+def test_a_verdict_is_an_alarm_or_green_only_where_it_is_due(
+    make_run: MakeRun,
+    value: str,
+    level: int | None,
+    randomness: str,
+    against: str | None,
+    alarming: bool,
+    reserved: bool,
+) -> None:
+    report = data_of(make_run(randomness=randomness))
+    report["verdict"].update(value=value, unprotected_against=against)
+    report["assurance"]["level"] = level
+    shown = band(report_of(report))
+    assert (shown.value, shown.alarming, shown.reserved) == (value, alarming, reserved)
+    assert shown.level == ("" if level is None else f"level {level} of 4")
+    assert shown.warning == WARNINGS[against]
+    assert ("nothing was recomputed" in shown.statement) == (level == 1)
+    seeded = value == "PASS" and randomness == "reproducible"
+    assert ("knows the seed can draw" in shown.statement) == seeded
 
 
 def colours(pages: bytes, stem: Path) -> set[tuple[int, int, int]]:

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from reports import build_report
 from reports.content.build import build
 from reports.content.parts import AUDIENCES, PUBLIC
-from reports.document import Document
+from reports.document import Band, Document
 from reports.files import clean
 from reports.render import html, pdf
 from reports.render.pages import document
@@ -225,6 +225,44 @@ def test_a_failure_is_the_first_thing_on_the_page(make_run: MakeRun) -> None:
     page = Page(html.typeset(document(build(make_run(verdict="FAIL")))))
     shown = squeezed("".join(page.texts)).removeprefix(squeezed("Skip to the content"))
     assert shown.startswith("✗FAIL")
+
+
+def bands_of(page: Page) -> list[str]:
+    """The classes of each verdict that is shown as the first thing."""
+    classes = (attributes.get("class") or "" for _, attributes, _ in page.elements)
+    return [one for one in classes if re.match("band (alarm|calm)", one)]
+
+
+def test_the_verdict_has_the_colour_of_its_meaning_and_its_warning_first(
+    make_run: MakeRun,
+) -> None:
+    shown = document(build(make_run()))
+    css = html.typeset(shown).decode("utf-8").partition("</style>")[0]
+    warning = "No meaningful protection"
+    for value, warned, alarming, classes in (
+        ("PASS", "", False, "band calm is-pass"),
+        ("PASS", warning, True, "band alarm is-unprotected"),
+        ("FAIL", "", True, "band alarm is-fail"),
+        ("FAIL", warning, True, "band alarm is-fail"),
+        ("NOT VERIFIED", "", True, "band alarm is-not-verified"),
+        ("NOT VERIFIED", warning, True, "band alarm is-unprotected"),
+        ("NOT AUDITED", "", True, "band alarm is-not-audited"),
+        ("NO CLAIM", "", False, "band calm is-no-claim"),
+    ):
+        level = "level 2 of 4" if value == "PASS" else ""
+        verdict = Band(value, "What it means.", alarming, level, warning=warned)
+        source = html.typeset(replace(shown, band=verdict))
+        page = Page(source)
+        assert bands_of(page) == [classes]
+        assert all(f".{name}" in css for name in classes.split())
+        texts = squeezed("".join(page.texts)).removeprefix(squeezed("Skip to the content"))
+        said = [text for text in (warned, value, level, "What it means.") if text]
+        order = [texts.index(squeezed(text)) for text in said]
+        assert order == sorted(order), value
+        # What alarms is read before the title of the report.
+        assert (order[0] < texts.index(squeezed(shown.title))) == alarming
+        assert ("reserved" in str(page.named("body"))) == verdict.reserved
+    assert bands_of(Page(html.typeset(replace(shown, band=None)))) == []
 
 
 @pytest.mark.parametrize("text", HOSTILE)

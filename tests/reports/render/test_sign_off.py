@@ -175,6 +175,44 @@ def test_pages_that_say_something_else_than_the_data_are_noticed(
     assert [one.decision for one in found.signers] == [None]
 
 
+@pytest.mark.parametrize("named", [(), ("spec.yaml",), ("report.pdf", "audit.json")])
+def test_an_annex_that_does_not_name_reports_alone_does_not_hold(
+    run: Path,
+    tmp_path: Path,
+    officer: SigningKey,
+    monkeypatch: pytest.MonkeyPatch,
+    named: tuple[str, ...],
+) -> None:
+    """Its digests are right, but no decision on a report follows from them."""
+    made = sign_off.document
+
+    def otherwise(report: Any, digests: Any, *given: Any) -> Any:
+        files = {file: hashlib.sha256((run / file).read_bytes()).hexdigest() for file in named}
+        return made(report, files, *given)
+
+    target = tmp_path / "other.pdf"
+    with monkeypatch.context() as patch:
+        patch.setattr(sign_off, "document", otherwise)
+        sign_off.write(run, target, decision=DECISION, key=officer)
+    found = sign_off.check(target, run, [tmp_path / "officer" / "auditor.pub"])
+    assert [problem.reason for problem in found.problems] == ["names no report by its digests"]
+    assert [one.decision for one in found.signers] == [None]
+
+
+def test_a_report_that_an_annex_names_and_that_is_gone_is_a_problem(run: Path, annex: Path) -> None:
+    (run / "report.pdf").unlink()
+    (problem,) = sign_off.check(annex, run).problems
+    assert problem.file == "report.pdf"
+    assert "missing" in problem.reason
+
+
+def test_only_an_annex_is_taken_for_one(run: Path, annex: Path, tmp_path: Path) -> None:
+    assert sign_off.is_annex(annex)
+    (tmp_path / "no.pdf").write_bytes(b"%PDF-1.7\n")
+    for other in (run / "report.pdf", tmp_path / "no.pdf", tmp_path / "nowhere.pdf"):
+        assert not sign_off.is_annex(other)
+
+
 def test_a_second_person_may_sign_too(
     run: Path, annex: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

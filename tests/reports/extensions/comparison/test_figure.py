@@ -139,6 +139,14 @@ def test_panels_and_texts_lie_on_the_page_and_do_not_cover_each_other(drawn):
         assert below - 0.005 < legend.y0 < legend.y1 < boxes[place].y0
 
 
+@pytest.mark.parametrize("repetitions", [1, 2, 3])
+def test_a_curve_says_of_how_many_runs_it_is(repetitions):
+    (row,) = figure.rows(compared(*three("a", *[0.8] * repetitions)))
+    ((label, entry),) = row.curves
+    assert len(entry.runs) == repetitions
+    assert label == {1: "a (1 run)", 2: "a (2 runs)", 3: "a (3 runs)"}[repetitions]
+
+
 def test_more_curves_than_can_be_told_apart_take_another_row():
     found = compared(*(run_of(0.5 + 0.01 * n, algorithm=f"rule-{n:02}") for n in range(20)))
     rows = figure.rows(found)

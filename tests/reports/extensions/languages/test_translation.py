@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,31 @@ from reports.content import wording
 from reports.content.build import build
 from reports.content.meaning import Meaning
 from reports.content.parts import INTERNAL, PUBLIC
-from reports.document import WORDS, Document, ended, sentence
+from reports.document import (
+    LEFT,
+    WORDS,
+    Block,
+    Document,
+    Section,
+    bullets,
+    check_list,
+    code,
+    ended,
+    fields,
+    figure,
+    note,
+    paragraph,
+    scale,
+    sentence,
+    settings,
+    strong,
+    subheading,
+    table,
+    titled,
+    tree,
+)
 from reports.extensions.languages import number, remains_english, texts, translate
+from reports.extensions.languages.pages import translated
 from reports.formatting import LANGUAGES, Language
 from reports.render import html
 from reports.render.pages import document
@@ -240,6 +264,97 @@ def test_pages_are_in_the_language_the_data_are_not_and_what_is_english_says_so(
     assert "PASS" not in front[front.index("<body") :]
     assert '"promise": "Whatever they see' in files.json.read_text("utf-8")
     assert f"({'de-DE' if language == 'de' else 'fr-FR'})".encode() in files.pdf.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def pages(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Document:
+    return document(build(run_builder(tmp_path_factory.mktemp("pages") / "run")))
+
+
+KNOWN, UNKNOWN = "Contents", "A sentence that nobody wrote."
+
+
+def a_check(*parts: str) -> Block:
+    told = [("Measured", text) for text in parts]
+    return check_list([{"title": KNOWN, "severity": "", "verdict": "PASS", "parts": told}])
+
+
+def a_scale(text: str) -> Block:
+    return scale([(KNOWN, 1.0)], [("1", 0.0)], [(KNOWN, 0.0, 1.0)], (KNOWN, 0.5), text, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("block", "english"),
+    [
+        (paragraph(KNOWN), False),
+        (paragraph(UNKNOWN), True),
+        (paragraph([KNOWN, UNKNOWN]), True),
+        (paragraph([UNKNOWN, strong(KNOWN)]), True),
+        (paragraph([KNOWN, strong(UNKNOWN)]), True),
+        (paragraph([strong(KNOWN), code("a_name_in_code")]), False),
+        (subheading(UNKNOWN), True),
+        (note(UNKNOWN, "PASS"), True),
+        (bullets([KNOWN, KNOWN]), False),
+        (bullets([UNKNOWN, KNOWN]), True),
+        (bullets([KNOWN, [KNOWN, UNKNOWN]]), True),
+        (titled([(KNOWN, KNOWN), (UNKNOWN, KNOWN)]), False),
+        (titled([(KNOWN, UNKNOWN), (KNOWN, KNOWN)]), True),
+        (a_scale(KNOWN), False),
+        (a_scale(UNKNOWN), True),
+        (a_check(KNOWN, KNOWN), False),
+        (a_check(KNOWN, UNKNOWN), True),
+    ],
+)
+def test_a_block_is_marked_as_english_where_any_of_its_texts_stays_so(
+    pages: Document, block: Block, english: bool
+) -> None:
+    """Who has a page read out hears each language as it is spoken."""
+    shown = replace(pages, sections=(Section("one", "One", (block,)),))
+    (section,) = translated(shown, "de").sections
+    line, made = section.blocks
+    assert line["text"] == remains_english("de")
+    assert made.get("language") == ("en" if english else None)
+
+
+MADE: dict[str, Callable[[str, str], Block]] = {
+    "paragraph": lambda text, _: paragraph(text),
+    "spans": lambda text, name: paragraph([text, strong(text), code(name)]),
+    "subheading": lambda text, _: subheading(text),
+    "note": lambda text, _: note(text, "PASS"),
+    "list": lambda text, _: bullets([text, [text]], ordered=True),
+    "titled": lambda text, _: titled([(text, text)]),
+    "table": lambda text, _: table(text, (text, text), [[text, [strong(text)]]], (LEFT, LEFT)),
+    "settings": lambda text, _: settings("Names", [(text, text)]),
+    # What people stated is theirs, and so are the names of mechanisms and of files.
+    "fields": lambda text, name: fields([(text, name)]),
+    "tree": lambda text, name: tree(text, {"text": name, "of": []}),
+    "figure": lambda _, name: figure(name),
+    "scale": lambda text, _: scale([(text, 1)], [(text, 0)], [(text, 0, 1)], (text, 1), text, text),
+    "checks": lambda text, name: check_list(
+        [{"title": text, "severity": text, "verdict": "PASS", "parts": [(text, name)]}]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_the_words_of_a_block_are_put_into_the_language_and_its_names_are_not(
+    pages: Document, kind: str
+) -> None:
+    german = translate(KNOWN, "de")
+    assert german not in (None, KNOWN)
+    block = MADE[kind](KNOWN, KNOWN)
+    shown = replace(pages, sections=(Section("one", "One", (block,)),))
+    _, made = translated(shown, "de").sections[0].blocks
+    due = MADE[kind](str(german), KNOWN)
+    assert json.loads(json.dumps(made)) == json.loads(json.dumps(due))
+
+
+def test_the_auditors_words_in_the_annex_are_marked_as_english(make_run: MakeRun) -> None:
+    made = make_run(spec_extra={"report": {"language": "de"}})
+    annex = document(build(made)).sections[-1]
+    checks = [block for block in annex.blocks if block["kind"] == "checks"]
+    assert checks
+    assert {block.get("language") for block in checks} == {"en"}
 
 
 def test_an_english_report_says_nothing_of_languages(make_run: MakeRun) -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from reports import ReportError, build_report
-from reports.extensions.site import SiteData, SiteRun, figure, folder, page
+from reports.extensions.site import SiteData, SiteRun, figure, folder, page, reading
 from reports.extensions.site.reading import Keys, SeenRun, read_all, run_folders
 from reports.extensions.site.spending import spent
 from reports.signatures import keyring, keys, signing
+from reports.source import load
 from tests.reports import drawings
 from tests.reports.changed_runs import change_participation, rewrite_header
+from tests.reports.content import origins
 from tests.reports.signing_keys import create
 
 MakeRun = Callable[..., Path]
@@ -99,6 +103,108 @@ def test_every_run_has_its_numbers_its_audit_and_the_state_of_its_signatures(
     assert row(data, "signed").accuracy == report["utility"]["final_accuracy"]
     assert row(data, "plain").epsilon is None
     assert json.loads((tmp_path / "out" / "site.json").read_text("utf-8"))["runs"][0]["name"]
+
+
+def test_a_row_has_the_settings_and_the_losses_of_its_run(runs: Path, tmp_path: Path) -> None:
+    data = folder.write(runs, tmp_path / "out")
+    claim = json.loads((runs / WHERE / "signed" / "ledger.jsonl").read_text().splitlines()[-1])
+    told = row(data, "signed").model_dump()
+    shared = {
+        "created": "2026-11-21T09:21:27Z", "dataset": "digits", "recomputed": None,
+        "reservations": (), "unprotected_against": None,
+    }  # fmt: skip
+    assert told == told | shared | {
+        "run": "quickstart-20261121T092127Z-00000000", "algorithm": "dp-fedadamw",
+        "unit": "record", "adjacency": "add-or-remove-one-record", "delta": 1e-5,
+        "epsilon": claim["third_party"]["epsilon"]["pld"],
+        "epsilon_server": claim["server_worst_case"]["epsilon"]["pld"],
+    }  # fmt: skip
+    plain = row(data, "plain").model_dump()
+    assert plain == plain | shared | {
+        "run": "quickstart-20261121T092127Z-00000001", "algorithm": "fedadamw", "unit": "none",
+        "adjacency": "", "delta": None, "epsilon": None, "epsilon_server": None, "level": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("records", ()),
+        ("no privacy", ()),
+        ("not finished", ()),
+        ("a public search", ()),
+        ("a seed", ("knows the seed",)),
+        ("a private selection", ("random number of trials",)),
+        ("an unaccounted search", ("no ε covers",)),
+        ("clients", ()),
+        ("a loop", ()),
+        ("unbounded", ("no ε against a third party",)),
+    ],
+)
+def test_what_limits_a_claim_stands_in_its_row_and_nothing_else_does(
+    runs: Path, kind: str, words: tuple[str, ...]
+) -> None:
+    said = list(reading._reservations(origins.made(kind, load(runs / WHERE / "unsigned"))))
+    assert len(said) == len(words)
+    assert all(word in text for word, text in zip(words, said, strict=True))
+
+
+def test_a_run_whose_last_round_was_not_measured_has_no_accuracy(runs: Path) -> None:
+    run = runs / WHERE / "unsigned"
+    found = reading.read(run, Keys())
+    assert found is not None
+    assert found.row.accuracy is not None
+    lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
+    (run / "metrics.jsonl").write_text("\n".join(lines[:-1]) + "\n", "utf-8")
+    found = reading.read(run, Keys())
+    assert found is not None
+    assert found.row.accuracy is None
+
+
+@pytest.mark.parametrize(
+    ("public", "internal", "state", "auditor"),
+    [
+        ("another key", "trainer", "hold", "another key"),
+        ("trainer", "another key", "hold", "trainer"),
+        (None, "another key", "hold", "another key"),
+        (None, "another key", "signer unknown", "another key"),
+        (None, "nonsense", "hold", "trainer"),
+        (None, None, "hold", "trainer"),
+        # What nobody signed, or somebody changed, says nothing.
+        ("another key", None, "broken", "trainer"),
+        ("another key", None, "unsigned", "trainer"),
+    ],
+)
+def test_who_audited_is_what_a_report_that_was_signed_says(
+    runs: Path, public: str | None, internal: str | None, state: Any, auditor: str
+) -> None:
+    run = runs / WHERE / "unsigned"
+    for name, stated in (("report-public.json", public), ("report.json", internal)):
+        if stated is not None:
+            (run / name).write_text(json.dumps({"trust": {"auditor": stated}}), "utf-8")
+    source = load(run)
+    assert reading._auditor(run, source, state) == auditor
+    assert reading._auditor(run, origins.made("not audited", source), state) == "nobody"
+
+
+def test_runs_are_found_below_a_folder_but_not_in_hidden_ones_nor_behind_links(
+    tmp_path: Path,
+) -> None:
+    shown = tmp_path / "shown"
+    deep = Path("a/b/c/d/e/f/g")
+    for place in ("b", "a/run", deep, deep / "too-deep", ".hidden/run", "trials/run", "b/inner"):
+        (shown / place).mkdir(parents=True, exist_ok=True)
+    for place in ("b", "a/run", deep / "too-deep", ".hidden/run", "trials/run", "b/inner"):
+        (shown / place / "ledger.jsonl").touch()
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "ledger.jsonl").touch()
+    (shown / "link").symlink_to(other)
+    # What lies in a run is the run's.
+    assert run_folders(shown) == [shown / "a" / "run", shown / "b"]
+    (shown / deep / "ledger.jsonl").touch()
+    assert run_folders(shown) == [shown / deep, shown / "a" / "run", shown / "b"]
+    assert run_folders(shown / "link") == [other]
 
 
 def test_public_reports_are_handed_on_as_they_were_attested_and_nothing_else(
@@ -278,6 +384,98 @@ def test_points_have_names_that_cover_neither_each_other_nor_a_point() -> None:
             re.findall(r'<text x="[-0-9.]+" y="([0-9.]+)"', text)[0] for text in found.values()
         ]
         assert len(set(heights[:3])) == 3
+
+
+def drawn_at(drawing: str, shape: str, names: tuple[str, str]) -> list[tuple[float, float]]:
+    found = []
+    for element in re.findall(f"<{shape} [^>]*>", drawing):
+        x, y = (re.search(rf'\b{name}="([-0-9.]+)"', element) for name in names)
+        assert x is not None
+        assert y is not None
+        found.append((float(x[1]), float(y[1])))
+    return found
+
+
+@pytest.mark.parametrize("width", [720, 340])
+@pytest.mark.parametrize(
+    ("losses", "logarithmic"),
+    [([0.5, 2.0, 5.9], False), ([0.0, 8.0, 40.0], False), ([0.3, 2.0, 45.0], True)],
+)
+def test_a_point_stands_where_the_axes_say_that_its_numbers_are(
+    losses: list[float], logarithmic: bool, width: int
+) -> None:
+    rates = [0.31, 0.505, 0.97]
+    runs = [
+        seen("A", loss, run=f"r-{place}", name="", accuracy=rate).row
+        for place, (loss, rate) in enumerate(zip(losses, rates, strict=True))
+    ]
+    plain = seen("A", None, unit="none", accuracy=0.99).row
+    drawing = figure._drawing(list(enumerate(runs)), [plain], {"A": "#000000"}, width)
+    texts = re.findall(
+        r'<text x="([0-9.]+)" y="([0-9.]+)" text-anchor="(\w+)">([0-9.e+-]+)</text>', drawing
+    )
+    across = [(float(x), float(text)) for x, _, anchor, text in texts if anchor == "middle"]
+    # A number stands beside its line, four pixels below as letters do.
+    up = [(float(y) - 4, float(text) / 100) for _, y, anchor, text in texts if anchor == "end"]
+    assert len(across) >= 3
+    assert len(up) >= 3
+    scale = math.log if logarithmic else float
+    steps = np.diff([value for _, value in across])
+    assert (max(steps) > 1.5 * min(steps)) == logarithmic
+    points = drawn_at(drawing, "circle", ("cx", "cy"))
+    for (x, y), loss, rate in zip(points, losses, rates, strict=True):
+        line = np.polyfit([at for at, _ in across], [scale(value) for _, value in across], 1)
+        assert (math.exp if logarithmic else float)(np.polyval(line, x)) == pytest.approx(
+            loss, rel=0.02, abs=0.05
+        )
+        assert np.interp(y, *zip(*sorted(up), strict=True)) == pytest.approx(rate, abs=0.004)
+        assert across[0][0] - 0.1 <= x <= across[-1][0] + 0.1
+        assert up[-1][0] - 0.1 <= y <= up[0][0] + 0.1
+    # The best without privacy is a line across the drawing, at its own accuracy.
+    ((_, best),) = drawn_at(drawing, "line", ("x1", "y1"))
+    assert np.interp(best, *zip(*sorted(up), strict=True)) == pytest.approx(0.99, abs=0.004)
+
+
+def test_the_best_run_without_privacy_on_the_same_data_is_a_line() -> None:
+    private = [seen("A", loss, accuracy=rate).row for loss, rate in ((1.0, 0.9), (2.0, 0.5))]
+    rates = (("A", 0.7), ("A", 0.6), ("A", None), ("B", 0.99))
+    plain = [seen(data, None, unit="none", accuracy=rate).row for data, rate in rates]
+    wide, narrow, key = figure.block([*private, *plain]).split("</svg>")
+    for drawing, name in ((wide, "wide"), (narrow, "narrow")):
+        assert f'<svg class="{name}"' in drawing
+        (_, best), (_, worst) = drawn_at(drawing, "circle", ("cx", "cy"))
+        ((_, line),) = drawn_at(drawing, "line", ("x1", "y1"))
+        assert line == pytest.approx((best + worst) / 2, abs=0.2)
+    assert "best without privacy" in key
+    alone = figure.block(private)
+    assert "<line" not in alone
+    assert "best without privacy" not in alone
+    assert figure.block(plain) == ""
+
+
+@pytest.mark.parametrize(
+    ("unit", "shape"), [("record", "circle"), ("person", "path"), ("client", "rect")]
+)
+@pytest.mark.parametrize(
+    ("audit", "signatures", "solid"),
+    [
+        ("PASS", "hold", True),
+        ("PASS", "signer unknown", False),
+        ("PASS", "broken", False),
+        ("PASS", "unsigned", False),
+        ("FAIL", "hold", False),
+        ("NOT VERIFIED", "hold", False),
+    ],
+)
+def test_a_point_has_the_shape_of_its_unit_and_is_full_only_where_all_holds(
+    unit: str, shape: str, audit: str, signatures: str, solid: bool
+) -> None:
+    run = seen("A", 1.5, unit=unit, audit=audit, signatures=signatures, accuracy=0.875).row
+    point = figure._point(3, run, lambda _: 100.0, lambda _: 50.0, "#0072b2", "")
+    ((drawn, fill),) = re.findall(r'<(circle|path|rect) [^>]*fill="([^"]*)"', point)
+    assert (drawn, fill) == (shape, "#0072b2" if solid else "#ffffff")
+    assert 'data-point="3"' in point
+    assert f"n: ε 1.50, 87.5 %, {audit}" in point
 
 
 def test_a_name_that_has_no_room_is_left_out() -> None:
