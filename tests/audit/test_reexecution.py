@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 
@@ -10,6 +11,7 @@ from scipy.stats import chisquare, hypergeom
 
 from audit.checks.reexecution import passing
 from audit.reexecution import (
+    SEED_BYTES,
     Participation,
     draw,
     escape_probability,
@@ -37,6 +39,10 @@ def test_the_same_bits_and_ledger_draw_the_same_and_others_do_not() -> None:
     assert drawn != draw(items, seed(1), "cd" * 32, 20)
     assert set(draw(items, seed(1), LEDGER, 5)) < set(drawn)
     assert list(drawn) == sorted(drawn)
+
+
+def test_an_auditors_own_seed_is_no_easier_to_guess_than_a_digest() -> None:
+    assert hashlib.sha256().digest_size == SEED_BYTES
 
 
 def test_nothing_is_drawn_twice_and_no_more_than_there_is() -> None:

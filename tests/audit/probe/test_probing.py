@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from audit.probe import updates
 from audit.probe.probing import run_probe
 from audit.probe.updates import (
     ABSENT,
@@ -15,8 +16,10 @@ from audit.probe.updates import (
     REPLACED,
     UNEQUAL,
     ProbeTally,
+    run_update_probe,
     shortened,
 )
+from tests.audit.synthetic_client_run import SumProbe
 from tests.audit.synthetic_run import SoftmaxProbe
 
 CLIP = 0.5
@@ -181,3 +184,59 @@ def test_a_difference_is_that_of_long_sums_over_their_whole_length():
     assert tally.last_difference == pytest.approx(np.linalg.norm(one - other), rel=1e-12)
     tally.add_parts("in parts", ADDED, 2, one, (other, 2 * one))
     assert tally.last_difference == pytest.approx(np.linalg.norm(one + other), rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [5, 500])
+def test_each_row_has_the_norms_of_both_its_sums_and_of_their_difference(rows: int) -> None:
+    """A sum that stands in several pairs is measured once; long ones are not kept."""
+    one, other, third = np.random.default_rng(4).normal(size=(3, 100_000))
+    tally = ProbeTally(CLIP, len(one), rows=rows)
+    tally.add("first", ADDED, 1, one, other)
+    tally.add("left again", REPLACED, 2, one, third)
+    tally.add("right again", ABSENT, 3, third, other)
+    tally.add("other sides", NOT_DRAWN, 4, other, one)
+    tally.add_parts("in parts", UNEQUAL, 5, third, (one, other))
+    found = tally.arrays()
+    pairs = [(one, other), (one, third), (third, other), (other, one), (third, one + other)]
+    for name, values in (
+        ("norm_with", [left for left, _ in pairs]),
+        ("norm_without", [right for _, right in pairs]),
+        ("difference_norm", [left - right for left, right in pairs]),
+    ):
+        due = [np.linalg.norm(value) for value in values]
+        assert found[name] == pytest.approx(due, rel=1e-12), name
+    assert found["names"].tolist() == [
+        "first", "left again", "right again", "other sides", "in parts",
+    ]  # fmt: skip
+    assert found["kind"].tolist() == [ADDED, REPLACED, ABSENT, NOT_DRAWN, UNEQUAL]
+    assert found["batch_size"].tolist() == [1, 2, 3, 4, 5]
+    assert found["clipping_norm"] == CLIP
+    assert ("sums_with" in found) is ("sums_without" in found) is (rows == 5)
+    if rows == 5:
+        assert np.array_equal(found["sums_with"], [left for left, _ in pairs])
+        assert np.array_equal(found["sums_without"], [right for _, right in pairs])
+
+
+def test_sums_are_kept_where_all_of_them_take_32_mebibytes_at_most() -> None:
+    for rows, kept in ((2**6, True), (2**6 + 1, False)):
+        tally = ProbeTally(CLIP, 2**15, rows=rows)
+        tally.add("alone", ADDED, 1, np.ones(2**15), np.zeros(2**15))
+        assert ("sums_with" in tally.arrays()) is kept
+
+
+@pytest.mark.parametrize(
+    ("share", "counts"),
+    [(32, [0, 1, 7, 31]), (31, [0, 1, 7]), (8, [0, 1, 7]), (7, [0, 1]), (0, [0, 1])],
+)
+def test_rounds_of_updates_are_as_large_as_memory_allows_and_never_none(
+    share: int, counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = SumProbe(CLIP)
+
+    def asked() -> list[str]:
+        names = run_update_probe(probe)["names"].tolist()
+        return [name for name in names if name.startswith("duplicate, ")]
+
+    assert asked() == [f"duplicate, round of {count}" for count in (0, 1, 7, 31)]
+    monkeypatch.setattr(updates, "_MOST_COORDINATES", share * probe.parameters)
+    assert asked() == [f"duplicate, round of {count}" for count in counts]

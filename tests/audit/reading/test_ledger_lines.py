@@ -272,11 +272,6 @@ DUE_OF_HEADER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def plain(found: Any) -> dict[str, Any]:
-    """A line that was read as a mapping, without what is read of it for this test alone."""
-    return {**asdict(found), "line": 1}
-
-
 def due_of_header(line: Line, **others: Any) -> dict[str, Any]:
     """What a header is read as: its fields by their names, and those that have another."""
     renamed = ("kind", "format", "seconds")
@@ -324,15 +319,15 @@ def test_each_field_of_another_line_is_read_into_its_place() -> None:
         line.pop("kind")
         line.pop("unit", None)
     (spend,) = read(SPEND).spends
-    assert plain(spend) == bare["spend"]
+    assert asdict(spend) == bare["spend"]
     assert (spend.stated_rate, read(put(SPEND, "rate_stated", False)).spends[0].stated_rate) == (
         0.1,
         None,
     )
     (round_spend,) = read(ROUND_SPEND).round_spends
-    assert plain(round_spend) == {**bare["round spend"], "clients": (0, 3)}
+    assert asdict(round_spend) == {**bare["round spend"], "clients": (0, 3)}
     (item,) = read(ROUND).rounds
-    assert plain(item) == {
+    assert asdict(item) == {
         "line": 1, "round": 1, "clients": (1, 3), "steps": (5, 6), "queries": (10, 12),
         "dropped": (4,), "broadcast": digest(1), "exchanged": digest(2), "parameters": digest(5),
         "released": {"slope": 0.5},
@@ -346,7 +341,7 @@ def test_each_field_of_another_line_is_read_into_its_place() -> None:
     assert item.asked == (1, 3, 4)
     # Where whole clients are protected the released mean takes the place of the uploads.
     assert read(without(ROUND, "uploads_sha256")).rounds[0].exchanged == digest(3)
-    assert plain(read(RESUME).resumes[0]) == bare["resume"]
+    assert asdict(read(RESUME).resumes[0]) == bare["resume"]
     stopped = read(LIMITED).stopped
     assert stopped is not None
     assert asdict(stopped) == {"rounds": 3, "max_epsilon": 2.5, "target_epsilon": None}
@@ -355,8 +350,8 @@ def test_each_field_of_another_line_is_read_into_its_place() -> None:
     assert asdict(ended.stopped) == {"rounds": 3, "max_epsilon": None, "target_epsilon": 1.5}
     assert ended.diverged == 2
     both = {"columns": ("age", "dose"), "bins": (40, 24)}
-    assert plain(read(QUERY).queries[0]) == {**bare["query"], **both}
-    assert plain(read(BOUNDS).answers[0]) == {
+    assert asdict(read(QUERY).queries[0]) == {**bare["query"], **both}
+    assert asdict(read(BOUNDS).answers[0]) == {
         "line": 1, "noised": digest(1), "columns": (BOUNDS["columns"][0],),
     }  # fmt: skip
 
@@ -425,6 +420,103 @@ def test_what_no_writer_notes_is_refused(name: str, path: str, value: Any) -> No
 )
 def test_names_may_be_as_long_as_writers_make_them(name: str, path: str, value: Any) -> None:
     assert faults(put(LINES[name], path, value)) == []
+
+
+def value_at(line: Line, path: str) -> Any:
+    """What stands at a dotted path."""
+    part: Any = line
+    for key in path.split("."):
+        part = part[int(key) if isinstance(part, list) else key]
+    return part
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_digest_is_64_hexadecimal_digits_wherever_one_stands(name: str) -> None:
+    line = LINES[name]
+    for path in paths_of(line):
+        value = value_at(line, path)
+        if not isinstance(value, str) or len(value) != 64:
+            continue
+        assert faults(put(line, path, "f" * 64)) == [], path
+        for wrong in ("f" * 63, "f" * 65, "F" * 64, "g" * 64, "", 7):
+            assert len(faults(put(line, path, wrong))) == 1, (path, wrong)
+
+
+WORDS = {
+    "records unit": "record none",
+    "records randomness": "release reproducible",
+    "records sparsification.kind": "random released-top local-top",
+    "records canaries.kind": "gradient input secret label",
+    "records initial.origin": "seed file code given",
+    "clients noise_added_by": "server clients",
+    "round spend noise_added_by": "server clients",
+}
+
+
+@pytest.mark.parametrize("field", WORDS)
+def test_each_word_of_a_field_that_has_few_is_read(field: str) -> None:
+    name, _, path = field.rpartition(" ")
+    for word in WORDS[field].split():
+        assert faults(put(LINES[name], path, word)) == [], word
+        assert len(faults(put(LINES[name], path, f"{word}s"))) == 1, word
+
+
+def test_only_weights_from_a_file_have_its_name_and_digest() -> None:
+    header = read(put(HEADER, "initial.origin", "seed")).header
+    assert header is not None
+    assert header.initial is not None
+    assert asdict(header.initial) == {
+        "broadcast": digest(14), "origin": "seed", "file": None, "file_sha256": None,
+    }  # fmt: skip
+
+
+def test_a_run_has_100_000_clients_at_most() -> None:
+    many = {**HEADER, "records": [1] * 100_000, "clients": 100_000}
+    assert faults(many) == []
+    assert len(faults({**many, "records": [1] * 100_001, "clients": 100_001})) == 1
+
+
+def test_a_header_declares_nothing_that_it_does_not_say() -> None:
+    line = HEADER
+    for path in LEFT_OUT["records"].split():
+        if "." not in path:
+            line = without(line, path)
+    header = read(line).header
+    assert header is not None
+    found = {key: value for key, value in asdict(header).items() if key not in HEADER}
+    assert {key: value for key, value in found.items() if value is not None} == {
+        "of_clients": False, "drop_outs": 0, "whole_seconds": False,
+        "clients_per_person": 1,
+    }  # fmt: skip
+    assert (header.sites, header.mechanism) == ((), "gaussian")
+    assert header.training_records == header.records
+    people = read(OF_PEOPLE).header
+    assert people is not None
+    assert people.training_records == (20, 21, 22, 23, 24)
+
+
+def test_a_ledger_ends_with_the_end_of_a_line() -> None:
+    whole = chain([HEADER, SPEND, RESUME])
+    assert read_ledger(whole).faults == ()
+    cut = read_ledger(whole[:-1])
+    assert [(fault.line, fault.what[:12]) for fault in cut.faults] == [(0, "does not end")]
+    assert [(position, kind) for position, kind in cut.kinds] == [
+        (1, "header"), (2, "spend"), (3, "resume"),
+    ]  # fmt: skip
+    assert (cut.spends[0].line, cut.resumes[0].line) == (2, 3)
+    assert [fault.line for fault in read_ledger(whole + b"\n").faults] == [4]
+
+
+def test_a_line_of_an_unknown_kind_is_named_and_the_others_are_read() -> None:
+    odd = chain([HEADER, {"kind": "gift"}, RESUME])
+    found = read_ledger(odd)
+    assert [fault.line for fault in found.faults] == [2]
+    assert "unknown kind" in found.faults[0].what
+    assert found.kinds == ((1, "header"), (2, "gift"), (3, "resume"))
+    lines = chain([HEADER, RESUME]).splitlines(keepends=True)
+    broken = read_ledger(lines[0] + b"{\n" + lines[1])
+    assert [fault.line for fault in broken.faults] == [2, 3]
+    assert broken.resumes[0].line == 3
 
 
 def test_a_spec_promises_sparse_updates_within_its_limits() -> None:

@@ -110,6 +110,68 @@ def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_headers() -> 
     assert read_archive(small.getvalue())["zeros"].size == 1 << 19
 
 
+@pytest.mark.parametrize(("beyond", "taken"), [(0, True), (1, False)])
+def test_an_archive_inflates_to_a_mebibyte_and_64_times_its_size_and_no_more(
+    beyond: int, taken: bool
+) -> None:
+    def archive_of(numbers: int) -> bytes:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, zeros=np.zeros(numbers, np.uint8))
+        return buffer.getvalue()
+
+    numbers, header = 1_200_000, 128
+    for _ in range(5):
+        numbers = (1 << 20) + 64 * len(archive_of(numbers)) - header
+    raw = archive_of(numbers + beyond)
+    # The last number does not lengthen what zeros are packed into.
+    assert header + numbers == (1 << 20) + 64 * len(raw)
+    if taken:
+        assert read_archive(raw)["zeros"].size == numbers
+    else:
+        with pytest.raises(ArchiveError, match="times as large when decompressed"):
+            read_archive(raw)
+
+
+@pytest.mark.parametrize(("members", "taken"), [(64, True), (65, False)])
+def test_an_archive_has_64_members_at_most(members: int, taken: bool) -> None:
+    raw = packed(**{f"array{number}": np.arange(2) for number in range(members)})
+    if taken:
+        assert len(read_archive(raw)) == members
+    else:
+        with pytest.raises(ArchiveError, match="65 members"):
+            read_archive(raw)
+
+
+def declaring(sizes: list[int]) -> bytes:
+    """An archive whose directory declares members of these sizes, of which none is there."""
+    names = [f"array{number}.npy" for number in range(len(sizes))]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(zipfile.ZipInfo(name), b"")
+    raw = bytearray(buffer.getvalue())
+    for name, size in zip(names, sizes, strict=True):
+        entry = raw.rindex(name.encode()) - 46
+        raw[entry + 24 : entry + 28] = size.to_bytes(4, "little")
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ([2**29 + 1], "member array0 is larger than 536870912 bytes"),
+        ([2**29], r"is \d+ times as large when decompressed"),
+        ([2**29, 2**29, 1], "is larger than 1073741824 bytes when decompressed"),
+        ([2**29, 2**29], r"is \d+ times as large when decompressed"),
+    ],
+)
+def test_what_an_archive_declares_is_refused_before_any_of_it_is_unpacked(
+    sizes: list[int], said: str
+) -> None:
+    with pytest.raises(ArchiveError, match=said):
+        read_archive(declaring(sizes))
+
+
 @pytest.mark.parametrize("header", ["{'shape': (2", "{'shape': (" + "-" * 9000 + "1,)}"])
 def test_a_header_that_python_cannot_take_apart_is_refused(header: str) -> None:
     member = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
