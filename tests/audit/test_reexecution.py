@@ -15,6 +15,7 @@ from audit.reexecution import (
     Participation,
     draw,
     escape_probability,
+    numbers,
     participations_needed,
     with_the_first_round,
 )
@@ -72,6 +73,19 @@ def test_whoever_falsified_more_than_is_left_out_is_caught() -> None:
     assert escape_probability(100, 10, 91) == 0.0
     assert escape_probability(100, 0, 50) == 1.0
     assert participations_needed(100, 1, 0.0) == 100
+
+
+@pytest.mark.parametrize(("among", "false", "drawn"), [(1, 1, 1), (7, 2, 5), (40, 1, 40)])
+def test_so_many_are_needed_and_one_less_is_too_few(among: int, false: int, drawn: int) -> None:
+    chance = hypergeom.pmf(0, among, false, drawn) + 1e-12
+    assert participations_needed(among, false, chance) == drawn
+    assert hypergeom.pmf(0, among, false, drawn - 1) > chance
+    assert participations_needed(among, false, 1.0) == 0
+
+
+def test_numbers_enter_digests_with_eight_bytes_each_those_below_zero_too() -> None:
+    assert numbers(1, -1, 258) == bytes(7) + b"\1" + b"\xff" * 8 + bytes(6) + b"\1\2"
+    assert numbers() == b""
 
 
 def test_three_hundred_openings_find_a_hundredth_in_ninety_five_of_a_hundred_audits() -> None:

@@ -373,5 +373,5 @@ def test_where_rounds_are_many_the_normal_limit_of_an_overlap_serves(
     )
     monkeypatch.setattr(participation, "_MOST_CELLS", chosen * rounds)
     exact = participation.overlap_p_value(shared, clients, chosen, rounds)
-    assert exact == pytest.approx(normal, rel=0.03)
+    assert exact == pytest.approx(normal, rel=0.05)
     assert exact != pytest.approx(normal, rel=1e-6)

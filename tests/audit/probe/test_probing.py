@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.probe import updates
+from audit.probe import updates as updates_of
 from audit.probe.probing import run_probe
 from audit.probe.updates import (
     ABSENT,
@@ -238,5 +238,63 @@ def test_rounds_of_updates_are_as_large_as_memory_allows_and_never_none(
         return [name for name in names if name.startswith("duplicate, ")]
 
     assert asked() == [f"duplicate, round of {count}" for count in (0, 1, 7, 31)]
-    monkeypatch.setattr(updates, "_MOST_COORDINATES", share * probe.parameters)
+    monkeypatch.setattr(updates_of, "_MOST_COORDINATES", share * probe.parameters)
     assert asked() == [f"duplicate, round of {count}" for count in counts]
+
+
+class Listening(SumProbe):
+    """Notes the updates of each round."""
+
+    def __init__(self) -> None:
+        super().__init__(CLIP)
+        self.rounds: list[np.ndarray] = []
+
+    def clipped_sum_of_updates(self, updates: np.ndarray) -> np.ndarray:
+        self.rounds.append(updates)
+        return super().clipped_sum_of_updates(updates)
+
+
+@pytest.mark.parametrize("count", [1, 7, 31])
+def test_the_update_that_is_one_more_is_what_its_kind_says(count: int) -> None:
+    probe = Listening()
+    found = run_update_probe(probe)
+    # Each size of round is asked for without one more, and then once for each pair.
+    pairs = [
+        str(name) for name in found["names"] if ", round of " in name and "clients" not in name
+    ]
+    per_size = len(pairs) // 4
+    start = [0, 1, 7, 31].index(count) * (per_size + 1)
+    names = pairs[[0, 1, 7, 31].index(count) * per_size :][:per_size]
+    others = probe.rounds[start]
+    assert len(others) == count
+    extra = {}
+    for name, updates in zip(names, probe.rounds[start + 1 :][:per_size], strict=True):
+        kind = name.removesuffix(f", round of {count}")
+        if kind == "repeat":
+            assert np.array_equal(updates, others)
+            continue
+        middle = count // 2
+        assert np.array_equal(np.delete(updates, middle, axis=0), others)
+        extra[kind] = updates[middle].astype(np.float64)
+    assert tuple(extra) == updates_of.UPDATE_KINDS
+    ordinary, size = extra["ordinary"], probe.parameters
+    assert np.linalg.norm(ordinary) == pytest.approx(0.9 * CLIP, rel=1e-6)
+    half = extra["long in one half"] / ordinary
+    assert half == pytest.approx([50.0] * (size // 2) + [1.0] * (size // 2), rel=1e-6)
+    assert extra["scaled by 1e3"] == pytest.approx(1e3 * ordinary, rel=1e-6)
+    assert np.abs(extra["scaled by 1e30"]).max() == pytest.approx(1e30, rel=1e-6)
+    assert np.array_equal(np.sign(extra["scaled by 1e30"]), np.sign(ordinary))
+    assert (extra["plus infinity"] == np.inf).all()
+    assert np.isnan(extra["not a number"]).all()
+    infinite = np.isinf(extra["one coordinate infinite"])
+    assert np.flatnonzero(infinite).tolist() == [size // 2]
+    assert np.array_equal(extra["one coordinate infinite"][~infinite], ordinary[~infinite])
+    assert extra["minus 1e38"] == pytest.approx(-1e38)
+    assert not extra["all zero"].any()
+    assert np.array_equal(extra["duplicate"], others[0])
+    assert np.array_equal(extra["opposite update"], -others[0])
+    # Some are clipped and some are not, where there are several.
+    norms = np.linalg.norm(others, axis=1) / CLIP
+    assert (norms >= 0.24).all()
+    assert (norms <= 4.01).all()
+    assert count == 1 or norms.min() < 1.0 < norms.max()

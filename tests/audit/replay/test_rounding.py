@@ -94,6 +94,13 @@ def test_a_result_is_off_by_its_bound_where_its_operands_are_and_never_by_more(
     assert found.bound == pytest.approx(furthest + rounding, rel=1e-9, abs=1e-14)
 
 
+def test_what_float32_cannot_tell_from_zero_is_off_by_its_least_normal_number() -> None:
+    nothing = exact(np.zeros(1)) * exact(np.ones(1))
+    assert nothing.bound.tolist() == [float(np.finfo(np.float32).tiny)]
+    assert mean_of([exact(np.zeros(1))]).bound.tolist() == [float(np.finfo(np.float32).tiny)]
+    assert np.isnan((exact(np.array([OVERFLOW])) * 1.0).value).all()
+
+
 @pytest.mark.parametrize("share", [1e-6, 0.9])
 def test_a_square_and_its_root_lie_within_their_bounds(share: float) -> None:
     one = off_by_up_to(share, np.random.default_rng(SEED))
