@@ -169,7 +169,8 @@ LEDGER: Mapping[str, Shape] = {
         "released": dict.fromkeys(("strong_convexity", "slope")),
     },
     "resume": {**_CHAIN, **dict.fromkeys(("round", "commitment"))},
-    "query": {**_CHAIN, **_fields_of(Query)},
+    # Where a line stands is read, and no field of it.
+    "query": {**_CHAIN, **dict.fromkeys(_fields_of(Query).keys() - {"line"})},
     "bounds": {**_CHAIN, "columns": _LEARNT, "noised_sha256": None},
     "claim": {
         **_CHAIN,

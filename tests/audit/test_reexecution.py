@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 
@@ -10,9 +11,11 @@ from scipy.stats import chisquare, hypergeom
 
 from audit.checks.reexecution import passing
 from audit.reexecution import (
+    SEED_BYTES,
     Participation,
     draw,
     escape_probability,
+    numbers,
     participations_needed,
     with_the_first_round,
 )
@@ -37,6 +40,10 @@ def test_the_same_bits_and_ledger_draw_the_same_and_others_do_not() -> None:
     assert drawn != draw(items, seed(1), "cd" * 32, 20)
     assert set(draw(items, seed(1), LEDGER, 5)) < set(drawn)
     assert list(drawn) == sorted(drawn)
+
+
+def test_an_auditors_own_seed_is_no_easier_to_guess_than_a_digest() -> None:
+    assert hashlib.sha256().digest_size == SEED_BYTES
 
 
 def test_nothing_is_drawn_twice_and_no_more_than_there_is() -> None:
@@ -66,6 +73,19 @@ def test_whoever_falsified_more_than_is_left_out_is_caught() -> None:
     assert escape_probability(100, 10, 91) == 0.0
     assert escape_probability(100, 0, 50) == 1.0
     assert participations_needed(100, 1, 0.0) == 100
+
+
+@pytest.mark.parametrize(("among", "false", "drawn"), [(1, 1, 1), (7, 2, 5), (40, 1, 40)])
+def test_so_many_are_needed_and_one_less_is_too_few(among: int, false: int, drawn: int) -> None:
+    chance = hypergeom.pmf(0, among, false, drawn) + 1e-12
+    assert participations_needed(among, false, chance) == drawn
+    assert hypergeom.pmf(0, among, false, drawn - 1) > chance
+    assert participations_needed(among, false, 1.0) == 0
+
+
+def test_numbers_enter_digests_with_eight_bytes_each_those_below_zero_too() -> None:
+    assert numbers(1, -1, 258) == bytes(7) + b"\1" + b"\xff" * 8 + bytes(6) + b"\1\2"
+    assert numbers() == b""
 
 
 def test_three_hundred_openings_find_a_hundredth_in_ninety_five_of_a_hundred_audits() -> None:

@@ -355,3 +355,23 @@ def test_the_odds_of_a_number_of_rounds_are_worked_out_once_for_all_clients(
     found = participation._p_values(counts, 50, 0.01)
     assert asked == [0, 1, 2]
     assert found[:4].tolist() == [exact(number, 50, 0.01) for number in (0, 1, 2, 0)]
+
+
+@pytest.mark.parametrize("deviations", [-2.5, -1.0, 0.5, 2.5])
+def test_where_rounds_are_many_the_normal_limit_of_an_overlap_serves(
+    deviations: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients, chosen, rounds = 400, 100, 300
+    # Mean and variance of a hypergeometric count, once for each pair of neighbours.
+    mean, variance = 25.0, 100 * 0.25 * 0.75 * 300 / 399
+    shared = round(299 * mean + deviations * math.sqrt(299 * variance))
+    z = (shared - 299 * mean) / math.sqrt(299 * variance)
+    normal = 2.0 * stats.norm.sf(abs(z))
+    monkeypatch.setattr(participation, "_MOST_CELLS", chosen * rounds - 1)
+    assert participation.overlap_p_value(shared, clients, chosen, rounds) == pytest.approx(
+        normal, rel=1e-9
+    )
+    monkeypatch.setattr(participation, "_MOST_CELLS", chosen * rounds)
+    exact = participation.overlap_p_value(shared, clients, chosen, rounds)
+    assert exact == pytest.approx(normal, rel=0.05)
+    assert exact != pytest.approx(normal, rel=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from audit.probe import updates as updates_of
 from audit.probe.probing import run_probe
 from audit.probe.updates import (
     ABSENT,
@@ -15,8 +16,10 @@ from audit.probe.updates import (
     REPLACED,
     UNEQUAL,
     ProbeTally,
+    run_update_probe,
     shortened,
 )
+from tests.audit.synthetic_client_run import SumProbe
 from tests.audit.synthetic_run import SoftmaxProbe
 
 CLIP = 0.5
@@ -181,3 +184,117 @@ def test_a_difference_is_that_of_long_sums_over_their_whole_length():
     assert tally.last_difference == pytest.approx(np.linalg.norm(one - other), rel=1e-12)
     tally.add_parts("in parts", ADDED, 2, one, (other, 2 * one))
     assert tally.last_difference == pytest.approx(np.linalg.norm(one + other), rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [5, 500])
+def test_each_row_has_the_norms_of_both_its_sums_and_of_their_difference(rows: int) -> None:
+    """A sum that stands in several pairs is measured once; long ones are not kept."""
+    one, other, third = np.random.default_rng(4).normal(size=(3, 100_000))
+    tally = ProbeTally(CLIP, len(one), rows=rows)
+    tally.add("first", ADDED, 1, one, other)
+    tally.add("left again", REPLACED, 2, one, third)
+    tally.add("right again", ABSENT, 3, third, other)
+    tally.add("other sides", NOT_DRAWN, 4, other, one)
+    tally.add_parts("in parts", UNEQUAL, 5, third, (one, other))
+    found = tally.arrays()
+    pairs = [(one, other), (one, third), (third, other), (other, one), (third, one + other)]
+    for name, values in (
+        ("norm_with", [left for left, _ in pairs]),
+        ("norm_without", [right for _, right in pairs]),
+        ("difference_norm", [left - right for left, right in pairs]),
+    ):
+        due = [np.linalg.norm(value) for value in values]
+        assert found[name] == pytest.approx(due, rel=1e-12), name
+    assert found["names"].tolist() == [
+        "first", "left again", "right again", "other sides", "in parts",
+    ]  # fmt: skip
+    assert found["kind"].tolist() == [ADDED, REPLACED, ABSENT, NOT_DRAWN, UNEQUAL]
+    assert found["batch_size"].tolist() == [1, 2, 3, 4, 5]
+    assert found["clipping_norm"] == CLIP
+    assert ("sums_with" in found) is ("sums_without" in found) is (rows == 5)
+    if rows == 5:
+        assert np.array_equal(found["sums_with"], [left for left, _ in pairs])
+        assert np.array_equal(found["sums_without"], [right for _, right in pairs])
+
+
+def test_sums_are_kept_where_all_of_them_take_32_mebibytes_at_most() -> None:
+    for rows, kept in ((2**6, True), (2**6 + 1, False)):
+        tally = ProbeTally(CLIP, 2**15, rows=rows)
+        tally.add("alone", ADDED, 1, np.ones(2**15), np.zeros(2**15))
+        assert ("sums_with" in tally.arrays()) is kept
+
+
+@pytest.mark.parametrize(
+    ("share", "counts"),
+    [(32, [0, 1, 7, 31]), (31, [0, 1, 7]), (8, [0, 1, 7]), (7, [0, 1]), (0, [0, 1])],
+)
+def test_rounds_of_updates_are_as_large_as_memory_allows_and_never_none(
+    share: int, counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = SumProbe(CLIP)
+
+    def asked() -> list[str]:
+        names = run_update_probe(probe)["names"].tolist()
+        return [name for name in names if name.startswith("duplicate, ")]
+
+    assert asked() == [f"duplicate, round of {count}" for count in (0, 1, 7, 31)]
+    monkeypatch.setattr(updates_of, "_MOST_COORDINATES", share * probe.parameters)
+    assert asked() == [f"duplicate, round of {count}" for count in counts]
+
+
+class Listening(SumProbe):
+    """Notes the updates of each round."""
+
+    def __init__(self) -> None:
+        super().__init__(CLIP)
+        self.rounds: list[np.ndarray] = []
+
+    def clipped_sum_of_updates(self, updates: np.ndarray) -> np.ndarray:
+        self.rounds.append(updates)
+        return super().clipped_sum_of_updates(updates)
+
+
+@pytest.mark.parametrize("count", [1, 7, 31])
+def test_the_update_that_is_one_more_is_what_its_kind_says(count: int) -> None:
+    probe = Listening()
+    found = run_update_probe(probe)
+    # Each size of round is asked for without one more, and then once for each pair.
+    pairs = [
+        str(name) for name in found["names"] if ", round of " in name and "clients" not in name
+    ]
+    per_size = len(pairs) // 4
+    start = [0, 1, 7, 31].index(count) * (per_size + 1)
+    names = pairs[[0, 1, 7, 31].index(count) * per_size :][:per_size]
+    others = probe.rounds[start]
+    assert len(others) == count
+    extra = {}
+    for name, updates in zip(names, probe.rounds[start + 1 :][:per_size], strict=True):
+        kind = name.removesuffix(f", round of {count}")
+        if kind == "repeat":
+            assert np.array_equal(updates, others)
+            continue
+        middle = count // 2
+        assert np.array_equal(np.delete(updates, middle, axis=0), others)
+        extra[kind] = updates[middle].astype(np.float64)
+    assert tuple(extra) == updates_of.UPDATE_KINDS
+    ordinary, size = extra["ordinary"], probe.parameters
+    assert np.linalg.norm(ordinary) == pytest.approx(0.9 * CLIP, rel=1e-6)
+    half = extra["long in one half"] / ordinary
+    assert half == pytest.approx([50.0] * (size // 2) + [1.0] * (size // 2), rel=1e-6)
+    assert extra["scaled by 1e3"] == pytest.approx(1e3 * ordinary, rel=1e-6)
+    assert np.abs(extra["scaled by 1e30"]).max() == pytest.approx(1e30, rel=1e-6)
+    assert np.array_equal(np.sign(extra["scaled by 1e30"]), np.sign(ordinary))
+    assert (extra["plus infinity"] == np.inf).all()
+    assert np.isnan(extra["not a number"]).all()
+    infinite = np.isinf(extra["one coordinate infinite"])
+    assert np.flatnonzero(infinite).tolist() == [size // 2]
+    assert np.array_equal(extra["one coordinate infinite"][~infinite], ordinary[~infinite])
+    assert extra["minus 1e38"] == pytest.approx(-1e38)
+    assert not extra["all zero"].any()
+    assert np.array_equal(extra["duplicate"], others[0])
+    assert np.array_equal(extra["opposite update"], -others[0])
+    # Some are clipped and some are not, where there are several.
+    norms = np.linalg.norm(others, axis=1) / CLIP
+    assert (norms >= 0.24).all()
+    assert (norms <= 4.01).all()
+    assert count == 1 or norms.min() < 1.0 < norms.max()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from audit.reading import leaks
+from audit.reading.bundle import open_bundle
 from audit.verdict import Verdict
 from tests.audit.corruptions import finding_of
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
@@ -61,3 +64,66 @@ def test_ten_thousand_other_numbers_are_not_taken_for_private_ones(run: Path) ->
     others = np.random.default_rng(7).normal(size=10_000)
     (run / "report.json").write_text(" ".join(repr(float(one)) for one in others), "utf-8")
     assert leaks.search(run) == ()
+
+
+def fields_of(shape: leaks.Shape, place: str) -> Iterator[tuple[str, str]]:
+    """Place and name of each field that a shape lets stand, sections taken apart."""
+    for name, inner in shape.items():
+        if inner is None:
+            yield place, name
+        else:
+            yield from fields_of(inner, f"{place}.{name}")
+
+
+def test_a_field_that_others_may_read_stands_in_the_list_too() -> None:
+    """A field more would let private numbers pass unseen, and one less would refuse good runs."""
+    text = (Path(__file__).parent / "public_fields.txt").read_text("utf-8")
+    sections = re.findall(r"(\S+):\n((?: .*\n)+)", text)
+    listed = [(place, name) for place, names in sections for name in names.split()]
+    shapes = {"metrics": leaks.METRICS, "model": leaks.MODEL}
+    shapes |= {f"ledger.{kind}": shape for kind, shape in leaks.LEDGER.items()}
+    found = [field for place, shape in shapes.items() for field in fields_of(shape, place)]
+    assert sorted(found) == sorted(listed)
+
+
+WRITTEN = """
+    spec.yaml ledger.jsonl metrics.jsonl model.safetensors model.json model.sig erasure.json
+    audit.json report.json report.pdf report.html report-public.json report-public.pdf
+    report-public.html VERIFY.md VERIFY-public.md .unfinished/lock
+    training.attestation.json training.attestation.json.tsr attestation.json attestation.json.tsr
+    attestation-public.json attestation-public.json.tsr trainer.pub trainer.rotations.json
+    auditor.pub auditor.rotations.json intent.json intent.json.tsr intent.json.tlog challenge.json
+    challenge.json.tsr challenge.json.tlog draw.json draw.json.tsr draw.json.tlog
+    evidence/salt evidence/tuning evidence/layout.json evidence/findings.json
+    evidence/partition.npz evidence/inputs.npz evidence/probe.npz evidence/canaries.npz
+    evidence/coordinates.npz evidence/records.npz evidence/people.npz evidence/columns.npz
+    evidence/end.npz evidence/round-00000.npz evidence/round-123456.npz evidence/server-00003.npz
+    evidence/upload-00003.npz evidence/upload-00003-00002.npz evidence/state-00004.safetensors
+    evidence/environment-1.json evidence/client-00007.jsonl checkpoint/spec.yaml checkpoint/paid
+    checkpoint/state-00004.safetensors
+"""
+
+
+def test_every_file_that_a_run_writes_is_known_and_no_other_of_a_similar_name() -> None:
+    patterns = [*leaks.RUN_FILES, *leaks.EVIDENCE_FILES, *leaks.CHECKPOINT_FILES]
+
+    def known(name: str) -> bool:
+        return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+    written = WRITTEN.split()
+    assert [name for name in written if not known(name)] == []
+    similar = [f"{name}{end}" for name in written for end in (".bak", "x", "/x")]
+    similar += [f"x{name}" for name in written] + ["evidence/round-0003.npz", "report-2.pdf"]
+    assert [name for name in similar if known(name)] == []
+
+
+def test_what_is_private_of_a_round_is_named_as_in_its_file(run: Path) -> None:
+    bundle = open_bundle(run)
+    unit = bundle.header.unit
+    found = unit.private_numbers(bundle.evidence_of_round(1, unit))
+    with np.load(run / "evidence" / "round-00001.npz") as arrays:
+        for name, values in found.items():
+            assert np.array_equal(values, arrays[name], equal_nan=True), name
+    own = {"record": "clean_sum_squares", "client": "clean_sample"}[unit.name]
+    due = {"raw_norms", "noise_sum_squares", "noise_sample", own}
+    assert found.keys() - {"v_clean"} == due

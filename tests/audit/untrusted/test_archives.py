@@ -9,6 +9,7 @@ import pickle
 import struct
 import tracemalloc
 import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,15 @@ import pytest
 from audit.untrusted.archives import (
     ArchiveError,
     MessageError,
+    floats,
+    integers,
     read_archive,
     read_names,
     read_stored,
     read_tensors,
+    texts,
 )
+from audit.untrusted.fields import FieldError
 
 
 def packed(**arrays: np.ndarray) -> bytes:
@@ -110,6 +115,68 @@ def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_headers() -> 
     assert read_archive(small.getvalue())["zeros"].size == 1 << 19
 
 
+@pytest.mark.parametrize(("beyond", "taken"), [(0, True), (1, False)])
+def test_an_archive_inflates_to_a_mebibyte_and_64_times_its_size_and_no_more(
+    beyond: int, taken: bool
+) -> None:
+    def archive_of(numbers: int) -> bytes:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, zeros=np.zeros(numbers, np.uint8))
+        return buffer.getvalue()
+
+    numbers, header = 1_200_000, 128
+    for _ in range(5):
+        numbers = (1 << 20) + 64 * len(archive_of(numbers)) - header
+    raw = archive_of(numbers + beyond)
+    # The last number does not lengthen what zeros are packed into.
+    assert header + numbers == (1 << 20) + 64 * len(raw)
+    if taken:
+        assert read_archive(raw)["zeros"].size == numbers
+    else:
+        with pytest.raises(ArchiveError, match="times as large when decompressed"):
+            read_archive(raw)
+
+
+@pytest.mark.parametrize(("members", "taken"), [(64, True), (65, False)])
+def test_an_archive_has_64_members_at_most(members: int, taken: bool) -> None:
+    raw = packed(**{f"array{number}": np.arange(2) for number in range(members)})
+    if taken:
+        assert len(read_archive(raw)) == members
+    else:
+        with pytest.raises(ArchiveError, match="65 members"):
+            read_archive(raw)
+
+
+def declaring(sizes: list[int]) -> bytes:
+    """An archive whose directory declares members of these sizes, of which none is there."""
+    names = [f"array{number}.npy" for number in range(len(sizes))]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(zipfile.ZipInfo(name), b"")
+    raw = bytearray(buffer.getvalue())
+    for name, size in zip(names, sizes, strict=True):
+        entry = raw.rindex(name.encode()) - 46
+        raw[entry + 24 : entry + 28] = size.to_bytes(4, "little")
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ([2**29 + 1], "member array0 is larger than 536870912 bytes"),
+        ([2**29], r"is \d+ times as large when decompressed"),
+        ([2**29, 2**29, 1], "is larger than 1073741824 bytes when decompressed"),
+        ([2**29, 2**29], r"is \d+ times as large when decompressed"),
+    ],
+)
+def test_what_an_archive_declares_is_refused_before_any_of_it_is_unpacked(
+    sizes: list[int], said: str
+) -> None:
+    with pytest.raises(ArchiveError, match=said):
+        read_archive(declaring(sizes))
+
+
 @pytest.mark.parametrize("header", ["{'shape': (2", "{'shape': (" + "-" * 9000 + "1,)}"])
 def test_a_header_that_python_cannot_take_apart_is_refused(header: str) -> None:
     member = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
@@ -191,3 +258,147 @@ def test_looking_at_a_model_copies_none_of_its_numbers(read: Any) -> None:
         assert tracemalloc.get_traced_memory()[1] < values.nbytes / 10
     finally:
         tracemalloc.stop()
+
+
+# Bytes of a number, and how the package that serialises tensors names its type.
+WIDTHS = {
+    8: "F64 I64 U64", 4: "F32 I32 U32", 2: "F16 BF16 I16 U16", 1: "BOOL I8 U8 F8_E4M3 F8_E5M2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "names"), WIDTHS.items())
+def test_tensors_of_every_type_have_the_bytes_that_their_shape_asks_for(
+    width: int, names: str
+) -> None:
+    def of(dtype: str, size: int) -> bytes:
+        entry = {"dtype": dtype, "shape": [2, 3], "data_offsets": [0, size]}
+        text = json.dumps({"weight": entry}, separators=(",", ":")).encode()
+        return len(text).to_bytes(8, "little") + text + bytes(range(size))
+
+    for dtype in names.split():
+        found = read_stored(of(dtype, 6 * width))["weight"]
+        assert (found.dtype, found.shape) == (dtype, (2, 3))
+        assert bytes(found.content) == bytes(range(6 * width))
+        for size in (6 * width - 1, 6 * width + 1, 6 * width + width):
+            with pytest.raises(MessageError, match="belong to no tensor"):
+                read_stored(of(dtype, size))
+    with pytest.raises(MessageError, match="dtype"):
+        read_stored(of("F128", 6 * width))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "whole"),
+    [
+        ("F64", "<f8", False), ("F32", "<f4", False), ("F16", "<f2", False), ("I64", "<i8", True),
+        ("I32", "<i4", True),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_message_are_read_in_their_type(dtype: str, kind: str, whole: bool) -> None:
+    values = np.array([3, -2, 0, 7], kind)
+    entry = {"dtype": dtype, "shape": [2, 2], "data_offsets": [0, values.nbytes]}
+    text = json.dumps({"values": entry}, separators=(",", ":")).encode()
+    raw = len(text).to_bytes(8, "little") + text + values.tobytes()
+    found = read_tensors(raw, whole="values" if whole else None)["values"]
+    assert (found.dtype, found.tolist()) == (np.float64, [3.0, -2.0, 0.0, 7.0])
+    assert read_names(raw) == ({"values": not whole}, {})
+    # Whole numbers stand in one tensor alone, and no others stand there.
+    with pytest.raises(MessageError, match="dtype"):
+        read_tensors(raw, whole=None if whole else "values")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(24, dtype=np.int16).reshape(2, 3, 4),
+        np.array([[True, False]]),
+        np.array(7, np.uint8),
+        np.array(["Größe", ""]),
+        np.zeros((0, 3), np.float32),
+    ],
+    ids=["columns first", "three axes", "truth", "one number", "texts", "empty"],
+)
+def test_an_array_is_read_as_it_was_written(array: np.ndarray) -> None:
+    found = read_archive(packed(values=array))["values"]
+    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    assert np.array_equal(found, array)
+    assert not found.flags.writeable
+
+
+@pytest.mark.parametrize("kind", ["complex128", "datetime64[s]", "S3", "V3"])
+def test_an_array_of_anything_else_is_refused(kind: str) -> None:
+    with pytest.raises(ArchiveError, match="not an array of numbers or plain text"):
+        read_archive(packed(values=np.zeros(2, kind)))
+
+
+def test_an_archive_of_any_time_of_day_is_read_and_a_changed_time_is_noticed() -> None:
+    buffer = io.BytesIO()
+    member = io.BytesIO()
+    np.save(member, np.arange(3))
+    with zipfile.ZipFile(buffer, "w") as archive:
+        stamp = (2026, 11, 29, 23, 45, 58)
+        archive.writestr(zipfile.ZipInfo("values.npy", stamp), member.getvalue())
+    raw = bytearray(buffer.getvalue())
+    assert read_archive(bytes(raw))["values"].tolist() == [0, 1, 2]
+    for position in range(10, 14):
+        changed = bytearray(raw)
+        changed[position] ^= 1
+        with pytest.raises(ArchiveError, match="damaged or not plain"):
+            read_archive(bytes(changed))
+
+
+def test_a_packed_member_ends_where_its_array_does() -> None:
+    """Bytes behind the stream, or a stream that goes on, could hold what nobody reads."""
+    member = io.BytesIO()
+    np.save(member, np.arange(3))
+    held = member.getvalue()
+
+    def archive_of(packs: bytes, declared: bytes) -> bytes:
+        name = b"values.npy"
+        crc = zlib.crc32(declared)
+        sizes = struct.pack("<3L2H", crc, len(packs), len(declared), len(name), 0)
+        local = struct.pack("<4s5H", b"PK\3\4", 20, 0, 8, 0, 33) + sizes + name
+        entry = struct.pack("<4s6H", b"PK\1\2", 20, 20, 0, 8, 0, 33) + sizes
+        entry += struct.pack("<3H2L", 0, 0, 0, 0, 0) + name
+        start = len(local) + len(packs)
+        end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, len(entry), start, 0)
+        return local + packs + entry + end
+
+    def deflated(content: bytes) -> bytes:
+        stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        return stream.compress(content) + stream.flush()
+
+    good = archive_of(deflated(held), held)
+    assert read_archive(good)["values"].tolist() == [0, 1, 2]
+    for packs in (deflated(held) + b"more", deflated(held + b"more"), deflated(held)[:-1]):
+        with pytest.raises(ArchiveError, match="does not end where it should"):
+            read_archive(archive_of(packs, held))
+    with pytest.raises(ArchiveError, match="does not match its checksum"):
+        read_archive(archive_of(deflated(held[:-1] + b"\7"), held))
+
+
+def test_arrays_have_the_shape_type_and_range_that_are_asked_for() -> None:
+    arrays = {
+        "whole": np.array([[0, 2**53]]), "too large": np.array([[0, 2**53 + 1]]),
+        "below": np.array([[0, -1]]), "real": np.array([[0.5, np.nan]]),
+        "long": np.array(["x" * 257]), "texts": np.array(["x" * 256, ""]),
+        "flags": np.array([[True, False]]), "empty": np.zeros((1, 0), np.uint8),
+    }  # fmt: skip
+    assert integers(arrays, "whole", (1, None)).tolist() == [[0, 2**53]]
+    assert integers(arrays, "empty", (None, 0)).shape == (1, 0)
+    assert integers(arrays, "empty", (1, 0)).dtype == np.int64
+    assert np.isnan(floats(arrays, "real", (1, 2), finite=False)[0, 1])
+    assert texts(arrays, "texts", 2) == ("x" * 256, "")
+    for name, said in (
+        ("too large", "outside 0 to 2"), ("below", "outside 0 to 2"), ("real", "has type float64"),
+        ("flags", "has type bool"), ("none", "is missing"),
+    ):  # fmt: skip
+        with pytest.raises(FieldError, match=said):
+            integers(arrays, name, (1, 2))
+    for shape in ((2, 1), (1, 3), (2,), (1, 2, 1), ()):
+        with pytest.raises(FieldError, match="shape"):
+            integers(arrays, "whole", shape)
+    with pytest.raises(FieldError, match="real"):
+        floats(arrays, "real", (1, 2))
+    with pytest.raises(FieldError, match="more than 256 characters"):
+        texts(arrays, "long", 1)

@@ -415,12 +415,16 @@ def test_which_releases_are_kept_is_drawn_by_what_each_round_released(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("bits", [8, 15])
 def test_the_last_model_may_lie_off_the_grid_where_the_run_was_cut_off_after_it(
-    of_clients: Bundle,
+    of_clients: Bundle, bits: int
 ) -> None:
-    """It was sent once more. What is published of it lies on the grid in any case."""
-    ledger, coarse = of_clients.readable_ledger, replace(GRID, weights=8)
-    off = "round 23: the next model lies off the public grid of 8 significant bits"
+    """It was sent once more. What is published of it lies on the grid in any case.
+
+    By chance half of the coordinates lie on a grid that has one bit less.
+    """
+    ledger, coarse = of_clients.readable_ledger, replace(GRID, weights=bits)
+    off = f"round 23: the next model lies off the public grid of {bits} significant bits"
 
     def said(*resumes: Resume, planned: int = 25) -> str:
         run = changed(

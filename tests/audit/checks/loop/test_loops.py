@@ -96,6 +96,15 @@ def reason(found: Bundle, name: str) -> str:
     return text if verdict == "FAIL" else verdict
 
 
+def test_what_is_private_of_a_loop_is_named_as_in_its_file(loop: Bundle) -> None:
+    found = LOOP.private_numbers(file_of(loop, 1))
+    with np.load(loop.root / "evidence" / "round-00001.npz") as arrays:
+        for name, values in found.items():
+            assert np.array_equal(values, arrays[name], equal_nan=True), name
+    names = "raw_norms noise_sum_squares noise_sample clean_sum_squares clean_sample"
+    assert found.keys() == set(names.split())
+
+
 # promise
 
 

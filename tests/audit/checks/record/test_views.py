@@ -19,6 +19,7 @@ from audit.accounting.comparison import Comparison
 from audit.accounting.registry import Range
 from audit.checks.record import views
 from audit.checks.record.views import _claims, _reading, _selection
+from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
 from audit.reading.units import RECORD
@@ -406,3 +407,30 @@ def test_no_epsilon_holds_for_several_records_in_batches_of_fixed_size(
     said = "an epsilon is claimed of a person with 3 records in batches of fixed size, which no"
     assert len(comparison.reasons) == 1
     assert comparison.reasons[0].startswith(said) is refused
+
+
+@pytest.mark.parametrize(
+    ("rows", "people", "covered"), [([0, 1, 2], 3, True), ([0, 1, 3], 3, False), ([], 3, False)]
+)
+def test_a_persons_records_are_counted_where_every_record_is_somebodys(
+    rows: list[int], people: int, covered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "names_people", lambda _: True)
+    bundle: Any = SimpleNamespace(
+        header=SimpleNamespace(unit=RECORD),
+        readable_spec={"data": {}},
+        records=lambda: SimpleNamespace(rows=np.array(rows, dtype=np.int64)),
+        people=lambda: SimpleNamespace(stored=np.zeros(people, dtype=np.int64)),
+    )
+    claim = {"person": {"records": 3, "epsilon": None, "reason": "too many"}}
+    comparison = Comparison()
+
+    def said() -> str:
+        return views._person(bundle, claim, None, [], comparison)  # type: ignore[arg-type] # not read
+
+    if covered:
+        assert "no epsilon is stated for a person with 3 records" in said()
+        assert comparison.reasons == []
+    else:
+        with pytest.raises(UnverifiedError, match=r"people\.npz does not cover"):
+            said()

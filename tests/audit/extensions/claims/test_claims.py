@@ -143,6 +143,44 @@ def test_a_claim_that_covers_fixed_sizes_covers_everything_here() -> None:
     assert "it is below every-round/fixed-size" in below.reason
 
 
+def test_a_claim_equals_a_reading_to_its_digits_and_covers_one_that_is_smaller() -> None:
+    found = values()
+    equal = judge_claim(claim(claimed__epsilon=round(found["expected-rounds"], 3)))
+    assert " equals expected-rounds = " in equal.reason
+    assert " covers " not in equal.reason
+    between = (found["expected-rounds"] + found["mixture"]) / 2.0
+    covering = judge_claim(claim(claimed__epsilon=between))
+    assert " covers expected-rounds = " in covering.reason
+    assert " equals " not in covering.reason
+    for judged in (equal, covering):
+        assert judged.verdict is ClaimVerdict.CONSISTENT
+
+
+@pytest.mark.parametrize(
+    ("records", "batch", "local", "uses"),
+    # 3/10 times 10 in floating point is 3, and 7/25 times 25 a little more than 7.
+    [(10, 3, 10, 3), (25, 7, 25, 7), (1000, 16, 20, 1), (1000, 16, 63, 2), (49, 1, 49, 1)],
+)
+def test_an_epoch_of_shuffled_records_uses_each_once_whatever_rounding_says(
+    records: int, batch: int, local: int, uses: int
+) -> None:
+    sampling = {"kind": "shuffled", "batch_size": batch, "records_per_client": records}
+    found = values(sampling=sampling, federation__local_steps=local, federation__rounds=1)
+    # So many Gaussian answers at σ/2 are one at σ/(2·√uses): the exact curve of Balle & Wang.
+    mu = 2.0 * math.sqrt(uses)
+    epsilon = found["every-round/shuffled"]
+
+    def above(deviations: float) -> float:
+        return 0.5 * math.erfc(deviations / math.sqrt(2.0))
+
+    def delta(at: float) -> float:
+        return above(at / mu - mu / 2) - math.exp(at) * above(at / mu + mu / 2)
+
+    # What is found is at most 0.1 % more than the exact ε.
+    assert delta(epsilon) <= 1e-5 * (1 + 1e-6)
+    assert delta(0.999 * epsilon) > 1e-5
+
+
 def test_only_readings_towards_the_stated_view_decide() -> None:
     judged = judge_claim(claim(claimed={"epsilon": 1.6, "towards": "third-party"}))
     assert judged.relevant == {"mixture"}

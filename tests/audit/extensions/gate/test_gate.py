@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from audit.extensions.gate import judge_gate, judgement
 from audit.verdict import Verdict
@@ -156,6 +157,29 @@ def test_a_correct_gate_is_blamed_no_more_often_than_stated():
     counts = np.random.default_rng(3).binomial(6 * 650, 0.631, 1_000)
     bound = math.log(7 / judgement._ALARM)
     assert np.mean([judgement._surprise(int(one), 6 * 650) > bound for one in counts]) > 0.999
+
+
+@pytest.mark.parametrize("numbers", [650, 6 * 650, 10**6])
+def test_noise_below_the_part_that_is_told_is_blamed_and_hardly_more(numbers):
+    told = float(re.search(r"less than (\d+)% of", judgement._power(numbers))[1]) / 100.0
+    bound = math.log((judgement.KEPT + 1) / judgement._ALARM)
+
+    def below_the_median(scale):
+        """Share of noise of this scale that moves a number by less than the charged median."""
+        return 2.0 * stats.norm.cdf(stats.norm.ppf(0.75) / scale) - 1.0
+
+    # Once in ten thousand audits such noise passes; what is told has two digits.
+    least = stats.binom.ppf(1e-4, numbers, below_the_median(told - 0.005))
+    assert judgement._surprise(int(least), numbers) > bound
+    # Half of the audits would see as much, or four standard errors of the share less.
+    more = below_the_median(told + 0.005) - 4.0 * 0.5 / math.sqrt(numbers)
+    assert more > 0.5
+    assert judgement._surprise(int(more * numbers), numbers) < 1.2 * bound
+
+
+def test_too_few_numbers_are_said_to_show_nothing():
+    assert "too few" in judgement._power(80)
+    assert "less than" in judgement._power(100)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="the second verifier needs Node")
