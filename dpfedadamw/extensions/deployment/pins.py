@@ -126,10 +126,9 @@ def check(site: Site, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> None
         return
     told = []
     for name in changed:
-        if name == "spec_sha256":
-            told.append("spec.yaml" + _numbers(site, pinned))
-        elif name in _FILES:
-            told.append(_FILES[name])
+        if name in _FILES:
+            numbers = _numbers(site, pinned) if name == "spec_sha256" else ""
+            told.append(_FILES[name] + numbers)
         else:
             told.append(f"{name.replace('_', ' ')} (was {pinned[name]}, is {now[name]})")
     raise DeploymentError(
