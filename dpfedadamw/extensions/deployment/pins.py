@@ -127,8 +127,9 @@ def check(site: Site, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> None
     told = []
     for name in changed:
         if name in _FILES:
-            numbers = _numbers(site, pinned) if name == "spec_sha256" else ""
-            told.append(_FILES[name] + numbers)
+            told.append(_FILES[name])
+            if name == "spec_sha256":
+                told[-1] += _numbers(site, pinned)
         else:
             told.append(f"{name.replace('_', ' ')} (was {pinned[name]}, is {now[name]})")
     raise DeploymentError(
