@@ -126,10 +126,10 @@ def check(site: Site, pinned: Mapping[str, Any], now: Mapping[str, Any]) -> None
         return
     told = []
     for name in changed:
-        if name == "spec_sha256":
-            told.append("spec.yaml" + _numbers(site, pinned))
-        elif name in _FILES:
+        if name in _FILES:
             told.append(_FILES[name])
+            if name == "spec_sha256":
+                told[-1] += _numbers(site, pinned)
         else:
             told.append(f"{name.replace('_', ' ')} (was {pinned[name]}, is {now[name]})")
     raise DeploymentError(

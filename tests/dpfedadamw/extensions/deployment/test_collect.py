@@ -12,9 +12,11 @@ from safetensors.torch import load_file
 
 from audit.checks.shared import sites
 from dpfedadamw.experiment import prepare
+from dpfedadamw.extensions.deployment.collect import collect
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.leading import led_run
 from dpfedadamw.extensions.deployment.refusals import Refusals
+from dpfedadamw.extensions.deployment.server_rounds import Received
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.stations import Asked, Station
 from dpfedadamw.privacy.ledger import Ledger
@@ -289,6 +291,64 @@ def test_folders_of_another_federation_are_refused(finished, unused, tmp_path):
         judged(finished, tmp_path / "out", [unused.site(0).path])
     with pytest.raises(DeploymentError, match="handed in twice"):
         judged(finished, tmp_path / "out", [finished.site(0).path] * 2)
+
+
+def without_the_end(project):
+    ledger = led_run(project.server).ledger
+    *lines, claim = ledger.read_text().splitlines(keepends=True)
+    assert '"claim"' in claim
+    ledger.write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda one: one.site(0).salt.write_bytes(bytes(32)), "salt is not the one"),
+        (lambda one: (led_run(one.server).path / "model.json").unlink(), "json: is missing"),
+        (without_the_end, "is not finished"),
+    ],
+)
+def test_what_is_not_of_the_run_is_refused_and_nothing_is_written(copied, tmp_path, spoil, told):
+    spoil(copied)
+    with pytest.raises(DeploymentError, match=told):
+        judged(copied, tmp_path / "out")
+    assert not list(tmp_path.glob("out/*"))
+    assert not list(tmp_path.glob("out/.*"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda one: one.site(1).ledger.unlink(), "client 1: its ledger was not handed in"),
+        (lambda one: one.site(1).noted(0, 1).unlink(), "round 0 and all after it: "),
+        (lambda one: received(one).upload(1, 2).unlink(), "round 1 and all after it: "),
+        (lambda one: received(one).broadcast(1).write_bytes(b"x"), "round 0 and all after it: "),
+    ],
+)
+def test_what_is_missing_or_damaged_is_named_and_the_rest_is_collected(
+    copied, tmp_path, spoil, told
+):
+    spoil(copied)
+    missing = judged(copied, tmp_path / "out").missing
+    assert missing[0].startswith(told)
+    assert [one for one in missing if one.startswith("round")][1:] == []
+
+
+def received(project):
+    return Received.of(led_run(project.server).evidence)
+
+
+@pytest.mark.parametrize("name", ["training.attestation.json", "attestation.json"])
+def test_a_collection_without_both_signatures_cannot_be_replaced(finished, tmp_path, name):
+    first = judged(finished, tmp_path / "first").run
+    for one in {"training.attestation.json", "attestation.json"} - {name}:
+        (first.path / one).write_text("{}")
+    run, sites = led_run(finished.server), [finished.site(one).path for one in range(3)]
+    with pytest.raises(DeploymentError, match=f"{name}: is missing; nothing was signed there"):
+        collect(run, finished.server, sites, tmp_path / "second", first.path)
+    (first.path / name).write_text("{}")
+    second = collect(run, finished.server, sites, tmp_path / "second", first.path).run
+    assert (second.path / name).read_text() == "{}"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from dpfedadamw import spec as specs
+from dpfedadamw.extensions.deployment.refusals import Refusals
 from tests.dpfedadamw.extensions.deployment.conftest import SPEC
 from tests.runs import call
 
@@ -36,6 +37,21 @@ def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(
     # A second one finds the first.
     assert call(*command) == 2
     assert "exists already" in capsys.readouterr().out
+
+
+def test_what_clients_refused_is_printed_and_stands_in_the_json(copied, tmp_path, capsys):
+    refusals = Refusals(copied.site(1).refusals)
+    refusals.note("noise", "")
+    refusals.write(now=True)
+    sites = [str(copied.site(one).path) for one in range(3)]
+    command = ("flower", "collect", str(copied.server), *sites, "--out", str(tmp_path / "out"))
+    assert call(*command, "--json") == 0
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    (line,) = told["refused"]
+    assert line.startswith("client 1 refused 1 messages: ")
+    assert told["not_seen"] == []
+    assert line in printed.err
 
 
 def test_new_writes_a_project_and_says_how_to_go_on(tmp_path, capsys):

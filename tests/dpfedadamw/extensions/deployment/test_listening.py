@@ -24,10 +24,17 @@ from hypothesis import strategies as st
 from safetensors.torch import load
 
 from dpfedadamw.experiment import prepare
+from dpfedadamw.extensions.deployment import listening
 from dpfedadamw.extensions.deployment.client import Client
+from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.listening import answer
 from dpfedadamw.extensions.deployment.project import Project
-from dpfedadamw.extensions.deployment.refusals import Refusals, read_counts
+from dpfedadamw.extensions.deployment.refusals import (
+    REASONS,
+    RefusalError,
+    Refusals,
+    read_counts,
+)
 from dpfedadamw.federation.flower.arrays import wires_of
 from dpfedadamw.federation.flower.frames import Frame, receive, send
 from dpfedadamw.federation.messages import pack
@@ -412,6 +419,103 @@ def test_whatever_a_message_says_is_refused_and_charges_nothing(head, rest, clie
         answer(client, refusals, here, 0.2)
     assert client.ledger.size == ledger
     assert sum(refusals.counts.values()) >= 1
+
+
+class Failing:
+    """A client whose part fails."""
+
+    def __init__(self, error):
+        self.error, self.opened = error, 0
+
+    def introduce(self, nonce):
+        raise self.error
+
+    def reopen(self):
+        self.opened += 1
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (DeploymentError("the disk is full"), "the disk is full"),
+        (ValueError("the record 31337 is odd"), "ValueError"),
+        (MemoryError("31337 bytes"), "MemoryError"),
+        (RuntimeError("31337"), "RuntimeError"),
+        (RecursionError(), "RecursionError"),
+    ],
+)
+def test_of_a_failure_the_log_has_this_packages_own_words_and_of_others_the_kind(
+    error, logged, tmp_path
+):
+    lines, client = [], Failing(error)
+    refusals = Refusals(tmp_path / "refusals.json", lines.append)
+    assert answered_by(client, refusals) == Frame({"refused": "failed"})
+    assert lines == [f"refused (failed): {logged}"]
+    assert refusals.counts == {"failed": 1}
+    # The ledger may have been what failed.
+    assert client.opened == 1
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_refusal_tells_the_server_its_one_word_and_the_owner_the_rest(reason, tmp_path):
+    lines, client = [], Failing(RefusalError(reason, "charged 31337 times"))
+    refusals = Refusals(tmp_path / "refusals.json", lines.append)
+    assert answered_by(client, refusals) == Frame({"refused": reason})
+    assert lines == [f"refused ({reason}): charged 31337 times"]
+    assert (refusals.counts, client.opened) == ({reason: 1}, 0)
+
+
+def answered_by(client, refusals):
+    return listening.answered(client, refusals, Frame({"hello": "0" * 32}))
+
+
+INTEGERS = (
+    "round", "attempt", "client", "place", "cohort", "local_steps", "earlier_steps",
+)  # fmt: skip
+FLOATS = ("learning_rate", "noise_multiplier")
+
+
+def test_every_value_of_a_message_has_a_limit_of_its_kind():
+    assert asdict(asked()).keys() == {*INTEGERS, *FLOATS, "history"}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_an_integer_of_a_message_is_taken_below_its_limit_and_no_further(name):
+    for good in (0, 2**31 - 1):
+        taken = listening._asked(question(**{name: good}))[2]
+        assert getattr(taken, name) == good
+    for bad in (-1, 2**31, True, 1.0):
+        with pytest.raises(RefusalError, match=f"its {name} is no such value"):
+            listening._asked(question(**{name: bad}))
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_number_of_a_message_is_finite(name):
+    for good in (0.5, 1, -1e308):
+        assert getattr(listening._asked(question(**{name: good}))[2], name) == good
+    for bad in (float("inf"), -float("inf"), float("nan"), "1", None, True):
+        with pytest.raises(RefusalError, match=f"its {name} is no such value"):
+            listening._asked(question(**{name: bad}))
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("run", "a" * 200, "a" * 201),
+        ("run", "0._-", ".a"),
+        ("run", "a", ""),
+        ("remembered", "1" * 32, "1" * 33),
+        ("remembered", "", None),
+        ("history", bytes(32), bytes(31)),
+        ("history", b"\xff" * 32, bytes(33)),
+    ],
+)
+def test_a_text_of_a_message_is_taken_up_to_its_limit(name, good, bad):
+    run, remembered, found = listening._asked(question(**{name: good}))
+    taken = {"run": run, "remembered": remembered, **asdict(found)}
+    assert taken[name] == good
+    with pytest.raises(RefusalError):
+        listening._asked(question(**{name: bad}))
 
 
 def test_the_clients_process_loads_no_flower():

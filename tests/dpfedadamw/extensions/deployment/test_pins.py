@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.extensions.deployment import pins
 from dpfedadamw.extensions.deployment.client import Client
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Share
-from dpfedadamw.extensions.deployment.identity import make_key
+from dpfedadamw.extensions.deployment.identity import make_key, read_key
 from dpfedadamw.extensions.deployment.site import reserve
 from dpfedadamw.privacy.ledger import Ledger
 from tests.dpfedadamw.extensions.deployment.test_client import asked, broadcast, kinds
@@ -109,6 +110,50 @@ def test_a_folder_that_changed_since_its_first_start_is_refused_in_one_line(
     assert call("flower", "client", str(site.path)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
+
+
+FILES = {
+    "spec_sha256": "spec.yaml",
+    "facts_sha256": "federation.json",
+    "share_seal": "share.npz",
+    "salt_sha256": "salt",
+    "key": "key",
+}
+
+
+def test_each_pinned_file_is_the_one_whose_content_is_pinned(fresh):
+    site, key = fresh.site(0), read_key(fresh.site(0).key)
+    before = pins.of_files(site, 0, key)
+    assert before.keys() == {"client", *FILES}
+    for name, file in FILES.items():
+        if name != "key":
+            path = site.path / file
+            kept = path.read_bytes()
+            path.write_bytes(kept + b"\n")
+            now = pins.of_files(site, 0, key)
+            path.write_bytes(kept)
+            assert [one for one in before if now[one] != before[one]] == [name]
+    make_key(site.key)
+    now = pins.of_files(site, 0, read_key(site.key))
+    # Records are sealed by it.
+    assert [one for one in before if now[one] != before[one]] == ["key", "share_seal"]
+
+
+@pytest.mark.parametrize("names", [*([name] for name in FILES), [*FILES]], ids=len)
+def test_a_changed_file_is_told_by_its_name_and_a_changed_number_with_both_values(names, unused):
+    pinned = {**dict.fromkeys(FILES, "a"), "local_steps": 3}
+    now = {**pinned, **dict.fromkeys(names, "b")}
+    files = ", ".join(FILES[name] for name in names)
+    assert changed(unused.site(0), pinned, now) == files
+    now["local_steps"] = 5
+    assert changed(unused.site(0), pinned, now) == f"{files}, local steps (was 3, is 5)"
+
+
+def changed(site, pinned, now):
+    """What a refusal names, between its first words and its advice."""
+    with pytest.raises(DeploymentError) as told:
+        pins.check(site, pinned, now)
+    return str(told.value).partition("first start: ")[2].partition("; restore")[0]
 
 
 def test_a_weaker_spec_is_refused_after_participations_too(fresh):

@@ -13,6 +13,8 @@ from cryptography import x509
 from dpfedadamw.extensions.deployment import templates
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Facts
+from dpfedadamw.extensions.deployment.project import Addresses
+from tests.dpfedadamw.extensions.deployment.conftest import SPEC
 from tests.dpfedadamw.extensions.deployment.loops import made
 from tests.runs import small_spec
 
@@ -41,6 +43,23 @@ def test_a_supernode_has_its_key_and_its_settings_and_nothing_of_the_client(unus
         assert address == "127.0.0.1:9092"
         assert socket.resolve() == unused.site(client).socket
         assert most > 16 << 20
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "link.example.org", "203.0.113.7"])
+def test_a_superlinks_certificate_has_every_name_by_which_a_supernode_reaches_it(host, tmp_path):
+    project = made(SPEC, tmp_path / "project", Addresses(host=host, port=9443))
+    found = x509.load_pem_x509_certificate((project.server / "superlink.crt").read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {str(one.value) for one in names} == {host, "127.0.0.1", "localhost", "superlink"}
+    services = yaml.safe_load((project.path / "compose.yaml").read_text())["services"]
+    command = services["supernode-00"]["command"]
+    address, *_ = project.supernode(0).settings()
+    assert address == f"{host}:9443"
+    # Among the containers of one machine it has the name of its service.
+    reached = "superlink:9443" if host == "127.0.0.1" else None
+    where = command[command.index("--superlink") + 1] if "--superlink" in command else None
+    assert where == reached
+    assert services["superlink"]["ports"] == ["9443:9443"]
 
 
 def test_certificates_last_ten_years_because_no_authority_is_left_that_could_renew_them(unused):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -73,6 +75,88 @@ def test_a_figure_says_who_may_see_it_and_warns_in_another_colour(texts):
         ("It rises.", _style().ink),
         ("From released values alone.", _style().muted),
     ]
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """Where everything on a figure lies, in points from its lower left corner, and its size."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    found = []
+
+    def measured(self, *_args, **_how):
+        canvas = FigureCanvasAgg(self)
+        canvas.draw()
+        renderer = canvas.get_renderer()
+        boxes = {f"panel {at}": one.get_tightbbox(renderer) for at, one in enumerate(self.axes)}
+        boxes |= {one.get_text(): one.get_window_extent(renderer) for one in self.texts}
+        boxes |= {f"legend {at}": one.get_window_extent() for at, one in enumerate(self.legends)}
+        found.append((boxes, self.bbox))
+
+    monkeypatch.setattr(Figure, "savefig", measured)
+    return found
+
+
+@pytest.mark.parametrize("panels", [1, 3])
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("title", ["It rises.", "It rises, and then it falls again. " * 8])
+def test_nothing_on_a_figure_covers_anything_else_or_leaves_it(places, panels, named, title):
+    line = Line(label="a run", x=AXIS, y=1000.0 * AXIS, series=0)
+    long = Line(label="a run with a long name: after clipping", x=AXIS, y=AXIS, series=1)
+    plane = Surface(x=AXIS, y=AXIS, values=np.outer(AXIS, AXIS) + 1, low=1, high=5, label="loss")
+    every = [(line, long), (plane,), (line, Level(label="C", value=1.0))]
+    drawn = tuple(
+        Panel(x_label="round", y_label="norm, L2", marks=marks, title="a title" if named else "")
+        for marks in every[:panels]
+    )
+    draw(Chart(title=title, panels=drawn), PRIVATE, _style(), "svg")
+    ((boxes, page),) = places
+    assert len(boxes) == panels + 3
+    for name, box in boxes.items():
+        assert page.x0 <= box.x0 < box.x1 <= page.x1, name
+        assert page.y0 <= box.y0 < box.y1 <= page.y1, name
+    covered = [
+        (one, other)
+        for one, other in itertools.combinations(boxes, 2)
+        if boxes[one].overlaps(boxes[other])
+    ]
+    assert covered == []
+
+
+def drawn_on_axes(*marks):
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    _draw_panel(axes, Panel(x_label="x", y_label="y", marks=marks), _style())
+    return axes
+
+
+def test_a_curve_is_a_line_points_are_markers_and_a_marked_curve_is_both():
+    both = {}
+    for form in ("plain", "points", "marked"):
+        (line,) = drawn_on_axes(Line(label="v", x=AXIS, y=2 * AXIS, form=form)).get_lines()
+        assert line.get_xydata().tolist() == [[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]]
+        both[form] = line.get_linestyle() != "None", line.get_marker() not in ("None", "", None)
+    assert both == {"plain": (True, False), "points": (False, True), "marked": (True, True)}
+
+
+def test_a_band_lies_between_its_edges_and_a_level_where_it_was_put():
+    line = Line(label="v", x=AXIS, y=AXIS, low=AXIS - 1, high=AXIS + 3)
+    (band,) = drawn_on_axes(line).collections
+    edges = {tuple(point) for path in band.get_paths() for point in path.vertices.tolist()}
+    assert edges == {(x, x + by) for x in (0.0, 1.0, 2.0) for by in (-1.0, 3.0)}
+    across, upright = drawn_on_axes(
+        Level(label="C", value=3.0), Level(label="D", value=5.0, upright=True)
+    ).get_lines()
+    assert list(across.get_ydata()) == [3.0, 3.0]
+    assert list(upright.get_xdata()) == [5.0, 5.0]
+
+
+def test_a_cross_marks_the_origin_of_a_surface_which_is_the_trained_model():
+    plane = Surface(x=AXIS, y=AXIS, values=np.outer(AXIS, AXIS) + 1, low=1, high=5, label="loss")
+    (cross,) = drawn_on_axes(plane).get_lines()
+    assert (cross.get_xydata().tolist(), cross.get_marker()) == ([[0.0, 0.0]], "+")
 
 
 def test_nothing_of_pyplot_is_touched():

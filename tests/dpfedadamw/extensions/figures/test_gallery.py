@@ -97,6 +97,28 @@ def test_without_a_key_no_figure_that_needs_rounds_is_drawn_and_the_others_are(n
     assert {one.reason for one in gallery.left_out} == {"give --escrow FILE"}
 
 
+def test_of_a_run_that_comes_out_otherwise_nothing_that_needs_its_rounds_is_drawn(noised):
+    wanted = figures("drift", "moments", "bias-shift", "update-norms")
+    gallery = collect(wanted, [opened(noised, seed=2)], Settings())
+    assert [one.figure.name for one in gallery.composed] == ["bias-shift"]
+    assert [one.figure for one in gallery.left_out] == ["drift", "moments", "update-norms"]
+    assert {one.run for one in gallery.left_out} == {noised.identifier}
+    for one in gallery.left_out:
+        assert "does not lead to the state that the ledger names" in one.reason
+
+
+def test_every_panel_says_what_it_shows_and_no_two_of_a_figure_say_the_same(noised):
+    wanted = figures(*(name for name in EVERY if name != "iterations"))
+    gallery = collect(wanted, [opened(noised)], Settings(records=9))
+    assert [one.figure.name for one in gallery.composed] == EVERY[:-1]
+    for one in gallery.composed:
+        panels = one.drawing.chart.panels
+        assert all(panel.x_label and panel.y_label and panel.marks for panel in panels)
+        assert len({(panel.title, panel.y_label) for panel in panels}) == len(panels)
+        # With titles, each has one.
+        assert len({bool(panel.title) for panel in panels}) == 1, one.figure.name
+
+
 def small_arrays():
     """A round's file whose arrays are too short."""
     buffer = io.BytesIO()

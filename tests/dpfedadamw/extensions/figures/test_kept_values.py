@@ -11,7 +11,7 @@ from safetensors.numpy import load, load_file
 
 from dpfedadamw.evidence.round_files import round_file
 from dpfedadamw.extensions.figures.errors import FigureError
-from dpfedadamw.extensions.figures.mechanism import hessian, loss_landscape
+from dpfedadamw.extensions.figures.mechanism import hessian, loss_landscape, update_norms
 from dpfedadamw.extensions.figures.registry import FIGURES, Measured, Settings
 from tests.dpfedadamw.extensions.figures.opened import CPU, measured, opened
 
@@ -122,6 +122,27 @@ def test_norms_at_record_level_are_those_of_the_uploads_but_for_their_grid(noise
     # 12 significant bits are sent.
     assert found.before == pytest.approx(sent, rel=2**-12)
     assert found.after is None
+
+
+def test_the_band_of_norms_is_that_from_the_tenth_to_the_ninetieth_percentile_of_a_round():
+    """Of 0, 10, …, 100 in the first round, and twice as much in the second."""
+    before = np.concatenate([np.arange(0.0, 101.0, 10.0), np.arange(0.0, 201.0, 20.0)])
+    after = np.minimum(before, 5.0)
+    rounds = np.repeat([1.0, 2.0], 11)
+    numbers = update_norms.UpdateNorms(rounds, before, after, clipping_norm=5.0)
+    drawing = FIGURES["update-norms"].compose([_labelled(numbers)])
+    whole, by_round = drawing.chart.panels
+    raw, clipped, level = by_round.marks
+    assert [one.tolist() for one in (raw.x, raw.y, raw.low, raw.high)] == [
+        [1.0, 2.0], [50.0, 100.0], [10.0, 20.0], [90.0, 180.0],
+    ]  # fmt: skip
+    # One of the eleven is 0, all others are clipped to 5.
+    assert clipped.y == pytest.approx([50 / 11, 50 / 11])
+    assert level.value == 5.0
+    assert "10th to 90th percentile" in by_round.title
+    assert [mark.heights.sum() for mark in whole.marks[:2]] == pytest.approx([100.0, 100.0])
+    assert whole.marks[0].edges[[0, -1]].tolist() == [0.0, 200.0]
+    assert drawing.table.rows[1] == ("run", 1, 10.0, 5.0, 5.0)
 
 
 def linear(run):

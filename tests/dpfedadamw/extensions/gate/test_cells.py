@@ -17,6 +17,7 @@ import pytest
 
 from dpfedadamw.extensions.gate import cell as first_process
 from dpfedadamw.extensions.gate.cells import SOCKET, Cell, CellError, Cells, check
+from tests.dpfedadamw.extensions.gate.processes import needs_cells
 
 ROOT = Path(__file__).parents[4]
 # Each attempt is done by the same lines inside and outside.
@@ -73,10 +74,7 @@ print(status("CapEff"), status("CapBnd"), status("NoNewPrivs"), flush=True)
 
 @pytest.fixture(scope="module", autouse=True)
 def possible(tmp_path_factory):
-    try:
-        check([], tmp_path_factory.mktemp("possible"))
-    except CellError as error:
-        pytest.skip(str(error))
+    needs_cells(tmp_path_factory.mktemp("possible"))
 
 
 def lines_of(path, count, seconds=60.0):
@@ -240,6 +238,80 @@ def test_calls_by_the_numbers_of_another_architecture_do_not_exist():
             assert carried_out(program, told) == answer, (machine, number, argument)
 
 
+LOOKS_AROUND = r"""
+import json, os, pathlib, pwd, socket, stat
+user = pwd.getpwuid(os.getuid())
+with socket.create_server(("localhost", 0)) as server:
+    with socket.create_connection(("localhost", server.getsockname()[1]), timeout=5):
+        reached = server.getsockname()[0]
+for place in ("/tmp/file", "/dev/shm/file"):
+    pathlib.Path(place).write_text("31337")
+print(json.dumps({
+    "user": [user.pw_name, user.pw_dir, os.environ["HOME"]],
+    "host": [socket.gethostname(), reached],
+    "root": sorted({"tmp", "proc", "dev", "etc", "data", "gate", "old"} & {*os.listdir("/")}),
+    "devices": sorted(
+        one for one in os.listdir("/dev") if stat.S_ISCHR(os.stat(f"/dev/{one}").st_mode)
+    ),
+    "nothing": [open("/dev/null").read(), len(open("/dev/urandom", "rb").read(8))],
+    "folder": os.getcwd(),
+}), flush=True)
+"""
+
+
+def test_a_job_finds_what_programs_expect_of_a_machine(cells, shards, tmp_path):
+    command = [sys.executable, "-c", LOOKS_AROUND]
+    cell = Cell(cells, shards[0], tmp_path / "work", command, log=tmp_path / "log")
+    cell.start()
+    ended = cell.ended(60)
+    cell.end()
+    assert ended, (tmp_path / "log").read_text()
+    assert json.loads((tmp_path / "log").read_text()) == {
+        "user": ["job", "/tmp", "/tmp"],
+        "host": ["cell", "127.0.0.1"],
+        "root": ["data", "dev", "etc", "gate", "proc", "tmp"],
+        "devices": ["full", "null", "random", "urandom", "zero"],
+        "nothing": ["", 8],
+        "folder": "/tmp",
+    }
+
+
+# From each architecture's unistd.h, and <linux/audit.h>.
+BY_NAME = {
+    "x86_64": {
+        "add_key": 248, "request_key": 249, "keyctl": 250, "syslog": 103, "bpf": 321,
+        "perf_event_open": 298, "io_uring_setup": 425,
+    },
+    "aarch64": {
+        "add_key": 217, "request_key": 218, "keyctl": 219, "syslog": 116, "bpf": 280,
+        "perf_event_open": 241, "io_uring_setup": 425,
+    },
+}  # fmt: skip
+SOCKETS = {
+    "x86_64": {"socket": 41, "socketpair": 53},
+    "aarch64": {"socket": 198, "socketpair": 199},
+}
+ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOWED, NO_SUCH_CALL, NO_SUCH_FAMILY = 0x7FFF0000, 0x50000 + 38, 0x50000 + 97
+
+
+@pytest.mark.parametrize("machine", sorted(BY_NAME))
+def test_the_calls_that_do_not_exist_in_a_cell_are_those_that_leave_namespaces(machine):
+    program, architecture = first_process._filter(machine), ARCHITECTURE[machine]
+    answers = {
+        number: carried_out(program, {0: number, 4: architecture, 16: 1}) for number in range(512)
+    }
+    refused = {number for number, answer in answers.items() if answer != ALLOWED}
+    assert refused == {*BY_NAME[machine].values()}
+    assert {answers[number] for number in refused} == {NO_SUCH_CALL}
+    of_families = {
+        number
+        for number in range(512)
+        if carried_out(program, {0: number, 4: architecture, 16: 40}) == NO_SUCH_FAMILY
+    }
+    assert of_families == {*SOCKETS[machine].values()}
+
+
 def carried_out(program, told):
     """What a program of <linux/filter.h> answers to a call, in three of its instructions."""
     value, place = 0, 0
@@ -354,6 +426,16 @@ def test_nothing_of_a_cell_runs_once_it_is_ended(cells, shards, tmp_path):
     lines_of(tmp_path / "log", 1)
     sleeping(2)
     cell.end()
+    assert not sleepers()
+
+
+def test_who_ends_a_cell_does_not_wait_for_its_program(cells, shards, tmp_path):
+    cell = Cell(cells, shards[0], tmp_path / "work", ["sleep", MARK])
+    cell.start()
+    sleeping(1)
+    started = time.monotonic()
+    cell.end(30.0)
+    assert time.monotonic() - started < 15.0
     assert not sleepers()
 
 

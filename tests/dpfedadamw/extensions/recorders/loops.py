@@ -51,6 +51,7 @@ def private(
     mode: str = "hooks",
     adam: bool = False,
     model: nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
     dataset: TensorDataset | None = None,
     engine: PrivacyEngine | None = None,
     noise: float = 1.0,
@@ -61,11 +62,10 @@ def private(
     warnings.filterwarnings("ignore", module="opacus|torch")
     model = network() if model is None else model
     dataset = data() if dataset is None else dataset
-    optimizer = (
-        torch.optim.Adam(model.parameters(), lr=0.01)
-        if adam
-        else torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    )
+    if optimizer is None and adam:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    elif optimizer is None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     engine = engine or PrivacyEngine(accountant="rdp")
     criterion: Any = nn.CrossEntropyLoss()
     made = engine.make_private(

@@ -165,6 +165,31 @@ def test_parameters_that_are_frozen_and_published_are_no_leak(tmp_path: Path) ->
     assert found.verdict is Verdict.PASS
 
 
+class Spare(nn.Module):
+    """Has a layer that its answer does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare = loops.network(), nn.Linear(6, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.used(inputs)
+
+
+def test_a_layer_that_has_no_gradients_stops_no_recording_and_no_norm_counts_it(
+    tmp_path: Path,
+) -> None:
+    model = Spare()
+    before = [one.detach().clone() for one in model.spare.parameters()]
+    optimizer = torch.optim.SGD(model.used.parameters(), lr=0.2)
+    parts = loops.private(model=model, optimizer=optimizer)
+    found = audit_run(attest(loops.recorded(tmp_path / "run", parts)))
+    for one, was in zip(model.spare.parameters(), before, strict=True):
+        assert torch.equal(one, was)
+    assert found.named("sensitivity").verdict is Verdict.PASS
+    assert found.named("steps").verdict is Verdict.PASS
+
+
 class Text(nn.Module):
     """Reads tokens by the name that transformers have for them, and drops without a layer."""
 

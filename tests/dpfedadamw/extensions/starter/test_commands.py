@@ -56,6 +56,21 @@ def test_a_new_project_runs_as_it_is_written(tmp_path, capsys):
     assert (folder / "model" / "model.pt2").is_file()
 
 
+FILES = {"nets.py", "records.csv", "serve.py", "spec.yaml", "test_serve.py", "train.py"}
+
+
+def test_new_writes_its_files_and_names_each_to_a_person_and_to_a_program(tmp_path, capsys):
+    assert call("new", str(tmp_path / "read")) == 0
+    printed = capsys.readouterr().out
+    assert {*printed.split()} >= FILES
+    assert "train.py; python -m pytest; python serve.py" in " ".join(printed.split())
+    assert call("new", str(tmp_path / "parsed"), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"folder": str(tmp_path / "parsed"), "files": sorted(FILES)}
+    for folder in ("read", "parsed"):
+        assert {one.name for one in (tmp_path / folder).iterdir()} == FILES
+
+
 def test_a_folder_in_use_is_refused_and_nothing_is_written(tmp_path, capsys):
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from dataclasses import asdict
 
 import pytest
 
+from dpfedadamw.extensions.gate.nvflare.commands import gate_nvflare
 from dpfedadamw.extensions.gate.nvflare.install import LAUNCHER, KitError, install
-from dpfedadamw.extensions.gate.nvflare.options import Options
+from dpfedadamw.extensions.gate.nvflare.options import Options, read_options
 from tests.runs import call
 
 OPTIONS = Options(settings="/srv/gate.yaml", data="/srv/shards", keys="/srv/keys")
@@ -44,6 +47,19 @@ def test_the_gates_launcher_stands_in_place_of_nvflares_and_all_else_stays(kit):
     assert gate == {"id": "gate_launcher", "path": LAUNCHER, "args": OPTIONS.to_json()}
     assert found["client"] == PROVISIONED["client"]
     assert json.loads((kit / "local/resources.json.default").read_text()) == PROVISIONED
+
+
+# Of a kit that was written before there were further options.
+DEFAULTS = {"task": "train", "reply_after": 60.0, "at_once": 1, "scratch": "1g"}
+
+
+def test_what_nobody_chose_is_the_same_by_the_command_and_in_a_kits_file(tmp_path):
+    needed = {"settings": "/srv/gate.yaml", "data": "/srv/shards", "keys": "/srv/keys"}
+    (tmp_path / "options.json").write_text(json.dumps(needed))
+    assert asdict(read_options(tmp_path / "options.json")) == {**needed, **DEFAULTS, "logs": ""}
+    given = inspect.signature(gate_nvflare).parameters
+    assert {name: given[name].default for name in DEFAULTS} == DEFAULTS
+    assert given["logs"].default is None
 
 
 def test_a_second_time_changes_the_options_and_adds_no_second_launcher(kit):

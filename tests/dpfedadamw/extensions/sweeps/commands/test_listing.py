@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.console import Console
 
-from dpfedadamw.cli import display
+from dpfedadamw.cli import display, terminal
 from tests.runs import call
 from tests.sweeps import BASE, accurate, listed
 
@@ -39,6 +39,50 @@ def test_dry_run_counts_trials_and_what_the_best_is_run_as(own_seeds, capsys, mo
         [("best", "done", "0.2")] + [("best", "to do", "0.2")] * 2
         + [("best", "after its search", None)] * 3
     )  # fmt: skip
+
+
+PRINTED = """
+matrix: {federation.rounds: [2, 3, 4], federation.local_steps: [1, 2]}
+expected:
+  test_accuracy:
+    source: Some Paper, Table 1
+    rows: federation.local_steps
+    columns: federation.rounds
+    values:
+      "1": [66.37, 67.01 ± 0.26, null]
+      "2": [null, 12.5, 0]
+  test_loss:
+    source: Some Paper, Table 2
+    rows: federation.rounds
+    values: {"2": 1.25, "3": 0.5, "4": 2}
+"""
+
+
+def test_a_dry_run_says_what_a_paper_prints_for_each_cell_and_no_more(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(BASE + PRINTED)
+    assert call("sweep", "s.yaml", "--dry-run", "--json") == 0
+    names = ("federation.rounds", "federation.local_steps")
+    found = {
+        tuple(cell["values"][name] for name in names): cell["printed"]
+        for cell in json.loads(capsys.readouterr().out)
+    }
+    assert found == {
+        ("2", "1"): {"test_accuracy": pytest.approx(0.6637), "test_loss": 1.25},
+        ("3", "1"): {"test_accuracy": pytest.approx(0.6701), "test_loss": 0.5},
+        ("4", "1"): {"test_loss": 2.0},
+        ("2", "2"): {"test_loss": 1.25},
+        ("3", "2"): {"test_accuracy": pytest.approx(0.125), "test_loss": 0.5},
+        ("4", "2"): {"test_accuracy": 0.0, "test_loss": 2.0},
+    }
+    monkeypatch.setattr(terminal.out, "_width", 200)
+    assert call("sweep", "s.yaml", "--dry-run") == 0
+    printed = capsys.readouterr().out.splitlines()
+    (row,) = [line for line in printed if "66.37 %" in line]
+    assert "test_accuracy 66.37 %, test_loss 1.250" in row
+    assert sum("test_accuracy" in line for line in printed) == 4
 
 
 HEADS = (
