@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+import typer
 
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.cli import canaries
 from tests.dpfedadamw.cli.shown import cells
+
+if TYPE_CHECKING:
+    from audit.verdict import Findings
+    from dpfedadamw.rundir import RunDirectory
 
 SCORES = {
     "scores": 1234,
@@ -151,3 +158,59 @@ def test_secrets_that_were_there_and_that_were_not_have_a_row_each() -> None:
         seen("releases"), secrets={"there": there, "not_there": None, "unseen_exposure": 1.443}
     )
     assert [line[0] for line in found if line[0].startswith("secrets")] == ["secrets there"]
+
+
+class Found:
+    """What an audit found, as the command asks for it."""
+
+    def __init__(self, verdict: str, **more: Any) -> None:
+        self.verdict, self.more = verdict, more
+
+    def to_json(self) -> dict[str, Any]:
+        return {"verdict": self.verdict, "checks": [CHECK], "qualifications": [], **self.more}
+
+    def named(self, name: str) -> SimpleNamespace:
+        assert name == "canaries"
+        return SimpleNamespace(to_json=lambda: CHECK)
+
+
+DETAILS = {"unit": "record", "delta": 1e-5, "confidence": 0.95, "views": [seen("releases")]}
+CHECK = {"name": "canaries", "verdict": "PASS", "measurement": "measured", "details": DETAILS}
+
+
+def ended(found: Found, as_json: bool) -> int:
+    """The exit code after what was found is printed."""
+    run = SimpleNamespace(identifier="a-run", path=Path("/runs/canaries/a-run"))
+    order = CanaryOrder(20, "input", "the-audited-run")
+    try:
+        canaries._show(cast("RunDirectory", run), order, cast("Findings", found), as_json)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [("PASS", 0), ("NO CLAIM", 0), ("FAIL", 1), ("NOT VERIFIED", 1)]
+)
+def test_every_check_is_shown_where_the_audit_is_no_pass_and_the_exit_code_says_so(
+    verdict: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(Found(verdict), as_json=False) == code
+    shown = capsys.readouterr().out
+    assert "NOT CONTRADICTED" in shown
+    assert ("what was found" in shown) == (code == 1)
+    assert ended(Found(verdict), as_json=True) == code
+    assert json.loads(capsys.readouterr().out) == {
+        "run": "a-run",
+        "directory": "/runs/canaries/a-run",
+        "audited": "the-audited-run",
+        "verdict": verdict,
+        "canaries": CHECK,
+    }
+
+
+def test_json_says_against_whom_an_epsilon_protects_nobody(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ended(Found("PASS", unprotected_against="anyone"), as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["unprotected_against"] == "anyone"

@@ -52,6 +52,13 @@ def test_a_verdict_stands_behind_the_warning_and_is_not_green() -> None:
     assert "green" not in str(display.verdict_text(f"{WARNING} · PASS").style)
 
 
+@pytest.mark.parametrize("verdict", sorted(display.VERDICT_STYLES))
+def test_only_a_verdict_that_is_good_is_green_and_only_a_bad_one_red(verdict: str) -> None:
+    style = str(display.verdict_text(verdict).style)
+    assert ("green" in style) == (verdict in ("PASS", "CONSERVATIVE"))
+    assert ("red" in style) == (verdict == "FAIL")
+
+
 @pytest.mark.parametrize(
     ("epsilons", "first"),
     [((20.0, 3.0), "the claim"), ((21.0, 3.0), f"{WARNING} AGAINST"), ((21.0, 21.0), WARNING)],
