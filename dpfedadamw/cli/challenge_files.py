@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit.reading import openings as opening
+from audit.reading.bundle import MAXIMUM_LEDGER_BYTES
 from audit.reading.ledger import read_ledger
 from audit.reading.openings import Opening, Tree
 from audit.reexecution import Participation, with_the_first_round
@@ -26,7 +27,6 @@ from dpfedadamw.privacy.noise.key_tree import PublicCoin
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run.start_options import Challenged, Promise
 from dpfedadamw.rundir import RunDirectory
-from reports.files import Snapshot
 from reports.signatures import challenges, intent_log, inventory, signing, timestamps
 from reports.signatures.challenges import Challenge, Draw
 from reports.signatures.dsse import TRAINING_TYPE, check_signature, parse_envelope, parse_statement
@@ -163,7 +163,10 @@ def finished(run: RunDirectory) -> FinishedRun:
         FilingError: If the run is not finished, not signed, or had no challenge.
         reports.errors.ReportError: If a signature does not hold.
     """
-    raw = Snapshot(run.path).read("ledger.jsonl", 1 << 28)
+    try:
+        raw = files.read_bytes(run.path, run.ledger.name, MAXIMUM_LEDGER_BYTES)
+    except FileError as error:
+        raise FilingError(f"{run.ledger}: {error.what}") from error
     ledger, digest = read_ledger(raw), hashlib.sha256(raw).hexdigest()
     header = ledger.header
     if ledger.faults or header is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 
 from audit.reading import openings
 from audit.reading.openings import Coin
-from dpfedadamw.cli import challenge_files
+from audit.reexecution import Participation
+from dpfedadamw.cli import challenge_files, terminal
 from dpfedadamw.errors import DpfedadamwError, FilingError
 from dpfedadamw.filing.after_training import load_key
 from dpfedadamw.privacy.noise import randomness
@@ -63,6 +66,13 @@ def read(
     with case.acting("auditor"):
         run = open_existing(case.run)
         return challenge_files.read_openings(run, Path(case.file(draw)), Path(case.file(shown)))
+
+
+def read_drawn(case: Parties, draw: str) -> tuple[Participation, ...]:
+    """The participations that a draw chose."""
+    with case.acting("auditor"):
+        found, drawn, _ = challenge_files.read_drawn(open_existing(case.run), Path(case.file(draw)))
+    return found.drawn(drawn)
 
 
 def told(capsys) -> str:
@@ -154,6 +164,57 @@ def test_a_draw_is_for_the_ledger_that_was_signed(case, capsys):
         read(case)
     assert case.draw(3, "again.json") == 2
     assert told(capsys)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [((64 << 20) + 1, "has faults"), ((256 << 20) + 1, "is larger than 268435456 bytes")],
+)
+def test_a_draw_reads_as_long_a_ledger_as_an_audit_does_and_no_longer(case, size, words):
+    os.truncate(case.run / "ledger.jsonl", size)
+    with pytest.raises(FilingError, match=words):
+        challenge_files.finished(open_existing(case.run))
+
+
+def test_each_step_says_whose_turn_it_is_with_which_file(case, capsys, monkeypatch):
+    monkeypatch.setattr(terminal.out, "_width", 300)
+
+    def rows() -> dict[str, str]:
+        lines = (line.strip() for line in capsys.readouterr().out.splitlines())
+        return dict(re.split(" {2,}", line, maxsplit=1) for line in lines if line)
+
+    name, folder = case.run.name, case.folder
+    with case.acting("auditor"):
+        auditor = load_key("auditor", None, []).fingerprint
+    with case.acting("trainer"):
+        trainer = load_key("trainer", None, []).fingerprint
+    assert case.announce("second.json", "second.escrow") == 0
+    told = rows()
+    assert told["run"].startswith("small-")
+    assert told["intent"].startswith(str(folder / "second.json"))
+    assert told["escrow"].startswith(str(folder / "second.escrow"))
+    assert told["keys"].startswith("2 rounds of 5 clients")
+    assert told["signed by"] == trainer
+    assert f"challenge new {folder}/second.json" in told["next, the auditor"]
+    announced = told["run"]
+    assert case.challenge("second.json", "answer.json") == 0
+    told = rows()
+    assert (told["run"], told["trainer"], told["signed by"]) == (announced, trainer, auditor)
+    assert told["challenge"].startswith(str(folder / "answer.json"))
+    assert told["intents"].startswith("number 2 for these data")
+    assert f"run SPEC --challenge {folder}/answer.json" in told["next, the trainer"]
+    assert case.draw(5, "five.json") == 0
+    told = rows()
+    assert (told["run"], told["signed by"]) == (name, auditor)
+    assert told["draw"].startswith(str(folder / "five.json"))
+    drawn = len(read_drawn(case, "five.json"))
+    assert told["drawn"].startswith(f"{drawn} of 8 ")
+    assert f"challenge open RUN_DIR --draw {folder}/five.json" in told["next, the trainer"]
+    assert case.open("five.json", "five-openings.json") == 0
+    told = rows()
+    assert (told["run"], told["asked for by"]) == (name, auditor)
+    assert told["openings"].startswith(str(folder / "five-openings.json"))
+    assert told["opened"].startswith(f"{drawn} of 8 ")
 
 
 def test_a_key_that_was_not_committed_to_is_neither_opened_nor_believed(case, capsys):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from dpfedadamw.cli.training_lines import TrainingLines
+from dpfedadamw.cli.training_lines import TrainingLines, score_of
 from tests.runs import call, small_spec
 
 
@@ -88,3 +90,77 @@ def test_a_run_says_its_folder_first_and_hides_what_a_time_would_tell(
     first, *more = (line for line in said if not line.startswith("made a signing key: "))
     assert first.startswith("run: runs/small-")
     assert len(more) == (0 if hidden else 2)
+
+
+class Bar:
+    """A progress bar that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def add_task(self, description: str, total: int) -> int:
+        self.told.append({"description": description, "total": total})
+        return 0
+
+    def update(self, _task: int, **more: Any) -> None:
+        self.told.append(more)
+
+
+def watched(monkeypatch, tmp_path, epsilons, hidden=False):
+    """A bar, and the hooks of a run of four rounds that goes on after its first."""
+    from dpfedadamw.cli import run as command
+
+    bar = Bar()
+    monkeypatch.setattr(command, "progress_bar", lambda quiet: bar)
+    experiment = SimpleNamespace(
+        spec=SimpleNamespace(federation=SimpleNamespace(rounds=4)),
+        plan=SimpleNamespace(participants_hidden=hidden),
+    )
+    training = SimpleNamespace(
+        experiment=experiment, run=SimpleNamespace(path=tmp_path), completed=1, epsilon=None
+    )
+    with command._Screen(as_json=False, spent=None).training(training) as hooks:
+        for completed, (epsilon, accuracy) in enumerate(epsilons, start=2):
+            training.epsilon = epsilon
+            scored = SimpleNamespace(accuracy=accuracy, measures={})
+            hooks.on_round(SimpleNamespace(completed=completed), scored)
+    return bar, hooks
+
+
+def test_the_bar_says_the_last_score_and_what_was_spent_rounded_up(monkeypatch, tmp_path):
+    rounds = [(1.2301, 0.5), (1.5, None), (None, None)]
+    bar, _ = watched(monkeypatch, tmp_path, rounds)
+    assert bar.told[:2] == [{"description": "training", "total": 4}, {"completed": 1}]
+    assert bar.told[2:] == [
+        {"completed": 2, "description": "training  accuracy 50.0%  ε 1.231"},
+        {"completed": 3, "description": "training  accuracy 50.0%  ε 1.500"},
+        {"completed": 4, "description": "training  accuracy 50.0%"},
+    ]
+    bar, _ = watched(monkeypatch, tmp_path, [(1.25, None)])
+    assert bar.told[-1]["description"] == "training  ε 1.250"
+
+
+def test_the_bar_moves_within_a_round_unless_who_takes_part_is_hidden(monkeypatch, tmp_path):
+    bar, hooks = watched(monkeypatch, tmp_path, [])
+    hooks.on_client(1, 4)
+    assert bar.told[-1] == {"completed": 1.25}
+    hooks.on_client(4, 4)
+    assert bar.told[-1] == {"completed": 1.25}
+    _, hooks = watched(monkeypatch, tmp_path, [], hidden=True)
+    assert hooks.on_client is None
+
+
+def test_a_score_is_the_accuracy_or_the_error_of_numbers_or_nothing():
+    def said(accuracy, **measures):
+        return score_of(SimpleNamespace(accuracy=accuracy, measures=measures))
+
+    assert said(0.1234, rmse=1.0) == "accuracy 12.3%"
+    assert said(0.0) == "accuracy 0.0%"
+    assert said(None, rmse=1.23456, mae=9.0) == "RMSE 1.235"
+    assert said(None, mae=9.0) is None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import dp_accounting
 import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
 
+from dpfedadamw import spec as specs
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.experiment import prepare
-from dpfedadamw.run.calibrate import Solve, View, calibrate
+from dpfedadamw.experiment import divide, prepare
+from dpfedadamw.run import calibrate as calibration
+from dpfedadamw.run.calibrate import Solve, View, calibrate, compare_person
+from tests.people import people_spec
 from tests.runs import small_spec
 
 
@@ -70,3 +75,43 @@ def test_a_limit_is_held_against_what_is_solved(noise):
     found = calibrate(spec, 0.5, View.server, Solve.noise)
     assert 0.4975 <= found.epsilon <= 0.5
     assert found.spec.federation.max_epsilon == 0.5
+
+
+def test_people_and_records_are_compared_at_as_many_records_a_step(monkeypatch):
+    """The accountant of several records takes half a minute; what it is asked is checked here."""
+    asked = []
+
+    def solved(plan, records, target_epsilon, first):
+        asked.append((plan, records, target_epsilon, first))
+        return 6.0, 1.25
+
+    monkeypatch.setattr(calibration, "_noise_for_a_person", solved)
+    spec = people_spec()
+    privacy, expected = spec.privacy, spec.privacy.sampling.expected_batch_size
+    people, records = compare_person(spec, 1.5)
+    dataset, owner = divide(spec)
+    held = Counter(zip(dataset.people_of_train.tolist(), owner.tolist(), strict=True))
+    mean = sum(min(count, privacy.records_per_person) for count in held.values()) / len(held)
+    assert (people.sampled, people.batch) == ("people", expected)
+    assert people.noise == pytest.approx(people.noise_multiplier * privacy.clipping_norm / expected)
+    assert 1.4925 <= people.epsilon <= 1.5
+    assert (records.sampled, records.noise_multiplier, records.epsilon) == ("records", 6.0, 1.25)
+    assert records.batch == pytest.approx(expected * mean)
+    assert records.noise == pytest.approx(6.0 * privacy.clipping_norm / records.batch)
+    ((plan, most, target, first),) = asked
+    # The person with most records, all clients together, is kept to the target.
+    assert most == max(Counter(dataset.people_of_train.tolist()).values())
+    assert (target, first) == (1.5, 2.0 * people.noise_multiplier)
+    assert (plan.unit.name, plan.clipping_norm, plan.delta) == (
+        "record",
+        privacy.clipping_norm,
+        privacy.delta,
+    )
+    assert plan.sampling.expected_batch_size == records.batch
+    assert plan.clients_per_person == 1
+
+
+@pytest.mark.parametrize("name", ["quickstart", "digits-fixed-size"])
+def test_only_a_spec_that_protects_people_compares_ways_to(name):
+    with pytest.raises(PrivacyError, match="spec needs privacy\\.unit person"):
+        compare_person(specs.load(name), 1.5)
