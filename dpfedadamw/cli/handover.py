@@ -244,11 +244,10 @@ def erase(
         ask(f"delete the evidence of {run.identifier} for good")
     with status("deleting and signing", quiet=as_json):
         erased = erasure.erase(run, key, reason, authority)
+    when = copies.erased_at(run.path)
     if not erased:
         err.print(Text(f"erased already, on {begun}", style="dim"))
-        return
-    when = copies.erased_at(run.path)
     if as_json:
         print_json({"run": run.identifier, "erased": when, "record": copies.ERASURE})
-        return
-    out.print(display.facts([("evidence", f"erased on {when}"), ("record", copies.ERASURE)]))
+    elif erased:
+        out.print(display.facts([("evidence", f"erased on {when}"), ("record", copies.ERASURE)]))

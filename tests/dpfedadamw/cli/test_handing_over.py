@@ -122,8 +122,12 @@ def test_evidence_is_erased_with_a_signed_record_and_the_findings_stay(run, caps
         assert "can no longer be audited" in capsys.readouterr().err
     assert (run / "audit.json").read_bytes() == before
     assert call("audit", str(run)) == 1
-    assert call("erase", str(run)) == 0
-    assert "erased already" in capsys.readouterr().err
+    capsys.readouterr()
+    assert call("erase", str(run), "--json") == 0
+    again = capsys.readouterr()
+    assert "erased already" in again.err
+    told = {"run": run.name, "erased": record["erased"], "record": "erasure.json"}
+    assert json.loads(again.out) == told
 
 
 def test_what_a_copy_left_that_was_killed_is_erased_with_the_evidence(run):
