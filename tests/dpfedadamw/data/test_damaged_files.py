@@ -19,6 +19,7 @@ import pytest
 
 from dpfedadamw.data import files as files_module
 from dpfedadamw.data.datasets import load
+from dpfedadamw.data.formats import arrays as arrays_module
 from dpfedadamw.errors import DataError
 from dpfedadamw.spec import GivenPartition
 from tests.dpfedadamw.data import published
@@ -361,3 +362,53 @@ def test_a_file_of_owners_must_have_a_line_a_record(tmp_path):
     (tmp_path / "owners.txt").write_text("a\nb\n")
     given = GivenPartition(file=str(tmp_path / "owners.txt"))
     assert "has 2 lines" in refusal(data_spec("mnist", tmp_path, partition=given))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1000])
+def test_a_file_is_read_whole_up_to_its_end_and_in_the_sizes_asked_for(pack, size, tmp_path):
+    content = bytes(range(1, 1 + min(size, 250))) * (size // 250 or 1)
+    (tmp_path / "file").write_bytes(pack(content))
+    with (tmp_path / "file").open("rb") as stream:
+        unpacked = files_module.Unpacked(tmp_path / "file", stream)
+        assert unpacked.read(0) == b""
+        assert unpacked.read(1) == content[:1]
+        assert unpacked.read() == content[1:]
+        assert unpacked.read() == b""
+
+
+def test_a_file_may_unpack_to_its_limit_and_not_beyond(tmp_path, monkeypatch):
+    # 64 MiB in earnest.
+    monkeypatch.setattr(files_module, "_UNPACKED_FREELY", 1000)
+    monkeypatch.setattr(files_module, "_UNPACKED_RATIO", 0)
+    for size in (1000, 1001):
+        (tmp_path / "file").write_bytes(gzip.compress(bytes(size)))
+        for ask in (-1, size):
+            with (tmp_path / "file").open("rb") as stream:
+                unpacked = files_module.Unpacked(tmp_path / "file", stream)
+                assert unpacked.limit == 1000
+                if size == 1000:
+                    assert unpacked.read(ask) == bytes(1000)
+                    continue
+                with pytest.raises(DataError, match="unpacks to more than 1000 bytes"):
+                    unpacked.read(ask)
+
+
+@pytest.mark.parametrize("piece", [1, 24, 25, 48, 2**24])
+def test_arrays_are_the_same_whatever_the_size_of_the_pieces_they_are_read_in(
+    piece, tmp_path, monkeypatch
+):
+    """Smaller than a record, as one of an image of many channels may be; or several records."""
+    monkeypatch.setattr(arrays_module, "_PIECE", piece)
+    records = np.arange(21.0).reshape(7, 3)
+    labels, people = np.array([0, 1, 2, 0, 1, 2, 0]), np.array([f"P{n}" for n in range(7)])
+    np.savez(
+        tmp_path / "a.npz",
+        x_train=records, y_train=labels, who_train=people, x_test=records, y_test=labels,
+    )  # fmt: skip
+    parts = arrays_module.arrays(tmp_path / "a.npz", "who").read().parts
+    for part, owners in (("train", people.tolist()), ("test", [])):
+        chunks = list(parts[part])
+        assert np.concatenate([one.content.values for one in chunks]).tolist() == records.tolist()
+        assert np.concatenate([one.labels for one in chunks]).tolist() == labels.tolist()
+        assert [name for one in chunks for name in one.people or ()] == owners

@@ -170,3 +170,35 @@ def test_a_column_that_is_the_label_in_other_words_is_found(tmp_path):
     assert found.telling == ("words", "who")
     assert found.labels == {"0": 30, "1": 30, "": 1}
     assert found.clients == {"c0": 15, "c1": 16, "c2": 15, "c3": 15}
+
+
+@pytest.mark.parametrize(
+    "word", ["", " ", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "?"]
+)
+def test_each_word_for_an_empty_cell_leaves_a_column_what_it_is(word, tmp_path):
+    lines = [f"{n % 7}.5,{'ab'[n % 2]},{('yes', 'no')[n % 2]}\n" for n in range(12)]
+    lines.insert(4, f"{word},{word},{word}\n")
+    (tmp_path / "t.csv").write_text("age,ward,ill\n" + "".join(lines))
+    found = survey(tmp_path / "t.csv")
+    assert [one.kind for one in found.columns] == ["number", "category", "boolean"]
+    assert [one.has_empty for one in found.columns] == [True] * 3
+    assert (found.columns[0].low, found.columns[0].high) == (0.5, 6.5)
+    assert found.columns[1].values == ("a", "b")
+    assert told(tmp_path / "t.csv", "ill", None).labels == {"yes": 6, "no": 6, "": 1}
+
+
+def test_of_each_column_that_is_left_out_it_is_told_why(table):
+    reasons = {one.name: one.reason for one in survey(table).columns if one.reason}
+    assert set(reasons) == {
+        name for name, (kind, _) in COLUMNS.items()
+        if kind in ("identifier", "text", "constant", "empty")
+    }  # fmt: skip
+    said = {
+        "Patient_ID": "name suggests",
+        "code": "no two rows",
+        "unit": "the same",
+        "nothing": "no cell",
+        "letter": "sentences",
+        "": "no name",
+    }
+    assert {name for name, words in said.items() if words not in reasons[name]} == set()
