@@ -6,7 +6,7 @@ import pytest
 
 from dpfedadamw import spec
 from dpfedadamw.errors import DpfedadamwError, SpecError
-from dpfedadamw.spec import words
+from dpfedadamw.spec import words, yamltext
 
 MODELS = (
     "mlp, cnn, simple-cnn, resnet18, vit, vit-tiny, vit-base, swin-tiny, swin-base, roberta-base, "
@@ -968,3 +968,32 @@ def test_of_what_is_not_trained_it_is_said_why_and_what_is(other):
 def test_of_packed_sequences_it_is_said_why_there_are_none():
     said = dict(refusals(("task.packing=true",), "texts-lora"))
     assert "cannot be clipped record by record" in said["task.packing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "beyond", "said"),
+    [
+        (f"a: 0.{'9' * 398}", f"a: 0.{'9' * 399}", "a number of 401 characters; give at most 400"),
+        (f"a: {'9' * 308}", f"a: {'9' * 309}", f"{'9' * 59}… is too large for a number"),
+        (f"a: {'[' * 20}{']' * 20}", f"a: {'[' * 21}{']' * 21}", "nested deeper than 20 levels"),
+    ],
+    ids=["characters", "size", "levels"],
+)
+def test_what_is_read_of_a_file_ends_where_its_limits_say(text, beyond, said):
+    assert yamltext.parse(text, "a.yaml").problems == []
+    (problem,) = yamltext.parse(beyond, "a.yaml").problems
+    assert problem.message.startswith(said)
+    # As text it is no number of any size.
+    value = {"a": beyond.removeprefix("a: ")}
+    assert yamltext.parse(yamltext.write(value), "a.yaml").value == value
+
+
+@pytest.mark.parametrize("levels", [20, 21])
+def test_a_mapping_is_as_deep_as_a_file_may_be(levels):
+    value: object = 1
+    for _ in range(levels):
+        value = {"a": value}
+    with pytest.raises(SpecError) as caught:
+        spec.resolve(value)
+    said = any("nested deeper than 20 levels" in one.message for one in caught.value.problems)
+    assert said == (levels > 20)
