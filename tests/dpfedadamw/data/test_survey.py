@@ -202,3 +202,28 @@ def test_of_each_column_that_is_left_out_it_is_told_why(table):
         "": "no name",
     }
     assert {name for name, words in said.items() if words not in reasons[name]} == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "cell"),
+    [
+        ("number", 2000, lambda n: f"{n}.5"),
+        ("identifier", 2000, lambda n: f"{n}.0"),
+        ("category", 40, lambda n: ("a b c d e", "b c d e f")[n % 2]),
+        ("text", 40, lambda n: ("a b c d e", "b c d e f g")[n % 2]),
+        ("identifier", 2000, lambda n: f"x{n % 1001}"),
+        ("category", 2000, lambda n: f"x{n % 1000}"),
+        ("category", 2002, lambda n: f"x{n % 1001}"),
+        ("boolean", 40, lambda n: ("yes", "no")[n % 2]),
+        ("category", 40, lambda n: ("1", "yes")[n % 2]),
+        ("identifier", 20, lambda n: f"x{n}"),
+        ("category", 19, lambda n: f"x{n}"),
+        ("identifier", 1000, lambda n: f"{n}"),
+        ("number", 999, lambda n: f"{n}"),
+        ("date", 40, lambda n: f"202001{10 + n % 20}"),
+        ("number", 40, lambda n: f"302001{10 + n % 20}"),
+    ],
+)
+def test_each_kind_of_column_begins_where_it_is_said_to(kind, rows, cell, tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{cell(n)},{n % 2}\n" for n in range(rows)))
+    assert survey(tmp_path / "t.csv").columns[0].kind == kind

@@ -760,6 +760,8 @@ FIXED = "privacy.sampling={kind: fixed, batch_size: 32}"
 SHUFFLED = "privacy.sampling={kind: shuffled, batch_size: 32}"
 REPLACED = "privacy.adjacency=replace-one"
 BY_COLUMN = "data.partition={{kind: column, {}}}"
+BOOLEANS = "[{{name: age, kind: boolean}}, {{name: {}, kind: boolean}}]"
+SOLD = (*PRICES, "data.partition={kind: iid}")
 CHECKPOINTS = "model.gradient_checkpointing=true"
 
 
@@ -790,6 +792,8 @@ def refusals(overrides: tuple[str, ...], name: str = "") -> list[tuple[str, str]
         ("data.validation={{fraction: {}, public: false}}", (), "0", "0.1", None),
         ("data.numbers={}", TABLE, "[age, weight]", "[age, ill]", None),
         ("data.text={}", NO_NUMBERS, "[letter]", "[ill]", None),
+        ("data.columns={}", NO_NUMBERS, BOOLEANS.format("old"), BOOLEANS.format("ill"), None),
+        ("tune={{selection: unaccounted, score: test_{}}}", SOLD, "loss", "accuracy", "tune.score"),
         ("data.person={}", TABLE, "who", "age", None),
         ("data.person={}", TABLE, "who", "ill", None),
         ("data.person={}", (*NO_NUMBERS, "data.text=[letter]"), "who", "letter", None),
@@ -855,6 +859,14 @@ def test_keys_of_people_and_of_language_models_are_refused_from_where_they_contr
     common = (CHECKPOINTS,) if name == "texts-lora" else ()
     spec.load(name, (*common, right))
     assert [path for path, _ in refusals((*common, wrong), name)] == [refused]
+
+
+def test_data_that_name_no_people_are_told_which_do():
+    keys = "unit: person, records_per_person: 1, clipping_norm: 1.0, noise_multiplier: 2.5, "
+    keys += "delta: 1e-5, sampling: {kind: poisson, expected_batch_size: 32}"
+    ((path, message),) = refusals((f"privacy={{{keys}}}",))
+    assert path == "data.person"
+    assert message.endswith("use dataset image-folder, table, arrays, given, visits")
 
 
 @pytest.mark.parametrize("given", ["file: b.json", "epsilon: 8.0", "delta: 1e-5"])
