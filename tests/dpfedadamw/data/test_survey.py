@@ -227,3 +227,10 @@ def test_of_each_column_that_is_left_out_it_is_told_why(table):
 def test_each_kind_of_column_begins_where_it_is_said_to(kind, rows, cell, tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{cell(n)},{n % 2}\n" for n in range(rows)))
     assert survey(tmp_path / "t.csv").columns[0].kind == kind
+
+
+@pytest.mark.parametrize(("count", "found"), [(50, ("words",)), (51, ())])
+def test_a_column_of_more_than_fifty_words_is_not_the_label_in_other_words(count, found, tmp_path):
+    rows = [f"w{n % count},{n % count % 2}\n" for n in range(400)]
+    (tmp_path / "t.csv").write_text("words,label\n" + "".join(rows))
+    assert told(tmp_path / "t.csv", "label", None).telling == found
