@@ -278,7 +278,8 @@ def plain_value(text: str) -> tuple[Any, str | None]:
         if len(text) > _LONGEST_NUMBER:
             return text, f"a number of {len(text)} characters; give at most {_LONGEST_NUMBER}"
         value = int(text) if integer else float(text)
-        if not math.isfinite(value):
+        # A whole number beyond all floats is refused too; it would raise an error here.
+        if not math.isfinite(float(text)):
             return text, f"{one_line(text)} is too large for a number; give a smaller one"
         return value, None
     return text, bad_character(text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import stat
 from pathlib import Path
 
@@ -98,3 +100,18 @@ def test_the_users_own_cache_is_where_the_standard_says(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache.folder(None) == Path.home() / ".cache" / "dpfedadamw"
     assert cache.folder("/mine") == Path("/mine")
+
+
+@pytest.mark.parametrize("other", [1, 3, None])
+def test_an_entry_of_another_format_is_made_again(spec, other):
+    """Whole as it is: another version wrote it, and meant something else by it."""
+    load(spec)
+    file = entries(spec)[0] / "entry.json"
+    described = json.loads(file.read_text())
+    assert described.pop("format") == 2
+    del described["sha256"]
+    described |= {} if other is None else {"format": other}
+    seal = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps({**described, "sha256": seal}))
+    load(spec)
+    assert json.loads(file.read_text())["format"] == 2

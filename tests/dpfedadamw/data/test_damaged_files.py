@@ -19,6 +19,10 @@ import pytest
 
 from dpfedadamw.data import files as files_module
 from dpfedadamw.data.datasets import load
+from dpfedadamw.data.formats import arrays as arrays_module
+from dpfedadamw.data.images import decode_stream
+from dpfedadamw.data.lines import lines as text_lines
+from dpfedadamw.data.lines import rows
 from dpfedadamw.errors import DataError
 from dpfedadamw.spec import GivenPartition
 from tests.dpfedadamw.data import published
@@ -361,3 +365,165 @@ def test_a_file_of_owners_must_have_a_line_a_record(tmp_path):
     (tmp_path / "owners.txt").write_text("a\nb\n")
     given = GivenPartition(file=str(tmp_path / "owners.txt"))
     assert "has 2 lines" in refusal(data_spec("mnist", tmp_path, partition=given))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1000])
+def test_a_file_is_read_whole_up_to_its_end_and_in_the_sizes_asked_for(pack, size, tmp_path):
+    content = bytes(range(1, 1 + min(size, 250))) * (size // 250 or 1)
+    (tmp_path / "file").write_bytes(pack(content))
+    with (tmp_path / "file").open("rb") as stream:
+        unpacked = files_module.Unpacked(tmp_path / "file", stream)
+        assert unpacked.read(0) == b""
+        assert unpacked.read(1) == content[:1]
+        assert unpacked.read() == content[1:]
+        assert unpacked.read() == b""
+
+
+def test_a_file_may_unpack_to_its_limit_and_not_beyond(tmp_path, monkeypatch):
+    # 64 MiB in earnest.
+    monkeypatch.setattr(files_module, "_UNPACKED_FREELY", 1000)
+    monkeypatch.setattr(files_module, "_UNPACKED_RATIO", 0)
+    for size in (1000, 1001):
+        (tmp_path / "file").write_bytes(gzip.compress(bytes(size)))
+        for ask in (-1, size):
+            with (tmp_path / "file").open("rb") as stream:
+                unpacked = files_module.Unpacked(tmp_path / "file", stream)
+                assert unpacked.limit == 1000
+                if size == 1000:
+                    assert unpacked.read(ask) == bytes(1000)
+                    continue
+                with pytest.raises(DataError, match="unpacks to more than 1000 bytes"):
+                    unpacked.read(ask)
+
+
+@pytest.mark.parametrize("piece", [1, 24, 25, 48, 2**24])
+def test_arrays_are_the_same_whatever_the_size_of_the_pieces_they_are_read_in(
+    piece, tmp_path, monkeypatch
+):
+    """Smaller than a record, as one of an image of many channels may be; or several records."""
+    monkeypatch.setattr(arrays_module, "_PIECE", piece)
+    records = np.arange(21.0).reshape(7, 3)
+    labels, people = np.array([0, 1, 2, 0, 1, 2, 0]), np.array([f"P{n}" for n in range(7)])
+    np.savez(
+        tmp_path / "a.npz",
+        x_train=records, y_train=labels, who_train=people, x_test=records, y_test=labels,
+    )  # fmt: skip
+    parts = arrays_module.arrays(tmp_path / "a.npz", "who").read().parts
+    for part, owners in (("train", people.tolist()), ("test", [])):
+        chunks = list(parts[part])
+        assert np.concatenate([one.content.values for one in chunks]).tolist() == records.tolist()
+        assert np.concatenate([one.labels for one in chunks]).tolist() == labels.tolist()
+        assert [name for one in chunks for name in one.people or ()] == owners
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+@pytest.mark.parametrize("upright", [False, True])
+def test_scanned_images_have_up_to_4096_pixels_a_side(upright, beyond, tmp_path):
+    published.write_mnist(tmp_path)
+    sides = (4096 + beyond, 1) if upright else (1, 4096 + beyond)
+    (tmp_path / IMAGES).write_bytes(packed(header(12, *sides) + bytes(12 * 4096)))
+    # What fits is another size than that of the test images.
+    said = "cannot hold" if beyond else "they must agree"
+    assert said in refusal(data_spec("mnist", tmp_path))
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_line_has_up_to_a_mebibyte_with_its_end(end, tmp_path):
+    line = b"x" * (2**20 - len(end))
+    (tmp_path / "t.txt").write_bytes(line + end)
+    assert list(text_lines(tmp_path / "t.txt")) == [line.decode()]
+    (tmp_path / "t.txt").write_bytes(b"x" + line + end)
+    with pytest.raises(DataError, match="line 1: longer than 1048576 bytes"):
+        list(text_lines(tmp_path / "t.txt"))
+
+
+@pytest.mark.parametrize(("label", "said"), [(999_999, None), (1_000_000, "labels up to 1000000")])
+def test_labels_of_arrays_are_below_a_million(label, said, tmp_path):
+    part = {"x_train": np.ones((2, 3)), "y_train": np.array([0, label])}
+    test = {"x_test": np.ones((2, 3)), "y_test": np.array([0, 1])}
+    np.savez(tmp_path / "a.npz", **part, **test)
+    chunks = arrays_module.arrays(tmp_path / "a.npz").read().parts["train"]
+    if said is None:
+        assert next(chunks).labels.tolist() == [0, 999_999]
+        return
+    with pytest.raises(DataError, match=said):
+        next(chunks)
+
+
+@pytest.mark.parametrize(
+    ("height", "said"), [(5_000, "a damaged image"), (5_001, "announces more than 50000000 pixels")]
+)
+def test_an_image_has_up_to_fifty_million_pixels(height, said):
+    size = struct.pack(">IIBBBBB", 10_000, height, 8, 0, 0, 0, 0)
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, part in ((b"IHDR", size), (b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b"")):
+        check = struct.pack(">I", zlib.crc32(kind + part))
+        content += struct.pack(">I", len(part)) + kind + part + check
+    with pytest.raises(DataError, match=said):
+        decode_stream(io.BytesIO(content), "here", 1, None)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_file_may_have_a_hole_of_a_gibibyte_and_no_larger_one(beyond, tmp_path):
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(2**30 + beyond)
+    if not beyond:
+        with files_module.opened(tmp_path / "file") as stream:
+            assert stream.tell() == 0
+        return
+    with (
+        pytest.raises(DataError, match=f"no content from byte 0 to {2**30 + 1}, a hole"),
+        files_module.opened(tmp_path / "file"),
+    ):
+        pass
+
+
+def test_what_a_file_may_unpack_to_follows_from_its_size(tmp_path):
+    for content, limit in (
+        (b"x" * 1000, 1000),
+        (packed(b"x" * 1000), 64 * 2**20 + 200 * len(packed(b"x" * 1000))),
+    ):
+        (tmp_path / "file").write_bytes(content)
+        with (tmp_path / "file").open("rb") as stream:
+            assert files_module.Unpacked(tmp_path / "file", stream).limit == limit
+
+
+@pytest.mark.parametrize(
+    ("endings", "said"),
+    [
+        ("xlsx xlsm xls ods XLSX", "a workbook; save its sheet as CSV UTF-8"),
+        ("dta sav sas7bdat rds rdata Rdata", "a statistics program's file; save it as CSV"),
+        ("json jsonl ndjson xml", "not a table; save it as CSV or Parquet"),
+    ],
+)
+def test_each_file_that_is_no_table_is_known_by_its_ending(endings, said, tmp_path):
+    for ending in endings.split():
+        for name in (f"t.{ending}", f"t.{ending}.gz"):
+            (tmp_path / name).write_bytes(b"a,b\n1,2\n")
+            with pytest.raises(DataError, match=said):
+                list(rows(tmp_path / name, quoting=True))
+
+
+@pytest.mark.parametrize(
+    ("ending", "form"),
+    [
+        ("jpeg", "JPEG"),
+        ("jpg", "JPEG"),
+        ("JPG", "JPEG"),
+        ("png", "PNG"),
+        ("bmp", "BMP"),
+        ("webp", "WEBP"),
+    ],
+)
+def test_images_of_each_kind_are_read_from_a_folder_and_other_files_are_left_there(
+    ending, form, tmp_path
+):
+    files = {
+        f"{name}/{number}.{ending}": published.picture(number, (8, 8), form=form)
+        for name in ("cat", "dog")
+        for number in range(4)
+    }
+    others = {"cat/notes.txt": b"x", "dog/.hidden.png": b"x", "cat/more.gif": b"x"}
+    data = load(data_spec("image-folder", write_folder(tmp_path, {**files, **others}), channels=3))
+    assert (len(data.train) + len(data.test), data.input_shape) == (8, (3, 8, 8))

@@ -8,7 +8,7 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.registry import DATASETS
+from dpfedadamw.data.registry import DATASETS, Contents
 from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing
 from dpfedadamw.spec import DataSpec, EvenPartition
@@ -96,3 +96,81 @@ def test_digits_are_those_that_scikit_learn_reads():
     assert train.values.dtype == np.float32
     assert (train.values[:, 0] * 16 == theirs.images).all()
     assert (train.labels == theirs.target).all()
+
+
+GLUE = ("gluebenchmark.com", "see the task's page")
+CIFAR = ("cs.toronto.edu/~kriz/cifar.html", "not stated")
+# Where each is from and its licence; of images the shape and, as of all, classes and records.
+PUBLISHED = {
+    "digits": ("comes with the package", "CC BY 4.0 (UCI)", (1, 8, 8), 10, 1438, 359),
+    "mnist": ("yann.lecun.com/exdb/mnist", "CC BY-SA 3.0", (1, 28, 28), 10, 60_000, 10_000),
+    "fashion-mnist": (
+        "github.com/zalandoresearch/fashion-mnist", "MIT", (1, 28, 28), 10, 60_000, 10_000
+    ),
+    "cifar10": (*CIFAR, (3, 32, 32), 10, 50_000, 10_000),
+    "cifar100": (*CIFAR, (3, 32, 32), 100, 50_000, 10_000),
+    "tiny-imagenet": (
+        "cs231n.stanford.edu", "ImageNet's terms", (3, 64, 64), 200, 100_000, 10_000
+    ),
+    "emnist": (
+        "nist.gov, EMNIST dataset", "public domain (NIST)", (1, 28, 28), 47, 112_800, 18_800
+    ),
+    "sst2": (*GLUE, (), 2, 67_349, 872),
+    "cola": (*GLUE, (), 2, 8_551, 1_043),
+    "mrpc": (*GLUE, (), 2, 4_076, 1_725),
+    "rte": (*GLUE, (), 2, 2_490, 277),
+    "qnli": (*GLUE, (), 2, 104_743, 5_463),
+    "qqp": (*GLUE, (), 2, 363_846, 40_430),
+    "mnli-matched": (*GLUE, (), 3, 392_702, 9_815),
+    "mnli-mismatched": (*GLUE, (), 3, 392_702, 9_832),
+}  # fmt: skip
+# Classes and records of the splits of EMNIST, by Cohen et al. 2017.
+EMNIST = {
+    "byclass": (62, 697_932, 116_323),
+    "bymerge": (47, 697_932, 116_323),
+    "balanced": (47, 112_800, 18_800),
+    "letters": (26, 124_800, 20_800),
+    "digits": (10, 240_000, 40_000),
+    "mnist": (10, 60_000, 10_000),
+}
+
+
+def keys_of(name: str, **changes: object) -> DataSpec:
+    read = {} if name == "digits" else {"path": "somewhere"}
+    return DATASETS[name].keys(dataset=name, **read, **changes)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_is_registered_of_a_published_data_set_is_what_its_publisher_says(name):
+    origin, licence, *rest = PUBLISHED[name]
+    entry = DATASETS[name]
+    assert (entry.origin, entry.licence) == (origin, licence)
+    assert entry.contents is not None
+    assert entry.contents(keys_of(name)) == Contents(*rest)
+
+
+@pytest.mark.parametrize("split", EMNIST)
+def test_each_split_of_emnist_has_the_published_size(split):
+    entry = DATASETS["emnist"]
+    assert entry.contents is not None
+    expected = Contents((1, 28, 28), *EMNIST[split])
+    assert entry.contents(keys_of("emnist", split=split)) == expected
+
+
+def test_test_records_are_taken_for_public_of_published_data_alone():
+    """On this rest exact test scores, and metrics of one's own."""
+    assert {name for name, entry in DATASETS.items() if entry.published} == set(PUBLISHED)
+
+
+def test_the_data_sets_that_serve_other_tasks_are_those_of_ones_own():
+    able = {
+        what: {name for name, entry in DATASETS.items() if getattr(entry, what)}
+        for what in ("has_targets", "has_texts", "has_columns")
+    }
+    assert able == {
+        "has_targets": {"table", "arrays", "given"},
+        "has_texts": {"table"},
+        "has_columns": {"image-folder", "table", "given", "visits"},
+    }
+    shapes = {name: entry.record_shape for name, entry in DATASETS.items() if entry.record_shape}
+    assert shapes == {"digits": (1, 8, 8), "visits": (16,)}

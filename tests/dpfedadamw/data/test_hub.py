@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpfedadamw.data.datasets import load
+from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.errors import DataError
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import TOY_TEXT, data_spec
@@ -104,3 +105,34 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch, tmp_path
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install 'dpfedadamw\[hub\]'"):
         load(data_spec("mnist", revision=REVISION, cache=str(tmp_path)))
+
+
+GLUE = "nyu-mll/glue"
+# Repository, configuration, columns, label, held-out split and, of images, channels.
+PUBLISHED = {
+    "mnist": ("ylecun/mnist", "mnist", ("image",), "label", "test", 1),
+    "fashion-mnist": (
+        "zalando-datasets/fashion_mnist", "fashion_mnist", ("image",), "label", "test", 1
+    ),
+    "cifar10": ("uoft-cs/cifar10", "plain_text", ("img",), "label", "test", 3),
+    "cifar100": ("uoft-cs/cifar100", "cifar100", ("img",), "fine_label", "test", 3),
+    "tiny-imagenet": ("zh-plus/tiny-imagenet", "default", ("image",), "label", "valid", 3),
+    "sst2": (GLUE, "sst2", ("sentence",), "label", "validation"),
+    "cola": (GLUE, "cola", ("sentence",), "label", "validation"),
+    "mrpc": (GLUE, "mrpc", ("sentence1", "sentence2"), "label", "test"),
+    "rte": (GLUE, "rte", ("sentence1", "sentence2"), "label", "validation"),
+    "qnli": (GLUE, "qnli", ("question", "sentence"), "label", "validation"),
+    "qqp": (GLUE, "qqp", ("question1", "question2"), "label", "validation"),
+    "mnli-matched": (GLUE, "mnli", ("premise", "hypothesis"), "label", "validation_matched"),
+    "mnli-mismatched": (GLUE, "mnli", ("premise", "hypothesis"), "label", "validation_mismatched"),
+}  # fmt: skip
+
+
+def test_every_data_set_of_the_hub_is_asked_for_as_its_page_names_it():
+    found = {}
+    for name, entry in DATASETS.items():
+        if (one := entry.hub) is not None:
+            assert (one.train, one.revision) == ("train", "")
+            found[name] = one.repository, one.configuration, one.columns, one.label, one.test
+            found[name] += (one.channels,) if one.images else ()
+    assert found == PUBLISHED

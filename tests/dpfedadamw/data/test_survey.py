@@ -170,3 +170,67 @@ def test_a_column_that_is_the_label_in_other_words_is_found(tmp_path):
     assert found.telling == ("words", "who")
     assert found.labels == {"0": 30, "1": 30, "": 1}
     assert found.clients == {"c0": 15, "c1": 16, "c2": 15, "c3": 15}
+
+
+@pytest.mark.parametrize(
+    "word", ["", " ", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "?"]
+)
+def test_each_word_for_an_empty_cell_leaves_a_column_what_it_is(word, tmp_path):
+    lines = [f"{n % 7}.5,{'ab'[n % 2]},{('yes', 'no')[n % 2]}\n" for n in range(12)]
+    lines.insert(4, f"{word},{word},{word}\n")
+    (tmp_path / "t.csv").write_text("age,ward,ill\n" + "".join(lines))
+    found = survey(tmp_path / "t.csv")
+    assert [one.kind for one in found.columns] == ["number", "category", "boolean"]
+    assert [one.has_empty for one in found.columns] == [True] * 3
+    assert (found.columns[0].low, found.columns[0].high) == (0.5, 6.5)
+    assert found.columns[1].values == ("a", "b")
+    assert told(tmp_path / "t.csv", "ill", None).labels == {"yes": 6, "no": 6, "": 1}
+
+
+def test_of_each_column_that_is_left_out_it_is_told_why(table):
+    reasons = {one.name: one.reason for one in survey(table).columns if one.reason}
+    assert set(reasons) == {
+        name for name, (kind, _) in COLUMNS.items()
+        if kind in ("identifier", "text", "constant", "empty")
+    }  # fmt: skip
+    said = {
+        "Patient_ID": "name suggests",
+        "code": "no two rows",
+        "unit": "the same",
+        "nothing": "no cell",
+        "letter": "sentences",
+        "": "no name",
+    }
+    assert {name for name, words in said.items() if words not in reasons[name]} == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "cell"),
+    [
+        ("number", 2000, lambda n: f"{n}.5"),
+        ("identifier", 2000, lambda n: f"{n}.0"),
+        ("category", 40, lambda n: ("a b c d e", "b c d e f")[n % 2]),
+        ("text", 40, lambda n: ("a b c d e", "b c d e f g")[n % 2]),
+        ("identifier", 2000, lambda n: f"x{n % 1001}"),
+        ("category", 2000, lambda n: f"x{n % 1000}"),
+        ("category", 2002, lambda n: f"x{n % 1001}"),
+        ("boolean", 40, lambda n: ("yes", "no")[n % 2]),
+        ("category", 40, lambda n: ("1", "yes")[n % 2]),
+        ("identifier", 20, lambda n: f"x{n}"),
+        ("category", 19, lambda n: f"x{n}"),
+        ("identifier", 1000, lambda n: f"{n}"),
+        ("number", 999, lambda n: f"{n}"),
+        ("date", 40, lambda n: f"202001{10 + n % 20}"),
+        ("number", 40, lambda n: f"302001{10 + n % 20}"),
+    ],
+)
+def test_each_kind_of_column_begins_where_it_is_said_to(kind, rows, cell, tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{cell(n)},{n % 2}\n" for n in range(rows)))
+    assert survey(tmp_path / "t.csv").columns[0].kind == kind
+
+
+@pytest.mark.parametrize(("count", "found"), [(50, ("words",)), (51, ())])
+def test_a_column_of_more_than_fifty_words_is_not_the_label_in_other_words(count, found, tmp_path):
+    rows = [f"w{n % count},{n % count % 2}\n" for n in range(400)]
+    (tmp_path / "t.csv").write_text("words,label\n" + "".join(rows))
+    assert told(tmp_path / "t.csv", "label", None).telling == found

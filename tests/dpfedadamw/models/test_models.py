@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import pytest
 import torch
 
@@ -9,9 +12,10 @@ from dpfedadamw.errors import ModelError
 from dpfedadamw.models.cnn import CNNSpec, ResNetSpec, SimpleCNNSpec
 from dpfedadamw.models.mlp import MLPSpec
 from dpfedadamw.models.networks.vit import sines
-from dpfedadamw.models.registry import build, preprocessing, synthetic_records
+from dpfedadamw.models.registry import MODELS, build, preprocessing, synthetic_records
 from dpfedadamw.models.vit import ViTSpec, ViTTinySpec
 from dpfedadamw.preprocessing import ImagePreprocessing
+from dpfedadamw.vectors.flat import blocks_of
 
 SPECS = {
     "mlp": MLPSpec(hidden=(16,)),
@@ -106,3 +110,63 @@ def test_any_numbers_become_records_of_tokens_one_by_one():
     assert (found[:, 1] == 0).all()
     assert torch.equal(synthetic_records(model, batch[1:]), found[1:])
     assert len(found[:, 0].unique()) > 2
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_what_a_model_says_of_its_parameters_is_of_those_that_it_has(name):
+    model = build(SPECS[name], (1, 8, 8), 10, seed=0)
+    roles = model.parameter_roles
+    said = {*roles.attention_heads, *roles.values, *roles.row_wise, *roles.fused}
+    said |= {*roles.columns, *roles.whole}
+    assert said <= {parameter for parameter, _ in model.named_parameters()}
+    assert roles.row_wise >= {"head.weight", "head.bias"}
+
+
+def test_tables_classes_heads_and_neurons_of_the_vision_transformer_are_cut_as_hessians_are():
+    names = blocks_of(build(SPECS["vit"], (1, 8, 8), 10, seed=0), "hessian").names
+    # Sixteen patches and the class token, ten classes, two layers of four heads and sixteen wide.
+    pieces = Counter(re.sub(r" \d+\]", "]", name) for name in names)
+    expected = {"position[row]": 17, "class_token[row]": 1, "head[row]": 10}
+    for layer in ("layers.0.attention", "layers.1.attention"):
+        expected |= {f"{layer}.query[head]": 4, f"{layer}.key[head]": 4}
+        expected[f"{layer}.value[neuron]"] = 16
+    assert {name: pieces[name] for name in expected} == expected
+
+
+OF_RECORDS = ("classification", "regression", "multi_label")
+TABLE_14 = "DP-FedAdamW, Table 14; "
+# Where each is from, what it answers, whether it takes no memory on meta, whether keys rebuild it.
+REGISTERED = {
+    "mlp": ("Rumelhart, Hinton & Williams 1986", OF_RECORDS, True, True),
+    "cnn": ("Wu & He 2018 (GroupNorm)", OF_RECORDS, True, True),
+    "simple-cnn": (
+        "DP-FedSAM (EMNIST); ALI-DPFL; McMahan et al. 2017", OF_RECORDS, True, True
+    ),
+    "resnet18": ("He et al. 2016; DP-FedAdamW, section 9.3", OF_RECORDS, True, True),
+    "vit": ("Dosovitskiy et al. 2021", OF_RECORDS, True, True),
+    "vit-tiny": ("FedAdamW, appendix C", OF_RECORDS, True, True),
+    "vit-base": (
+        f"{TABLE_14}google/vit-base-patch16-224-in21k; apache-2.0", OF_RECORDS, True, True
+    ),
+    "swin-tiny": (
+        f"{TABLE_14}microsoft/swin-tiny-patch4-window7-224; apache-2.0", OF_RECORDS, True, True
+    ),
+    "swin-base": (
+        f"{TABLE_14}microsoft/swin-base-patch4-window7-224-in22k; apache-2.0",
+        OF_RECORDS, True, True,
+    ),
+    "roberta-base": (f"{TABLE_14}FacebookAI/roberta-base; mit", OF_RECORDS, True, True),
+    "transformers": (
+        "yours, or the Hugging Face hub", (*OF_RECORDS, "causal_lm"), True, True
+    ),
+    "python": ("yours", (*OF_RECORDS, "token_classification"), False, True),
+    "module": ("yours", (*OF_RECORDS, "token_classification"), False, False),
+}  # fmt: skip
+
+
+def test_of_each_model_it_is_known_where_it_is_from_and_what_it_can_do():
+    found = {
+        name: (entry.source, entry.tasks, entry.on_meta, entry.rebuilt)
+        for name, entry in MODELS.items()
+    }
+    assert found == REGISTERED

@@ -7,6 +7,7 @@ import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 from importlib.metadata import version
+from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 import torch
@@ -372,3 +373,31 @@ def test_a_module_that_attends_the_padding_of_a_batch_is_refused_and_a_masked_on
     fit(Words(masked=True), "model", (2, 6), 3, "never", vocabulary=20)
     with pytest.raises(ModelError, match="depends on the other records of the batch"):
         fit(Words(masked=False), "model", (2, 6), 3, "never", vocabulary=20)
+
+
+def test_the_digest_of_a_class_and_of_a_loss_follows_their_source_though_names_stay(
+    tmp_path, monkeypatch
+):
+    digests = []
+    for number in ("1.0", "2.0"):
+        source = f"def loss(outputs, labels):\n    return outputs * {number}\n"
+        net = f"class Net(Module):\n    def forward(self, records):\n        return {number}\n"
+        file = tmp_path / number / "mine.py"
+        file.parent.mkdir()
+        file.write_text(f"from torch.nn import Module\n\n\n{source}\n\n{net}")
+        module = module_from_spec(found := spec_from_file_location("mine", file))
+        monkeypatch.setitem(sys.modules, "mine", module)
+        found.loader.exec_module(module)
+        text = f"mine.loss\n{source}"
+        assert loss_digest(module.loss) == hashlib.sha256(text.encode()).hexdigest()
+        text = f"Net()\nmine.Net\n{net}"
+        assert code_digest(module.Net()) == hashlib.sha256(text.encode()).hexdigest()
+        digests += [loss_digest(module.loss), code_digest(module.Net())]
+    assert len(set(digests)) == 4
+
+
+def test_what_is_torchs_is_known_by_its_name_and_not_by_the_source_of_a_version():
+    name = b"torch.nn.functional.cross_entropy"
+    assert loss_digest(functional.cross_entropy) == hashlib.sha256(name).hexdigest()
+    text = f"{nn.Linear(4, 3)!r}\ntorch.nn.modules.linear.Linear"
+    assert code_digest(nn.Linear(4, 3)) == hashlib.sha256(text.encode()).hexdigest()

@@ -18,9 +18,10 @@ from dpfedadamw.models import registry
 from dpfedadamw.models.transformers import classifier
 from dpfedadamw.models.transformers.attention_roles import roles_of
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
-from dpfedadamw.models.transformers.published import PUBLISHED
+from dpfedadamw.models.transformers.published import PUBLISHED, SMALL
 from dpfedadamw.preprocessing import ImagePreprocessing, TextPreprocessing
 from dpfedadamw.vectors.flat import BLOCK_KINDS, blocks_of, layout_of
+from dpfedadamw.vectors.parameter_roles import FusedHeads
 from tests.dpfedadamw.clipping.clipping_harness import assert_agrees, cross_entropy
 from tests.dpfedadamw.models.small_transformers import (
     BATCH,
@@ -29,6 +30,7 @@ from tests.dpfedadamw.models.small_transformers import (
     SHAPES,
     records_for,
     small,
+    spec_of,
 )
 
 transformers = pytest.importorskip("transformers")
@@ -447,3 +449,176 @@ def test_dropout_of_the_published_body_is_off(name: str):
     records, _ = records_for(model, name)
     assert torch.equal(model(records), model(records))
     assert SHAPES[name] == tuple(records.shape[1:])
+
+
+class _Attention(nn.Module):
+    """Layers of these names and numbers of outputs, and whatever says how many heads they have."""
+
+    def __init__(self, layers: dict[str, int], **said: object) -> None:
+        super().__init__()
+        for name, size in layers.items():
+            self.add_module(name, nn.Linear(6, size))
+        for name, value in said.items():
+            setattr(self, name, value)
+
+
+@pytest.mark.parametrize("said", ["num_attention_heads", "num_heads", "n_heads", "n_head"])
+@pytest.mark.parametrize(
+    "names",
+    [("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("q_lin", "k_lin", "v_lin")],
+)
+def test_separate_queries_keys_and_values_have_the_heads_that_their_module_says(
+    names: tuple[str, str, str], said: str
+):
+    layers = dict.fromkeys((*names, "output"), 4)
+    expected = {f"{name}.{kind}": 2 for name in names for kind in ("weight", "bias")}
+    for model in (_Attention(layers, **{said: 2}), _Attention(layers, config=_Said(said))):
+        roles = roles_of(model, [])
+        assert roles.attention_heads == expected
+        assert roles.values == {f"{names[2]}.weight", f"{names[2]}.bias"}
+        assert not roles.fused
+
+
+class _Said:
+    """A configuration that says one number of heads."""
+
+    def __init__(self, name: str) -> None:
+        setattr(self, name, 2)
+
+
+@pytest.mark.parametrize("said", ["num_key_value_heads", "num_kv_heads"])
+def test_heads_that_share_keys_and_values_are_counted_for_these_alone(said: str):
+    layers = {"q_proj": 8, "k_proj": 4, "v_proj": 4}
+    roles = roles_of(_Attention(layers, num_attention_heads=4, **{said: 2}), [])
+    heads = {name.removesuffix(".weight"): count for name, count in roles.attention_heads.items()}
+    assert {name: heads[name] for name in layers} == {"q_proj": 4, "k_proj": 2, "v_proj": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "by_head"),
+    [
+        ("qkv", False),
+        ("c_attn", False),
+        ("qkv_proj", False),
+        ("Wqkv", False),
+        ("query_key_value", True),
+    ],
+)
+def test_fused_layers_are_known_by_each_of_their_names(name: str, by_head: bool):
+    roles = roles_of(_Attention({name: 12}, num_heads=2), [])
+    one = FusedHeads(2, by_head=by_head)
+    assert roles.fused == {f"{name}.weight": one, f"{name}.bias": one}
+    assert not roles.attention_heads
+    assert not roles.values
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ({"query": 5, "key": 5, "value": 5}, {"num_heads": 2}),
+        ({"query": 4, "key": 4, "value": 4, "qkv": 12}, {}),
+        # A multiple of the heads, and not of three times as many.
+        ({"qkv": 8}, {"num_heads": 2}),
+    ],
+)
+def test_layers_whose_outputs_are_no_multiple_of_their_heads_are_not_cut(
+    layers: dict[str, int], said: dict[str, int]
+):
+    roles = roles_of(_Attention(layers, **said), [])
+    assert not {*roles.attention_heads, *roles.values, *roles.fused}
+
+
+def test_tables_are_known_by_their_names_and_embeddings_by_their_kind():
+    model = nn.Module()
+    model.body = nn.Module()
+    names = ("position_embeddings", "cls_token", "relative_position_bias_table")
+    for name in (*names, "distillation_token", "scale"):
+        setattr(model.body, name, nn.Parameter(torch.zeros(3, 2)))
+    model.words = nn.Embedding(5, 2)
+    model.head = nn.Linear(2, 4)
+    expected = {f"body.{name}" for name in (*names, "distillation_token")}
+    expected |= {"words.weight", "head.weight", "head.bias"}
+    assert roles_of(model, ["head"]).row_wise == expected
+
+
+@pytest.mark.parametrize("kind", ["lora", "all"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_roles_are_of_parameters_that_the_model_has(name: str, kind: str):
+    model = small(name, TUNINGS[kind])
+    roles = model.parameter_roles
+    said = {*roles.attention_heads, *roles.values, *roles.row_wise, *roles.fused}
+    said |= {*roles.columns, *roles.whole}
+    assert said <= {parameter for parameter, _ in model.named_parameters()}
+    assert len(roles.attention_heads) >= 3 * 2
+
+
+# What the publishers' files say, next to the weights; and how they prepare images.
+HALF, IMAGENET = ((0.5,) * 3,) * 2, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+IMAGES = {"image_size": 224, "num_channels": 3, "qkv_bias": True, "hidden_act": "gelu"}
+BASE = {
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "intermediate_size": 3072, "hidden_act": "gelu",
+}  # fmt: skip
+SWIN = {
+    **IMAGES, "patch_size": 4, "window_size": 7, "mlp_ratio": 4.0, "layer_norm_eps": 1e-5,
+    "use_absolute_embeddings": False,
+}  # fmt: skip
+FILES = {
+    "vit-base": (
+        "google/vit-base-patch16-224-in21k", "apache-2.0", "vit", "images",
+        {**IMAGES, **BASE, "patch_size": 16, "layer_norm_eps": 1e-12},
+        (*HALF, "bilinear"),
+    ),
+    "swin-tiny": (
+        "microsoft/swin-tiny-patch4-window7-224", "apache-2.0", "swin", "images",
+        {**SWIN, "embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24]},
+        (*IMAGENET, "bicubic"),
+    ),
+    "swin-base": (
+        "microsoft/swin-base-patch4-window7-224-in22k", "apache-2.0", "swin", "images",
+        {**SWIN, "embed_dim": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]},
+        (*IMAGENET, "bicubic"),
+    ),
+    "roberta-base": (
+        "FacebookAI/roberta-base", "mit", "roberta", "text",
+        {
+            **BASE, "vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1,
+            "layer_norm_eps": 1e-5, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+        },
+        ((), (), "bilinear"),
+    ),
+}  # fmt: skip
+
+
+def test_the_short_names_stand_for_what_their_publishers_files_say():
+    found = {
+        name: (
+            one.repository, one.licence, one.kind, one.reads, one.configuration,
+            (one.mean, one.deviation, one.interpolation),
+        )
+        for name, one in PUBLISHED.items()
+    }  # fmt: skip
+    assert found == FILES
+
+
+@pytest.mark.parametrize(
+    "changes", [*SMALL.items(), *((one.kind, one.configuration) for one in PUBLISHED.values())]
+)
+def test_an_architecture_knows_every_entry_that_it_is_given(changes):
+    """Transformers keeps an entry that it does not know, and goes on with its default."""
+    kind, entries = changes
+    assert set(entries) <= set(transformers.AutoConfig.for_model(kind).to_dict())
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_stand_in_for_a_trial_run_is_small_and_reads_the_same_records(name: str, tmp_path):
+    spec = spec_of(name, LORA)
+    entry = registry.MODELS[name]
+    assert entry.small is not None
+    stand_in = entry.small(spec, tmp_path)
+    assert (stand_in.weights, stand_in.revision) == ("random", None)
+    shape = (2, 12) if name == "roberta-base" else (3, 32, 32)
+    model = registry.build(stand_in, shape, 3, seed=0)
+    assert sum(one.numel() for one in model.parameters()) < 10_000
+    records = registry.synthetic_records(model, torch.randn(2, *shape))
+    assert model(records).shape == (2, 3)

@@ -6,6 +6,7 @@ import pytest
 
 from dpfedadamw import spec
 from dpfedadamw.errors import DpfedadamwError, SpecError
+from dpfedadamw.spec import words, yamltext
 
 MODELS = (
     "mlp, cnn, simple-cnn, resnet18, vit, vit-tiny, vit-base, swin-tiny, swin-base, roberta-base, "
@@ -744,3 +745,267 @@ def test_models_are_averaged_only_where_the_average_is_replayed():
         SpecError, match="models are averaged at record level only, where the auditor"
     ):
         spec.load("digits-blur", whole)
+
+
+TABLE = ("data={dataset: table, path: t.csv, label: ill, numbers: [age], clients: 10}",)
+PRICES = (*TABLE, "task=regression", "data.label=null", "data.targets=[price]")
+OPEN = ("privacy={unit: none}", "algorithm={name: fedavg}")
+OF_CLIENTS = (
+    "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.5, delta: 1e-5}",
+    "algorithm={name: blur}",
+)
+NO_NUMBERS = (*TABLE, "data.numbers=[]")
+BUDGET = "budget={file: b.json, epsilon: 8.0, delta: 1e-5}"
+FIXED = "privacy.sampling={kind: fixed, batch_size: 32}"
+SHUFFLED = "privacy.sampling={kind: shuffled, batch_size: 32}"
+REPLACED = "privacy.adjacency=replace-one"
+BY_COLUMN = "data.partition={{kind: column, {}}}"
+BOOLEANS = "[{{name: age, kind: boolean}}, {{name: {}, kind: boolean}}]"
+SOLD = (*PRICES, "data.partition={kind: iid}")
+CHECKPOINTS = "model.gradient_checkpointing=true"
+
+
+def refusals(overrides: tuple[str, ...], name: str = "") -> list[tuple[str, str]]:
+    """Paths and messages of what is refused in a shipped spec, or in the good one."""
+    with pytest.raises(SpecError) as caught:
+        _ = spec.load(name, overrides) if name else spec.loads(GOOD, "a.yaml", overrides)
+    return [(one.path, one.message) for one in caught.value.problems]
+
+
+# What is right; what is just wrong next to it; the keys that are refused for that, and no others.
+@pytest.mark.parametrize(
+    ("name", "common", "right", "wrong", "refused"),
+    [
+        ("federation.clients_per_person={}", (), "1", "2", None),
+        ("federation.clients_per_round={}", (), "10", "11", None),
+        ("federation.drop_outs={}", (), "9", "10", None),
+        ("privacy.sampling.reference_size={}", (), "32", "31.9", None),
+        ("evaluation.training={}", (), "false", "true", None),
+        ("evaluation.training={}", OF_CLIENTS, "false", "true", None),
+        ("federation.max_epsilon={}", OPEN, "null", "3", None),
+        ("federation.client_sampling={}", OF_CLIENTS, "poisson", "fixed", None),
+        ("algorithm={{name: {}}}", OPEN, "fedavg", "dp-fedavg", "algorithm.name"),
+        ("algorithm={{name: {}}}", (), "dp-fedavg", "fedavg", "algorithm.name"),
+        ("algorithm={{name: {}}}", (), "dp-fedavg", "blur", "algorithm.name"),
+        ("algorithm={{name: {}}}", OF_CLIENTS[:1], "blur", "dp-scaffold", "algorithm.name"),
+        ("data.validation={{fraction: 0.5, public: {}}}", (), "true", "false", None),
+        ("data.validation={{fraction: {}, public: false}}", (), "0", "0.1", None),
+        ("data.numbers={}", TABLE, "[age, weight]", "[age, ill]", None),
+        ("data.text={}", NO_NUMBERS, "[letter]", "[ill]", None),
+        ("data.columns={}", NO_NUMBERS, BOOLEANS.format("old"), BOOLEANS.format("ill"), None),
+        ("tune={{selection: unaccounted, score: test_{}}}", SOLD, "loss", "accuracy", "tune.score"),
+        ("data.person={}", TABLE, "who", "age", None),
+        ("data.person={}", TABLE, "who", "ill", None),
+        ("data.person={}", (*NO_NUMBERS, "data.text=[letter]"), "who", "letter", None),
+        ("data.most_records_per_person={}", TABLE, "null", "3", None),
+        (BY_COLUMN, TABLE, "column: who", "column: ill", None),
+        (BY_COLUMN, TABLE, "file: f.txt", "column: who, file: f.txt", None),
+        (BY_COLUMN, TABLE, "column: who", "minimum_records: 1", None),
+        (BY_COLUMN, (), "file: f.txt", "column: who", None),
+        ("data.partition={{kind: {}}}", PRICES, "iid", "shards", None),
+        ("data.partition={{kind: {}}}", PRICES, "iid", "dirichlet", None),
+        ("privacy.adjacency={}", (), "add-remove", "replace-one", None),
+        ("privacy.adjacency={}", (FIXED,), "replace-one", "add-remove", None),
+        ("privacy.adjacency={}", (SHUFFLED,), "replace-one", "add-remove", None),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused_from_where_they_do(
+    name, common, right, wrong, refused
+):
+    spec.loads(GOOD, "a.yaml", (*common, name.format(right)))
+    found = {path for path, _ in refusals((*common, name.format(wrong)))}
+    if refused is None:
+        assert len(found) == 1
+        assert found.pop().startswith(name.partition("=")[0])
+    else:
+        assert found == {refused}
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "refused"),
+    [
+        (
+            "visits-people",
+            "federation.clients_per_person=8",
+            "federation.clients_per_person=9",
+            "federation.clients_per_person",
+        ),
+        ("visits-people", "data.person=patient_id", "data.person=null", "data.person"),
+        ("texts-lora", "task.loss_on=text", "task.loss_on=answer", "task.loss_on"),
+        ("texts-lora", "model.pooling=published", "model.pooling=mean", "model.pooling"),
+        (
+            "texts-lora",
+            "model.fine_tuning={kind: all}",
+            "model.fine_tuning={kind: head}",
+            "model.fine_tuning.kind",
+        ),
+        (
+            "texts-lora",
+            "model.fine_tuning.dropout=0.0",
+            "model.fine_tuning.dropout=0.1",
+            "model.gradient_checkpointing",
+        ),
+        (
+            "texts-lora",
+            "data.text=[question, answer]",
+            "data={dataset: digits, clients: 4, partition: {kind: iid}}",
+            "data.dataset",
+        ),
+    ],
+)
+def test_keys_of_people_and_of_language_models_are_refused_from_where_they_contradict(
+    name, right, wrong, refused
+):
+    common = (CHECKPOINTS,) if name == "texts-lora" else ()
+    spec.load(name, (*common, right))
+    assert [path for path, _ in refusals((*common, wrong), name)] == [refused]
+
+
+def test_data_that_name_no_people_are_told_which_do():
+    keys = "unit: person, records_per_person: 1, clipping_norm: 1.0, noise_multiplier: 2.5, "
+    keys += "delta: 1e-5, sampling: {kind: poisson, expected_batch_size: 32}"
+    ((path, message),) = refusals((f"privacy={{{keys}}}",))
+    assert path == "data.person"
+    assert message.endswith("use dataset image-folder, table, arrays, given, visits")
+
+
+@pytest.mark.parametrize("given", ["file: b.json", "epsilon: 8.0", "delta: 1e-5"])
+def test_a_budget_is_given_whole_and_never_without_privacy(given):
+    spec.loads(GOOD, "a.yaml", (BUDGET,))
+    missing = {"budget.file", "budget.epsilon", "budget.delta"} - {f"budget.{given.split(':')[0]}"}
+    assert {path for path, _ in refusals((f"budget={{{given}}}",))} == missing
+    assert [path for path, _ in refusals((*OPEN, BUDGET))] == ["budget.file"]
+
+
+@pytest.mark.parametrize(
+    ("task", "datasets", "models"),
+    [
+        ("regression", "table, arrays, given", None),
+        ("multi_label", "table, arrays, given", None),
+        ("token_classification", "table, arrays, given", "python or module"),
+        ("causal_lm", "table", "transformers"),
+    ],
+)
+def test_a_task_that_data_or_model_do_not_serve_names_those_that_do(task, datasets, models):
+    said = dict(refusals((f"task={task}", "data.partition={kind: iid}")))
+    assert set(said) == {"data.dataset", *(["model.name"] if models else [])}
+    assert f" {datasets}" in said["data.dataset"]
+    if models:
+        assert said["model.name"].endswith(f"; use {models}")
+
+
+def test_metrics_of_ones_own_need_public_test_records():
+    """Those of a published data set are; those of others are where the spec says so."""
+    metrics = "evaluation.metrics=[mine]"
+    for overrides in ((metrics,), (*TABLE, metrics, "evaluation.public_test=true")):
+        spec.loads(GOOD, "a.yaml", overrides)
+    for overrides in ((*TABLE, metrics), (metrics, "evaluation.public_test=false")):
+        assert [path for path, _ in refusals(overrides)] == ["evaluation.metrics"]
+    spec.loads(GOOD, "a.yaml", (*TABLE, "evaluation.public_test=false"))
+
+
+# As papers and other libraries call keys, and as they are called here.
+OTHER_NAMES = {
+    "rate": "q sample_rate sampling_rate sampling_probability",
+    "reference_size": "dataset_size num_examples",
+    "learning_rate": "lr eta step_size",
+    "weight_decay": "wd",
+    "noise_multiplier": "sigma noise_scale noise",
+    "clipping_norm": "max_grad_norm l2_norm_clip clip clip_norm",
+    "target_epsilon": "eps epsilon",
+    "expected_batch_size": "batch_size lot_size",
+    "local_steps": "epochs local_epochs",
+    "rounds": "num_rounds global_rounds communication_rounds",
+    "clients": "num_clients n_clients",
+    "workers": "num_workers",
+    "name": "optimizer",
+    "proximal_weight": "mu",
+    "hidden": "hidden_size",
+    "target": "class",
+    "arguments": "kwargs",
+}
+# And choices, of which the first that may be chosen there is meant.
+OTHER_CHOICES = {
+    "pe-dpfl": "fedprox dp-fedprox",
+    "dp-fedavg": "dp-sgd dpsgd sgd",
+    "fedavg": "sgd fedsgd",
+    "local-adam": "adam",
+    "dp-localadamw": "adamw dp-adam",
+    "local-adamw": "adamw",
+    "dp-fedopt": "dp-fedadam fedyogi",
+    "table": "csv tsv parquet",
+    "arrays": "npz numpy",
+    "given": "pandas dataframe torch custom",
+    "python": "torch custom lstm",
+    "mlp": "logistic linear",
+    "client": "user",
+    "person": "people patient subject",
+    "record": "sample example",
+    "fixed": "uniform",
+    "iid": "uniform random",
+    "poisson": "subsampled",
+    "dirichlet": "non-iid",
+    "release": "secure",
+    "reproducible": "deterministic",
+    "constant": "step",
+}
+
+
+def test_what_papers_and_other_libraries_call_a_key_is_understood():
+    for key, others in OTHER_NAMES.items():
+        for other in others.split():
+            assert words.key_of(other) == key, other
+            assert words.key_of(other.upper()) == key, other
+    of_other_units = ("epochs", "local_epochs", "noise_scale", "noise", "sigma")
+    names = [one for others in OTHER_NAMES.values() for one in others.split()]
+    assert {name for name in names if words.remark(name)} == set(of_other_units)
+
+
+def test_what_papers_and_other_libraries_call_a_choice_is_understood():
+    for own, others in OTHER_CHOICES.items():
+        for other in others.split():
+            assert words.choice_of(other, ["another", own]) == own, other
+            assert words.choice_of(other.upper().replace("-", "_"), [own]) == own, other
+            assert words.choice_of(other, ["another"]) is None, other
+
+
+@pytest.mark.parametrize("other", ["seq2seq", "seq2seq-lm", "SEQ_2_SEQ_LM"])
+def test_of_what_is_not_trained_it_is_said_why_and_what_is(other):
+    ((path, message),) = refusals((f"task={other}", "data.partition={kind: iid}"))
+    assert path == "task"
+    assert "encoder-decoders are not trained" in message
+    assert "did you mean" not in message
+
+
+def test_of_packed_sequences_it_is_said_why_there_are_none():
+    said = dict(refusals(("task.packing=true",), "texts-lora"))
+    assert "cannot be clipped record by record" in said["task.packing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "beyond", "said"),
+    [
+        (f"a: 0.{'9' * 398}", f"a: 0.{'9' * 399}", "a number of 401 characters; give at most 400"),
+        (f"a: {'9' * 308}", f"a: {'9' * 309}", f"{'9' * 59}… is too large for a number"),
+        (f"a: {'[' * 20}{']' * 20}", f"a: {'[' * 21}{']' * 21}", "nested deeper than 20 levels"),
+    ],
+    ids=["characters", "size", "levels"],
+)
+def test_what_is_read_of_a_file_ends_where_its_limits_say(text, beyond, said):
+    assert yamltext.parse(text, "a.yaml").problems == []
+    (problem,) = yamltext.parse(beyond, "a.yaml").problems
+    assert problem.message.startswith(said)
+    # As text it is no number of any size.
+    value = {"a": beyond.removeprefix("a: ")}
+    assert yamltext.parse(yamltext.write(value), "a.yaml").value == value
+
+
+@pytest.mark.parametrize("levels", [20, 21])
+def test_a_mapping_is_as_deep_as_a_file_may_be(levels):
+    value: object = 1
+    for _ in range(levels):
+        value = {"a": value}
+    with pytest.raises(SpecError) as caught:
+        spec.resolve(value)
+    said = any("nested deeper than 20 levels" in one.message for one in caught.value.problems)
+    assert said == (levels > 20)
