@@ -427,8 +427,8 @@ JUNK: dict[str, Any] = {
     "empty": [],
     "null": None,
     "list": [1, None],
-    "endless": ENDLESS,
     "text": "x",
+    "endless": ENDLESS,
 }
 
 
