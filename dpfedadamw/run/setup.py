@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import secrets
 from collections.abc import Mapping, Sequence
@@ -71,7 +72,11 @@ from dpfedadamw.spec import Spec
 from dpfedadamw.storage.disk import PRIVATE_MODE, PUBLIC_MODE, write_atomically
 from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.storage.lock import RunLock
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters
+
+# Of a longer one no report is made, since readers hold a ledger in memory: `reports.files`.
+MOST_LEDGER_BYTES = 64 * 2**20
 
 if TYPE_CHECKING:
     from dpfedadamw.canaries.engine import CanaryOrder
@@ -147,6 +152,7 @@ def _checked(experiment: Experiment, engine: str, options: StartOptions) -> _Par
     challenged = options.challenged
     check_trial(experiment, options.trial)
     measures.given(experiment.spec.evaluation.metrics)
+    _check_ledger(experiment.plan)
     if options.deployment is None:
         _check_engine(experiment)
     elif experiment.plan.column_queries is not None:
@@ -469,6 +475,30 @@ def _note_records(
     if dataset.people is not None:
         write_people(run.evidence, dataset.people.stored, dataset.people.test)
     write_inputs(run.evidence, held)
+
+
+def ledger_bytes(plan: RunPlan, rounds: int) -> int:
+    """Return about how long a ledger of so many rounds is, in bytes."""
+    participations = rounds * plan.clients_per_round
+    whole = 5000 + 1000 * rounds
+    if plan.unit.noises_updates:
+        return whole + 10 * participations
+    # A charge for each participation, and a part of the claim for each client that took part.
+    return whole + 390 * participations + 210 * min(len(plan.records), participations)
+
+
+def _check_ledger(plan: RunPlan) -> None:
+    """Refuse a run whose ledger is too long for its report, before it trains for hours."""
+    if plan.max_epsilon is not None or ledger_bytes(plan, plan.rounds) <= MOST_LEDGER_BYTES:
+        return
+    most = bisect.bisect_right(
+        range(plan.rounds), MOST_LEDGER_BYTES, key=lambda rounds: ledger_bytes(plan, rounds)
+    )
+    raise RunError(
+        f"federation.rounds: {plan.rounds} rounds of {plan.clients_per_round} clients make a "
+        f"ledger that is too long for a report; use at most {most - 1} rounds, or fewer clients a "
+        "round"
+    )
 
 
 def _check_engine(experiment: Experiment) -> None:

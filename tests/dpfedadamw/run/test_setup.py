@@ -1,0 +1,33 @@
+"""What speaks against a run is said before it trains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dpfedadamw.experiment import RunError, prepare
+from dpfedadamw.run.setup import MOST_LEDGER_BYTES, ledger_bytes
+from reports.files import FILE_LIMIT
+from tests.runs import begin, small_spec, train
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("algorithm", ["dp-fedadamw", "fed-smp"])
+def test_how_long_a_ledger_will_be_is_known_to_an_eighth(tmp_path, algorithm):
+    spec = small_spec(algorithm, rounds=12)
+    training, _ = train(spec, tmp_path)
+    length = training.run.ledger.stat().st_size
+    plan = prepare(spec, CPU).plan
+    assert ledger_bytes(plan, plan.rounds) == pytest.approx(length, rel=0.125)
+
+
+def test_a_run_whose_ledger_no_report_can_hold_is_refused_with_the_rounds_that_fit(tmp_path):
+    assert MOST_LEDGER_BYTES == FILE_LIMIT
+    spec = small_spec(rounds=100_000)
+    plan = prepare(spec, CPU).plan
+    with pytest.raises(RunError, match=r"use at most (\d+) rounds") as refused:
+        begin(spec, tmp_path)
+    most = int(str(refused.value).split("at most ")[1].split()[0])
+    assert ledger_bytes(plan, most) <= MOST_LEDGER_BYTES < ledger_bytes(plan, most + 1)
+    assert list(tmp_path.iterdir()) == []
