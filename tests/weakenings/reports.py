@@ -184,8 +184,8 @@ WEAKENINGS = (
     Weakening(
         "traffic-of-hidden-participants",
         "reports/content/outcomes.py",
-        "return sum(known) if known and shown else None",
-        "return sum(known) if known else None",
+        "return number(sum(known)) if known and shown else None",
+        "return number(sum(known)) if known else None",
         "the public report's bytes tell how many took part",
         (
             "tests/reports/content/test_outcomes.py::test_traffic_is_kept_wherever_clients_are_drawn_by_chance",
