@@ -303,4 +303,12 @@ WEAKENINGS = (
         "one Ctrl-C takes a run above the ε that was asked for, and its audit fails",
         ("tests/dpfedadamw/units/test_plan.py",),
     ),
+    Weakening(
+        "a-ledger-too-long-for-its-report",
+        "dpfedadamw/run/setup.py",
+        "    _check_ledger(experiment.plan)\n",
+        "",
+        "hours of training end in a run of which no report can be made",
+        ("tests/dpfedadamw/run/test_setup.py",),
+    ),
 )

@@ -290,4 +290,20 @@ WEAKENINGS = (
             "tests/conformance/test_conformance.py::test_a_gate_in_the_folder_of_a_run_makes_it_no_gate",
         ),
     ),
+    Weakening(
+        "a-round-whose-number-is-a-list",
+        "reports/source.py",
+        'return {integer(line.get("round")): line for line',
+        'return {line.get("round"): line for line',
+        "a stranger's ledger ends `compare`, `site` and `report` in a traceback",
+        ("tests/reports/test_source.py", "tests/reports/content/test_content.py"),
+    ),
+    Weakening(
+        "english-read-out-as-german",
+        "reports/extensions/languages/pages.py",
+        'for one in given["items"]]}, said',
+        'for one in given["items"]]}, [" "]',
+        "a screen reader speaks the auditor's English words with German sounds",
+        ("tests/reports/extensions/languages/test_translation.py",),
+    ),
 )
