@@ -179,6 +179,17 @@ def test_the_command_ends_with_0_where_a_run_passed_or_claims_nothing(
     assert verdict.value.encode() in capfdbinary.readouterr().out
 
 
+def test_what_the_command_prints_as_json_is_the_content_of_audit_json_to_the_byte(
+    good_run: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    finding = replace(_finding(Verdict.PASS, Severity.CRITICAL), measurement="ε ≤ 1 at δ")
+    findings = Findings("run", "record", (finding,), inputs={"b": "1" * 64, "a": "2" * 64})
+    monkeypatch.setattr("audit.auditor.audit_run", lambda _: findings)
+    write_findings(good_run, findings)
+    assert main([str(good_run), "--json"]) == 0
+    assert capfdbinary.readouterr().out == (good_run / "audit.json").read_bytes()
+
+
 def test_a_full_standard_output_is_one_line_and_a_reader_that_went_away_is_no_error(
     good_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from audit.auditor import audit_run
+from audit.checks import initial_weights
 from audit.checks.initial_weights import (
     _MOST_CLASSES,
     CODE,
@@ -175,6 +176,36 @@ def test_on_another_machine_only_weights_that_are_far_off_fail(
     assert finding.verdict is verdict
     said = "on this machine that proves nothing (another processor)" if not off else "any machine's"
     assert said in finding.measurement
+
+
+OWN = np.array([3.0, -4.0, 12.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("values", "places", "verdict"),
+    [
+        (OWN, None, Verdict.NOT_VERIFIED),
+        # The machine's own are 13 long; a thousandth of that is any machine's rounding.
+        (OWN + np.array([0.0128, 0, 0]), None, Verdict.NOT_VERIFIED),
+        (OWN + np.array([0.0132, 0, 0]), None, Verdict.FAIL),
+        (OWN - np.array([0, 0, 0.0132]), None, Verdict.FAIL),
+        (-OWN, None, Verdict.FAIL),
+        (OWN[:2], None, Verdict.FAIL),
+        # Of some coordinates alone, of which the own are 5 long.
+        ([-4.0, 3.0], [1, 0], Verdict.NOT_VERIFIED),
+        ([-4.0, 3.0048], [1, 0], Verdict.NOT_VERIFIED),
+        ([-4.0, 3.0052], [1, 0], Verdict.FAIL),
+        ([-4.0, 12.0], [1, 0], Verdict.FAIL),
+    ],
+)
+def test_on_another_machine_weights_may_be_off_by_a_thousandth_of_their_length(
+    values: Any, places: Any, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = build_run(tmp_path / "run", Settings(rounds=2))
+    recorded = (np.asarray(values, float), places)
+    monkeypatch.setattr(initial_weights, "_recorded", lambda *_: recorded)
+    other = {"broadcast_sha256": ANOTHER, "differences": ("another processor",)}
+    assert found(run, again(run, parameters=OWN, **other)).verdict is verdict
 
 
 def test_on_another_machine_another_frozen_tensor_is_no_proof(run: Path) -> None:

@@ -71,6 +71,57 @@ def test_crafted_inputs_have_large_gradients_apart_from_each_other(kind):
     np.testing.assert_array_equal(records, again)
 
 
+# Shares of a pattern's numbers that are not 0, and what these are where numbers have no bounds.
+DENSITIES, AMPLITUDES = [1 / 16, 1 / 8, 1 / 4, 1 / 2], [1, 4, 16, 64]
+
+
+class Scaled(torch.nn.Module):
+    """Every number times a constant."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, inputs):
+        return inputs * self.scale
+
+
+def wide_model(scale):
+    """A linear model of 4,096 numbers, whose gradients are as large as the scale says."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4096, 4, bias=False)
+    return FlatParameters(torch.nn.Sequential(torch.nn.Flatten(), Scaled(scale), layer))
+
+
+def crafted_of(scale, kind):
+    values = np.zeros((50, 1, 64, 64), kind)
+    records = Records(StoredRecords(values, preprocessing=ImagePreprocessing()), np.arange(50) % 4)
+    data = Dataset(records, records, None, 4, "0" * 64)
+    found, _ = craft(wide_model(scale), drawn(), data, CLIPPING_NORM)
+    return found.reshape(30, -1)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_crafted_patterns_are_sparse_of_four_densities_and_of_one_brightness(kind):
+    # Of gradients that clipping leaves as they are the densest pattern's is largest.
+    found = np.concatenate([crafted_of(scale, kind) for scale in (2.0, 1e-6)])
+    shares = (found != 0).mean(axis=1)
+    nearest = [min(DENSITIES, key=lambda one: abs(one - share)) for share in shares]
+    np.testing.assert_allclose(shares, nearest, atol=0.04)
+    means = [np.mean(shares[np.equal(nearest, one)]) for one in DENSITIES]
+    np.testing.assert_allclose(means, DENSITIES, rtol=0.04)
+    assert set(found.ravel().tolist()) <= {0, *([255] if kind == np.uint8 else AMPLITUDES)}
+
+
+@pytest.mark.parametrize(
+    ("scale", "amplitude"), [(2.0, 1), (0.2, 4), (0.05, 16), (0.01, 64), (1e-6, 64)]
+)
+def test_numbers_are_made_larger_until_gradients_are_far_outside_the_clipping_norm(
+    scale, amplitude
+):
+    assert crafted_of(scale, np.float32).max() == amplitude
+
+
 def test_gradients_of_single_records_are_those_of_the_engine():
     model = flat()
     inputs = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(3)) * 4.0

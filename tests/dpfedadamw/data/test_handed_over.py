@@ -99,6 +99,49 @@ def test_pairs_arrays_and_pictures_are_read_and_test_records_may_be_given():
     assert (len(both.train), len(both.test), both.classes) == (5, 2, 2)
 
 
+NUMBER, TEXT, ARRAY = [1.0, 2.0, 3.0, 4.0], ["good", "bad", "good", "bad"], [[1.0, 2.0]] * 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "shape"),
+    [
+        ([NUMBER], (1,)),
+        ([NUMBER] * 3, (3,)),
+        ([[True, False, True, False]], (1,)),
+        ([ARRAY], (2,)),
+        ([TEXT], (2, 5)),
+        ([TEXT] * 2, (2, 5)),
+        ([], None),
+        ([NUMBER, TEXT], None),
+        ([NUMBER, ARRAY], None),
+        ([TEXT, ARRAY], None),
+        # A record is one text or a pair, and one array.
+        ([TEXT] * 3, None),
+        ([ARRAY] * 2, None),
+    ],
+)
+def test_what_records_are_made_of_is_guessed_only_where_there_is_one_way(columns, shape):
+    given = {f"column {place}": cells for place, cells in enumerate(columns)}
+    frame = _Frame({**given, "label": [0, 1, 0, 1]})
+    tokens = plain_tokens("words", 50, 5) if TEXT in columns else None
+    if shape is None:
+        named = ", ".join(given) or "none besides the label"
+        with pytest.raises(DataError, match=rf"name the columns .* there are {named}$"):
+            read(frame, tokens)
+    else:
+        assert read(frame, tokens).input_shape == shape
+
+
+def test_the_second_of_two_guessed_texts_is_read():
+    other = ["well", "ill", "fine", "bad"]
+    tokens = plain_tokens("words", 50, 9)
+    pairs, again, single = (
+        read(_Frame({**columns, "label": [0, 1, 0, 1]}), tokens).sha256
+        for columns in ({"a": TEXT, "b": other}, {"a": TEXT, "b": TEXT}, {"a": TEXT})
+    )
+    assert len({pairs, again, single}) == 3
+
+
 PREPARED = [
     {"name": "age", "kind": "number", "low": 0, "high": 100, "missing": 50},
     {"name": "sex", "kind": "category", "categories": ["f", "m"]},

@@ -41,6 +41,70 @@ def test_the_header_names_base_library_task_metrics_and_licence(public):
     assert result["metrics"][0]["value"] == pytest.approx(public["utility"]["final_accuracy"])
 
 
+AUC, RMSE = ("auc", 0.9123456789), ("rmse", 2.5)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "measures", "loss", "named"),
+    [
+        (0.75, [], 1.25, ["accuracy"]),
+        (0.75, [AUC], 1.25, ["accuracy", "auc"]),
+        (None, [RMSE], 1.25, ["rmse"]),
+        (None, [RMSE, AUC], None, ["rmse", "auc"]),
+    ],
+)
+def test_the_header_tells_each_measure_by_its_kind_and_none_that_was_not_taken(
+    accuracy, measures, loss, named, public
+):
+    public["utility"] |= {
+        "final_accuracy": accuracy,
+        "final_loss": loss,
+        "measures": [{"name": f"test_{kind}", "value": value} for kind, value in measures],
+    }
+    header = header_of(model_card.write(report_of(public), "own", "records", None, False))
+    taken = [("accuracy", accuracy), *measures, ("loss", loss)]
+    assert header["metrics"] == named
+    (result,) = header["model-index"][0]["results"]
+    assert result["metrics"] == [
+        {"type": kind, "name": f"test {kind}", "value": round(value, 6)}
+        for kind, value in taken
+        if value is not None
+    ]
+
+
+def test_the_header_of_a_model_that_was_not_evaluated_has_no_results(public):
+    public["utility"] |= {"final_accuracy": None, "final_loss": None, "measures": []}
+    text = model_card.write(report_of(public), "own", "records", None, False)
+    assert "model-index" not in header_of(text)
+    assert "The final model was not evaluated." in text
+
+
+LIBRARIES = {"adapters": "peft", "whole": "transformers", "own": "dpfedadamw"}
+# As the hub names tasks; it has no name for the last.
+TASKS = {
+    "images": "image-classification",
+    "text": "text-classification",
+    "language": "text-generation",
+    "records": None,
+}
+
+
+@pytest.mark.parametrize("reads", TASKS)
+@pytest.mark.parametrize("form", LIBRARIES)
+def test_the_header_names_library_and_task_as_the_hub_does(form, reads, public):
+    # No model of another library reads plain records.
+    form, task = form if TASKS[reads] else "own", TASKS[reads]
+    header = header_of(model_card.write(report_of(public), form, reads, None, False))
+    assert header["library_name"] == LIBRARIES[form]
+    assert header.get("pipeline_tag") == task
+    (result,) = header["model-index"][0]["results"]
+    assert result["task"] == {"type": task or "other"}
+    name = public["identity"]["dataset"]
+    assert result["dataset"] == {"name": name, "type": name, "split": "test"}
+    assert header["tags"] == ["differential-privacy", "federated-learning", "dpfedadamw"]
+    assert "base_model" not in header
+
+
 def test_the_claim_says_how_much_of_what_and_towards_whom(public):
     text = model_card.write(report_of(public), "whole", "images", None, False)
     claim = public["guarantee"]

@@ -410,6 +410,37 @@ def test_no_epsilon_holds_for_several_records_in_batches_of_fixed_size(
 
 
 @pytest.mark.parametrize(
+    ("history", "bound"),
+    [
+        ([Steps(0.25, 1.0, 3, fixed_size=True)], "lower"),
+        # Bounds of columns were learnt: histograms are no batches.
+        ([Steps(0.25, 1.0, 3, fixed_size=True), Steps(1.0, 2.0, 1)], "lower"),
+        ([Steps(1.0, 2.0, 1), Steps(0.25, 1.0, 3, fixed_size=True)], "lower"),
+        ([Steps(0.25, 1.0, 3)], None),
+        ([Steps(0.25, 1.0, 3), Steps(1.0, 2.0, 1)], None),
+    ],
+)
+@pytest.mark.parametrize("noted", ["lower", None])
+def test_dp_accountings_number_is_a_lower_bound_where_any_batch_has_a_fixed_size(
+    history: list[Steps], bound: str | None, noted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "due_of_records", lambda *_: Range(0.5, 0.5))
+    claim = {
+        "server_worst_case": {"accountant": "pld", "epsilon": {"pld": 0.5}},
+        "dp_accounting": {
+            "version": "0.6.0", "view": "server_worst_case", "accountant": "pld", "epsilon": 0.5,
+            **({} if noted is None else {"bound": noted}),
+        },
+    }  # fmt: skip
+    header: Any = SimpleNamespace(rounds=4, declared=lambda name: {"delta": 1e-5}[name])
+    most: Any = SimpleNamespace(everything=lambda rounds: history if rounds == 4 else None)
+    reasons: list[str] = []
+    said = views._second_library(claim, header, most, history, None, reasons)
+    assert [("not correctly marked" in one) for one in reasons] == [True] * (noted != bound)
+    assert said.endswith("a lower bound") == (bound == "lower")
+
+
+@pytest.mark.parametrize(
     ("rows", "people", "covered"), [([0, 1, 2], 3, True), ([0, 1, 3], 3, False), ([], 3, False)]
 )
 def test_a_persons_records_are_counted_where_every_record_is_somebodys(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import struct
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from audit.auditor import audit_run
 from audit.evidence import faults
+from audit.reading.evidence import read_layout
+from audit.reading.loop_evidence import read_round
 from audit.verdict import Severity, Verdict
 from dpfedadamw.extensions.recorders.updates import UpdateRecorder, UpdateRecorderError
 from tests.audit.corruptions import attest, finding_of
@@ -127,3 +134,113 @@ def test_the_program_of_the_page_passes(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(np.random, "default_rng", lambda *_: drawn(83_215_907))
     exec(compile(found[1], "docs/evidence.md", "exec"), {})
     assert audit_run(attest(tmp_path / "my-server")).verdict is Verdict.PASS
+
+
+def as_tensors(*numbers: float) -> list[NDArray[np.float32]]:
+    """Three numbers as a tensor of two and a tensor of one."""
+    return [np.array(numbers[:2], np.float32), np.array([numbers[2:]], np.float32)]
+
+
+def bits(*numbers: float) -> int:
+    """The sum of the numbers' bits in float32, as docs/evidence-format.md has it."""
+    return sum(struct.unpack("<3i", struct.pack("<3f", *numbers))) % 2**53
+
+
+def two_rounds(folder: Path) -> UpdateRecorder:
+    """Two rounds of three parameters with C = 5, σ = 2 and four of eight clients."""
+    recorder = UpdateRecorder(folder, 1e-3, producer="mine", version="1", clients=8)
+    bill = {"clipping_norm": 5.0, "noise_multiplier": 2.0, "cohort": 4}
+    recorder.charge(as_tensors(1, 2, 3), **bill, names=["a", "b"])
+    recorder.record(
+        participants=[6, 0, 3],
+        updates=[as_tensors(6, 8, 0), as_tensors(0, 0, 1), as_tensors(0, 0, 0)],
+        mean=as_tensors(0.75, 1, 0.25),
+        noised=as_tensors(1.25, 1, -0.5),
+    )
+    recorder.charge(as_tensors(2.25, 3, 2.5), **bill)
+    recorder.record(
+        participants=[7],
+        updates=[as_tensors(0, 0, 10)],
+        mean=as_tensors(0, 0, 1.25),
+        noised=as_tensors(0.5, 0, 1.25),
+        after=as_tensors(10, 20, 30),
+    )
+    return recorder
+
+
+# By hand: gradients point against updates; noise is 4 times what was released, less the clean sum.
+TWO_ROUNDS: dict[str, Any] = {
+    "batch_size": [[3, 1]],
+    "rows": [6, 0, 3, 7],
+    "row_offsets": [0, 3, 4],
+    "record_offsets": [0, 3, 4],
+    "raw_norms": [10, 1, 0, 10],
+    "measured_divisor": [4, 4],
+    "clean": [[-3, -4, -1], [0, 0, -5]],
+    "clean_sum_squares": [[[25, 1], [0, 25]]],
+    "expected": [[-3, -4, -1], [0, 0, -5]],
+    "released": [[-1.25, -1, 0.5], [-0.5, 0, -1.25]],
+    "noise_sample": [[[-0.4, 0, 0.6], [-0.4, 0, 0]]],
+    "noise_sum_squares": [[[4, 9], [4, 0]]],
+    "noise_silent": [[1, 2]],
+    "noise_largest": [[0.6, 0.4]],
+    "before": [[1, 2, 3], [2.25, 3, 2.5]],
+    "after": [[2.25, 3, 2.5], [10, 20, 30]],
+    "before_fingerprint": [bits(1, 2, 3), bits(2.25, 3, 2.5)],
+    "after_fingerprint": [bits(2.25, 3, 2.5), bits(10, 20, 30)],
+    # The update is a step of plain descent with rate 1, of one group of parameters.
+    "settings": [[[1, 0, 0, 0, 0, 0, 0, 0]]] * 2,
+    "group": [0, 0, 0],
+    "unused": [0, 0],
+    "skipped": [0, 0],
+}
+
+
+def test_what_is_written_of_a_round_is_what_its_arrays_say(tmp_path: Path) -> None:
+    recorder = two_rounds(tmp_path / "run")
+    assert recorder.rounds == 2
+    run = recorder.close(3.0, "rdp")
+    layout = read_layout(json.loads((run / "evidence" / "layout.json").read_text()))
+    with np.load(run / "evidence" / "round-00000.npz") as arrays:
+        found = read_round(dict(arrays), layout)
+    for name, due in TWO_ROUNDS.items():
+        np.testing.assert_allclose(getattr(found, name), due, rtol=1e-6, err_msg=name)
+    with np.load(run / "evidence" / "coordinates.npz") as sums:
+        # In units of the variance charged, which is 10 times 10.
+        np.testing.assert_allclose(sums["squares"], [0.08, 0, 0.09], rtol=1e-6)
+    with np.load(run / "evidence" / "end.npz") as end:
+        assert end["fingerprint"] == bits(10, 20, 30)
+
+
+def test_the_ledger_and_the_model_of_recorded_rounds_are_theirs(tmp_path: Path) -> None:
+    run = two_rounds(tmp_path / "run").close(3.0, "rdp")
+    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+    cost = {
+        "sampling": "fixed-size", "sampling_rate": 0.5, "expected_batch_size": 4.0,
+        "clipping_norm": 5.0, "noise_multiplier": 2.0,
+    }  # fmt: skip
+    header, *spends = lines[:3]
+    loop = {"kind": "header", "unit": "client", "delta": 1e-3, "adjacency": "replace-one"}
+    assert header.items() >= (cost | loop | {"parameters": 3}).items()
+    assert header["records"] == [8]
+    charged = {"kind": "spend", "client": 0, "records": 8, "steps": 1, "queries_per_step": 1}
+    assert all(one.items() >= (cost | charged).items() for one in spends)
+    (ended,) = [line for line in lines if line["kind"] == "round"]
+    released = struct.pack("<3f", 10, 20, 30)
+    assert ended["parameters_sha256"] == hashlib.sha256(released).hexdigest()
+    view = {"accountant": "rdp", "epsilon": {"rdp": 3.0}}
+    claim = {"kind": "claim", "delta": 1e-3, "server": view, "third_party": view}
+    assert lines[-1].items() >= claim.items()
+    tensors = load_file(run / "model.safetensors")
+    assert {name: one.tolist() for name, one in tensors.items()} == {"a": [10, 20], "b": [[30]]}
+
+
+def test_a_cohort_of_more_clients_than_there_are_is_charged_as_all(tmp_path: Path) -> None:
+    recorder = UpdateRecorder(tmp_path / "run", 1e-3, producer="mine", version="1", clients=8)
+    recorder.charge(as_tensors(1, 2, 3), clipping_norm=5.0, noise_multiplier=2.0, cohort=9)
+    spend = json.loads((tmp_path / "run" / "ledger.jsonl").read_text().splitlines()[-1])
+    assert spend["sampling_rate"] == 1.0
+    with pytest.raises(UpdateRecorderError, match="not as many names"):
+        UpdateRecorder(tmp_path / "b", 1e-3, producer="mine", version="1", clients=8).charge(
+            as_tensors(1, 2, 3), clipping_norm=5.0, noise_multiplier=2.0, cohort=4, names=["a"]
+        )

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -476,6 +477,29 @@ def test_a_point_has_the_shape_of_its_unit_and_is_full_only_where_all_holds(
     assert (drawn, fill) == (shape, "#0072b2" if solid else "#ffffff")
     assert 'data-point="3"' in point
     assert f"n: ε 1.50, 87.5 %, {audit}" in point
+
+
+@pytest.mark.parametrize("width", [720, 340])
+def test_no_name_leaves_the_drawing_or_stands_on_its_axes(width: int) -> None:
+    """Three points stand at each edge and corner; a name has 32 letters."""
+    left, right, bottom, room = 56.0, width - 16.0, 340 - 46.0, 32 * 6.6
+    runs = [seen("A", 1.0, run=f"r-{one}", name=one * 40).row for one in "abc"]
+    place = r'<text x="(.+?)" y="(.+?)" .*text-anchor="(\w+)"'
+    named = []
+    for x, y in product((left, 200.0, right), (14.0, 150.0, bottom - 1)):
+        points = list(enumerate(runs))
+        found = figure._names(points, lambda _, x=x: x, lambda _, y=y: y, width)
+        named.append(len(found))
+        for text in found.values():
+            ((at, base, anchor),) = re.findall(place, text)
+            start = float(at) - (room if anchor == "end" else 0.0)
+            assert left <= start
+            assert start + room <= width
+            # Letters reach from ten pixels above their line to two below.
+            assert float(base) - 10 >= 0
+            assert float(base) + 2 <= bottom
+    # In the narrow drawing the middle has no room for so long a name.
+    assert [many > 0 for many in named] == [True] * 3 + [width == 720] * 3 + [True] * 3
 
 
 def test_a_name_that_has_no_room_is_left_out() -> None:

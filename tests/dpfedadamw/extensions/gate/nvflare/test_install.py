@@ -110,3 +110,45 @@ def test_without_nvflare_the_command_says_how_to_install_it(kit, capsys, monkeyp
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert code == 2
     assert line.endswith("NVFlare is not installed here; install with: pip install nvflare==2.9.0")
+
+
+@pytest.fixture
+def readied(monkeypatch, kit):
+    """The options that the command would install into the kit."""
+    options = []
+
+    def ready(where, one):
+        assert where == kit
+        options.append(one)
+        return kit / "local" / "resources.json"
+
+    monkeypatch.setattr("dpfedadamw.extensions.gate.nvflare.start.ready", ready)
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(kit.parent / "keys"))
+    monkeypatch.chdir(kit.parent)
+    return options
+
+
+def test_what_is_typed_reaches_the_kit_with_paths_that_hold_in_every_folder(readied, kit):
+    typed = ("--data", "shards", "--task", "fit", "--reply-after", "9.5", "--at-once", "3")
+    where = kit.parent
+    assert call("gate", "nvflare", "gate.yaml", str(kit), *typed, "--scratch", "2g") == 0
+    assert call("gate", "nvflare", "gate.yaml", str(kit), "--data", "shards", "--logs", "logs") == 0
+    paths = {"settings": "gate.yaml", "data": "shards", "keys": "keys"}
+    needed = {name: str(where / path) for name, path in paths.items()}
+    chosen = {"task": "fit", "reply_after": 9.5, "at_once": 3, "scratch": "2g", "logs": ""}
+    assert list(map(asdict, readied)) == [
+        {**needed, **chosen},
+        {**needed, **DEFAULTS, "logs": str(where / "logs")},
+    ]
+
+
+def test_the_command_says_what_it_wrote_and_that_the_site_must_be_restarted(readied, kit, capsys):
+    command = ("gate", "nvflare", "gate.yaml", str(kit), "--data", "shards")
+    assert call(*command) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("site/local/resources.json: ")
+    assert "restart the site" in line
+    assert call(*command, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "resources": str(kit / "local" / "resources.json"), "task": "train", "reply_after": 60.0,
+    }  # fmt: skip
