@@ -240,9 +240,13 @@ def frozen() -> nn.Module:
         ),
     ],
 )
-def test_a_module_that_cannot_be_trained_by_record_is_refused_with_the_reason(module, message):
+@pytest.mark.parametrize("training", [True, False])
+def test_a_module_that_cannot_be_trained_by_record_is_refused_with_the_reason(
+    module, message, training
+):
+    """It is looked at as it will be trained, also where it came in evaluation mode."""
     with pytest.raises(ModelError, match=f"^model: {message}"):
-        fit(module(), "model", (4,), 3, "never")
+        fit(module().train(training), "model", (4,), 3, "never")
 
 
 def test_batch_norm_becomes_group_norm_of_a_records_own_channels_on_request():
