@@ -366,6 +366,37 @@ def test_it_is_said_what_was_computed_again(level: int, recomputed: int | None, 
     assert f"<small>{said}</small>" in shown
 
 
+def test_each_filter_and_order_asks_for_a_column_and_each_choice_finds_its_rows() -> None:
+    """The script compares what is chosen with a row's value in the column of the same key."""
+    kinds: tuple[tuple[str, float | None, dict[str, Any]], ...] = (
+        ("A", 1.0, {}),
+        ("A", 2.0, {"audit": "FAIL", "signatures": "broken"}),
+        ("A", 3.0, {"unit": "client", "signatures": "signer unknown"}),
+        ("B", None, {"unit": "none", "audit": "NO CLAIM", "signatures": "unsigned"}),
+    )
+    rows = [seen(data, loss, **changes).row for data, loss, changes in kinds]
+    shown = page._runs(rows)
+    columns = dict(re.findall(r'data-key="(\w+)"><button type="button">([^<]+)<', shown))
+    assert len(columns) == len(set(columns.values())) == shown.count("<th ")
+    values = [
+        dict(zip(columns, re.findall('data-value="([^"]*)"', line), strict=True))
+        for line in re.findall('<tr role="row" data-row=.*', shown)
+    ]
+    filters = re.findall(r'<label>([^<]+)<select data-filter="([^"]+)">(.*?)</select>', shown)
+    assert {key: title for title, key, _ in filters} == {
+        "data": "Data", "unit": "Protects", "audit": "Audit", "signatures": "Signatures",
+    }  # fmt: skip
+    for title, key, choices in filters:
+        assert columns[key] == title
+        every, *others = re.findall('<option value="([^"]*)">', choices)
+        assert every == ""
+        assert sorted(others) == sorted({one[key] for one in values})
+    orders = re.findall('<option value="([^"]*)">([^<]*)<', shown.partition("data-order")[2])
+    assert dict(orders) == columns
+    # Where all rows are alike, there is nothing to choose.
+    assert "data-filter" not in page._runs(rows[:1] * 2)
+
+
 def test_points_have_names_that_cover_neither_each_other_nor_a_point() -> None:
     kinds = [("one", 1.0), ("two", 1.01), ("one", 1.02), ("far", 9.0)]
     runs = [
