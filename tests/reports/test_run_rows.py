@@ -7,6 +7,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,36 @@ def test_what_is_no_table_of_results_is_refused_in_one_line(change, message, tmp
     with pytest.raises(SourceError, match=message) as caught:
         run_rows.read_csv(path)
     assert "\n" not in str(caught.value)
+
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_columns_are_called_as_in_the_tables_that_were_published():
+    """Who reads those reads new ones by the same names."""
+    tables = [line.split(",") for line in (first_line(p) for p in PUBLISHED.rglob("*.csv"))]
+    found = {name for names in tables if names[0] == "cell" for name in names}
+    # Of kinds of sweeps of which none was published.
+    found |= {
+        "train_accuracy", "train_loss", "test_rmse", "test_mae", "test_r2", "test_micro_f1",
+        "validation_loss", "expected_test_accuracy_sd", "expected_test_loss",
+        "expected_test_loss_sd", "expected_train_accuracy", "expected_train_accuracy_sd",
+        "expected_train_loss", "expected_train_loss_sd",
+    }  # fmt: skip
+    everything: run_rows.Row = dict.fromkeys(run_rows.SOMETIMES, 1) | dict.fromkeys(
+        run_rows.SEARCH, 1
+    )
+    named = run_rows.columns_of([everything])
+    assert len(set(named)) == len(named)
+    assert set(named) <= found
+    (whole,) = (names for names in tables if {"expected_source", "run_seed"} <= set(names))
+    axes = {"setting", "method"}
+    assert [name for name in named if name in whole] == [one for one in whole if one not in axes]
+
+
+def first_line(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.readline().rstrip("\n")
 
 
 def test_columns_that_only_some_results_have_are_written_where_they_say_something(tmp_path):
