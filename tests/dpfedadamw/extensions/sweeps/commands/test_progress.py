@@ -77,7 +77,8 @@ def test_a_long_label_is_folded_and_the_numbers_beside_it_are_whole():
     label = " ".join(["algorithm.learning_rate=0.1"] * 6)
     shown = cells(progress([job("running", label, (3, 0.5), 70.0)], 0, 1), width=50)
     assert shown[0][1:] == ["round 3 of 10", "accuracy 50.0%", "70 s"]
-    assert "".join("".join(row[0] for row in shown[:-1]).split()) == label.replace(" ", "")
+    folded = "".join("".join(row[0] for row in shown).split())
+    assert folded.startswith(label.replace(" ", ""))
 
 
 @pytest.mark.parametrize(
