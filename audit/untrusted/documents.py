@@ -217,7 +217,7 @@ class _StrictLoader(yaml.SafeLoader):
         return event
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        keys = [self.construct_object(key) for key, _ in node.value]
         if any(not isinstance(key, str) for key in keys):
             raise DocumentError("has a key that is not text")
         if len(set(keys)) != len(keys):

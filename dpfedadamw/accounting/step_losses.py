@@ -143,9 +143,9 @@ def fixed_size_profile(
     size = np.abs(epsilons)
     # ε of the mechanism that the batch is fed to: log1p(expm1(ε)/q), without overflow.
     with np.errstate(over="ignore", divide="ignore"):
-        inner = np.where(size < 30.0, np.log1p(np.expm1(np.minimum(size, 30.0)) / rate), 0.0)
+        small = np.log1p(np.expm1(size) / rate)
         large = size + np.log1p(-(1.0 - rate) * np.exp(-size)) - math.log(rate)
-    inner = np.where(size < 30.0, inner, large)
+    inner = np.where(size < 30.0, small, large)
     shift = 1.0 / noise_over_sensitivity
     positive = rate * (
         ndtr(shift / 2.0 - inner / shift) - np.exp(inner + log_ndtr(-shift / 2.0 - inner / shift))

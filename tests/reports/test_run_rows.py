@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 from reports import run_rows
 from reports.errors import SourceError
+from tests.reports.extensions.comparison.test_comparison import run_of
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
 _FLOAT = st.floats(allow_nan=False, allow_infinity=False)
@@ -78,6 +82,36 @@ def test_what_is_no_table_of_results_is_refused_in_one_line(change, message, tmp
     assert "\n" not in str(caught.value)
 
 
+PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_columns_are_called_as_in_the_tables_that_were_published():
+    """Who reads those reads new ones by the same names."""
+    tables = [line.split(",") for line in (first_line(p) for p in PUBLISHED.rglob("*.csv"))]
+    found = {name for names in tables if names[0] == "cell" for name in names}
+    # Of kinds of sweeps of which none was published.
+    found |= {
+        "train_accuracy", "train_loss", "test_rmse", "test_mae", "test_r2", "test_micro_f1",
+        "validation_loss", "expected_test_accuracy_sd", "expected_test_loss",
+        "expected_test_loss_sd", "expected_train_accuracy", "expected_train_accuracy_sd",
+        "expected_train_loss", "expected_train_loss_sd",
+    }  # fmt: skip
+    everything: run_rows.Row = dict.fromkeys(run_rows.SOMETIMES, 1) | dict.fromkeys(
+        run_rows.SEARCH, 1
+    )
+    named = run_rows.columns_of([everything])
+    assert len(set(named)) == len(named)
+    assert set(named) <= found
+    (whole,) = (names for names in tables if {"expected_source", "run_seed"} <= set(names))
+    axes = {"setting", "method"}
+    assert [name for name in named if name in whole] == [one for one in whole if one not in axes]
+
+
+def first_line(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.readline().rstrip("\n")
+
+
 def test_columns_that_only_some_results_have_are_written_where_they_say_something(tmp_path):
     plain, told = row("a", 0, 0.5), row("b", 0, 0.5, train_loss=0.25, expected_train_loss=0.2)
     assert "train_loss" not in run_rows.columns_of([plain])
@@ -106,6 +140,124 @@ def test_a_run_that_was_not_tested_after_its_last_round_has_no_accuracy_and_no_s
     assert of(lines) == (scored, last["test_accuracy"])
     assert of(lines[:-1]) == ([None] * 4, None)
     assert of([*lines[:-1], {"round": 3, "seconds": 1}]) == ([None] * 4, None)
+
+
+SPEC = {
+    "version": 1,
+    "name": "one",
+    "data": {"dataset": "digits", "clients": 5, "path": "/here", "seed": 0},
+    "task": {"kind": "classification"},
+    "model": {"name": "mlp", "hidden": [8], "seed": 3},
+    "algorithm": {"name": "dp-fedavg", "begun": datetime.date(2026, 1, 2)},
+    "federation": {"rounds": 2},
+    "randomness": {"mode": "reproducible", "seed": 7},
+    "evaluation": {"every": 1},
+    "tune": {"selection": "public", "score": "accuracy"},
+}
+
+
+def experiment(*, without: str = "", **changes: object) -> str:
+    """The experiment of a run of `SPEC`, of which sections lack or change keys."""
+    spec = {key: value for key, value in SPEC.items() if key != without}
+    for key, value in changes.items():
+        known = spec.get(key)
+        both = isinstance(known, dict) and isinstance(value, dict)
+        spec[key] = {**known, **value} if both else value
+    run = run_of()
+    return replace(run, source=replace(run.source, spec=spec)).experiment
+
+
+def backwards(value: object) -> object:
+    """The same with the keys of all mappings the other way round."""
+    if not isinstance(value, dict):
+        return value
+    return {key: backwards(value[key]) for key in reversed(value)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        backwards(SPEC),
+        {"name": "other"},
+        {"description": "words"},
+        {"report": {"audience": "public"}},
+        {"budget": {"file": "/there"}},
+        {"data": {"path": "/there"}},
+        {"model": {"seed": 4}},
+        {"randomness": {"seed": 8}},
+        {"evaluation": {"public_test": True, "metrics": ["auc"]}},
+        {"without": "task"},
+        {"task": {"loss": "cross_entropy", "focal_gamma": 2.0, "class_weights": []}},
+        {"tune": {"search_seeds": []}},
+    ],
+)
+def test_names_places_seeds_order_and_what_only_tells_make_no_other_experiment(changes):
+    assert experiment(**changes) == experiment()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": 2},
+        {"data": {"dataset": "iris"}},
+        {"data": {"clients": 6}},
+        {"data": {"seed": 1}},
+        {"task": {"loss": "focal"}},
+        {"task": {"focal_gamma": 1.0, "loss": "focal"}},
+        {"task": {"class_weights": [1.0, 2.0]}},
+        {"task": {"kind": "regression"}},
+        {"model": {"name": "cnn"}},
+        {"model": {"hidden": [9]}},
+        {"algorithm": {"name": "dp-scaffold"}},
+        {"algorithm": {"begun": datetime.date(2026, 1, 3)}},
+        {"federation": {"rounds": 3}},
+        {"privacy": {"unit": "record"}},
+        {"randomness": {"mode": "release"}},
+        {"evaluation": {"every": 2}},
+        {"tune": {"score": "loss"}},
+        {"tune": {"selection": "private"}},
+        {"tune": {"search_seeds": [1]}},
+    ],
+)
+def test_every_other_setting_makes_another_experiment(changes):
+    assert experiment(**changes) != experiment()
+
+
+def test_a_spec_from_before_there_were_searches_is_of_the_experiment_without_one():
+    assert experiment(tune={"selection": "none"}) == experiment(without="tune")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"finished": False, "verdict": "FAIL"}, "did not finish"),
+        ({"signature": run_rows.BROKEN, "verdict": "FAIL"}, "signature does not hold: spec.yaml"),
+        ({"verdict": "FAIL", "signature": run_rows.UNSIGNED}, "audit: FAIL"),
+        ({"verdict": "NOT VERIFIED", "accuracy": None}, "audit: NOT VERIFIED"),
+        ({"verdict": "NO CLAIM"}, None),
+        ({"unit": "none"}, None),
+        ({"signature": run_rows.UNSIGNED, "accuracy": None}, "not signed"),
+        ({"accuracy": None}, "no accuracy was measured"),
+        ({"accuracy": 0.0}, None),
+    ],
+)
+def test_a_run_that_may_not_rank_says_why_the_gravest_reason_first(changes, words):
+    found = run_of(**changes).objection
+    assert found is None if words is None else found is not None and words in found
+
+
+def test_runs_are_repetitions_by_their_seed_and_pair_by_the_seeds_of_run_and_weights():
+    seeded = [run_of(seed=seed, weights=weights) for seed, weights in ((1, 5), (1, 5), (2, 5))]
+    assert seeded[0].repetition == seeded[1].repetition != seeded[2].repetition
+    assert seeded[0].seeds == seeded[1].seeds != seeded[2].seeds
+    assert run_of(seed=1, weights=6).seeds != seeded[0].seeds
+    # A run in release mode has no seed of its own, whatever its header says; its model is its own.
+    released = [run_of(weights=5, header={"seed": 1}) for _ in range(2)]
+    assert released[0].repetition != released[1].repetition
+    assert released[0].seeds == released[1].seeds not in (None, seeded[0].seeds)
+    assert run_of().seeds is None
+    assert run_of(seed=0).seeds is not None
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,21 @@ class Asked(SoftmaxProbe):
         return total
 
 
+class Beside(SoftmaxProbe):
+    """Notes how many records of each client a step is shown that it does not draw."""
+
+    def __init__(self) -> None:
+        super().__init__(CLIP)
+        self.shown: list[tuple[int, ...]] = []
+
+    def sum_of_step(self, inputs, labels, clients, drawn, elsewhere=False):
+        assert len(inputs) == len(labels) == len(clients)
+        assert (clients[drawn] == 0).all()
+        counted = np.bincount(clients) - np.array([len(drawn), 0, 0])
+        self.shown.append(tuple(counted.tolist()))
+        return super().sum_of_step(inputs, labels, clients, drawn, elsewhere)
+
+
 def largest(found, kind):
     return found["difference_norm"][found["kind"] == kind].max()
 
@@ -51,6 +66,17 @@ def test_no_step_is_asked_for_twice_but_the_first():
     found = run_probe(probe)
     assert (len(probe.drawn), sum(probe.drawn)) == (30, 96)
     assert len(found["names"]) == len(set(found["names"])) == 60
+
+
+def test_each_step_lies_among_records_of_its_own_client_and_two_others_that_it_does_not_draw():
+    """Else nobody would see a step that reads all of a client's records, or of all clients'."""
+    probe = Beside()
+    run_probe(probe)
+    least = (3, 3, 3)
+    assert {min(one) >= 3 for one in probe.shown} == {True}
+    assert probe.shown[0] == probe.shown[-1] == least
+    # What a step does not draw is also moved: more of it is there in some of the questions.
+    assert any(one > least for one in probe.shown)
 
 
 @pytest.mark.parametrize("place", [0, -1])

@@ -397,6 +397,15 @@ def test_a_new_key_is_made_and_never_overwritten(tmp_path, capsys):
         (("audit", "--paper-claim", "no-such-claim"), "or a shipped claim's name"),
         (("audit", "run", "--paper-claim", "review-fedsam-twice"), "leave out RUN_DIR"),
         (("run", "digits-baseline-fedadamw", "--replay", "2"), "claims no privacy"),
+        (("run", "quickstart", "--resume", "run"), "--resume"),
+        (("run", "--resume", "run", "--set", "federation.rounds=2"), "--set: a resumed run"),
+        (("run", "--resume", "run", "--challenge", "file"), "--challenge: a resumed run"),
+        (
+            ("run", "--resume", "run", "--challenge", "file", "--escrow", "key"),
+            "--challenge: a resumed run",
+        ),
+        (("run", "--resume", "run", "--engine", "inline"), "--engine inline: a resumed run"),
+        (("run", "quickstart", "--challenge", "file"), "--escrow FILE"),
         (("run", "--resume", "run", "--replay", "2"), "finish the run first"),
         (
             (

@@ -50,10 +50,16 @@ def test_a_frontier_as_json_has_every_row_and_what_was_refused(capsys):
         (("--frontier", "--vary", "federation.rounds"), "--vary federation.rounds: must be a key"),
         (("--frontier", "--vary", "federation.rounds=["), "--vary federation.rounds=[: must be"),
         (("--frontier", "--output", "new.yaml"), "--frontier: solves for noise and writes no spec"),
+        (("--frontier", "--solve", "rounds"), "--frontier: solves for noise and writes no spec"),
         (("--vary", "federation.rounds=1,2"), "--vary: is for --frontier"),
+        (("--compare-person", "--output", "new.yaml"), "--compare-person: solves for noise"),
+        (("--compare-person", "--solve", "rounds"), "--compare-person: solves for noise"),
+        (("--compare-person", "--view", "third-party"), "--compare-person: solves for noise"),
+        (("--per-person", "--solve", "rate"), "--per-person: solves for noise"),
+        (("--per-person", "--view", "third-party"), "--per-person: solves for noise"),
     ],
 )
-def test_what_a_frontier_cannot_take_is_one_line(tmp_path, capsys, more, said):
+def test_what_a_calibration_cannot_take_together_is_one_line(tmp_path, capsys, more, said):
     assert call(*CALIBRATE, *more) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())

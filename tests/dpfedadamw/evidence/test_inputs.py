@@ -60,11 +60,32 @@ def test_random_views_play_no_part(tmp_path):
 def test_tokens_and_what_is_too_much_to_go_through_have_no_moments(tmp_path, monkeypatch):
     tokens = RNG.integers(0, 99, (40, 2, 8)).astype(np.int32)
     write_inputs(tmp_path, held(tokens, None))
-    assert not inputs(tmp_path)["numbers"].any()
+    assert not any(one.any() for one in inputs(tmp_path).values())
     monkeypatch.setattr(record_evidence, "_MOST_NUMBERS", 100)
     write_inputs(tmp_path, held())
-    assert inputs(tmp_path)["numbers"].shape == (3,)
-    assert not inputs(tmp_path)["numbers"].any()
+    assert {one.shape for one in inputs(tmp_path).values()} == {(3,)}
+    assert not any(one.any() for one in inputs(tmp_path).values())
+
+
+def test_of_each_client_and_of_all_it_is_told_how_far_numbers_reach_and_of_none_nothing(tmp_path):
+    """Continuous from 0 to 1, from -1 to 1 and as it comes, and of two values alone."""
+    spread = np.linspace(0.01, 0.99, 40, dtype=np.float32)
+    values = np.stack([spread, 2 * spread - 1, 3 * spread, np.arange(40) % 2], axis=1)
+    values = values.astype(np.float32)
+    # The ends of the scales lie with the first client, and a third has no records.
+    values[0, :2], values[1, :2] = (0.0, -1.0), (1.0, 1.0)
+    rows = (*ROWS, np.arange(0))
+    write_inputs(tmp_path, [StoredRecords(values, one, ImagePreprocessing()) for one in rows])
+    found = inputs(tmp_path)
+    columns = {"continuous": [3, 3, 0, 3], "spanning": [2, 0, 0, 2]}
+    assert {name: found[name].tolist() for name in columns} == columns
+    for place, part in enumerate([*ROWS, np.arange(0), np.arange(40)]):
+        here = values[part]
+        ends = (here.min(), here.max()) if len(here) else (0.0, 0.0)
+        assert (found["least"][place], found["greatest"][place]) == ends
+        reached = [np.count_nonzero(here == end) for end in ends]
+        assert [found["lowest"][place], found["highest"][place]] == reached
+    assert {name: one[2].item() for name, one in found.items()} == dict.fromkeys(found, 0)
 
 
 def test_the_partition_says_what_was_given_and_what_is_held(tmp_path):

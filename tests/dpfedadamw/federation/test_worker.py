@@ -11,6 +11,7 @@ import torch
 from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.clipping.engines import PerformanceOptions
 from dpfedadamw.evidence.record_level import Unobserved
+from dpfedadamw.evidence.records import Witness
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Participation
 from dpfedadamw.federation.worker import Inline, RecordingOracle
@@ -107,6 +108,16 @@ def test_what_a_witness_saw_goes_with_the_result(world, saw):
     (part,) = parts(federation, state, 2)
     result = federation.worker.take_part(part.of(federation.clients[2])).result
     assert result.seen == ({"seen_rows": 7} if saw else {})
+
+
+def test_of_records_that_have_no_rows_nothing_is_told_as_seen(world):
+    """Empty arrays would read as those of a client that drew no batch."""
+    federation, state, recorder = world
+    recorder.witness = lambda: Witness(bytes(32))
+    (part,) = parts(federation, state, 2)
+    result = federation.worker.take_part(part.of(federation.clients[2])).result
+    assert result.steps > 0
+    assert result.seen == {}
 
 
 def test_one_check_of_the_engine_serves_all_rounds_and_the_plain_form_needs_none(world):

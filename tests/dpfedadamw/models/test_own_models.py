@@ -240,9 +240,13 @@ def frozen() -> nn.Module:
         ),
     ],
 )
-def test_a_module_that_cannot_be_trained_by_record_is_refused_with_the_reason(module, message):
+@pytest.mark.parametrize("training", [True, False])
+def test_a_module_that_cannot_be_trained_by_record_is_refused_with_the_reason(
+    module, message, training
+):
+    """It is looked at as it will be trained, also where it came in evaluation mode."""
     with pytest.raises(ModelError, match=f"^model: {message}"):
-        fit(module(), "model", (4,), 3, "never")
+        fit(module().train(training), "model", (4,), 3, "never")
 
 
 def test_batch_norm_becomes_group_norm_of_a_records_own_channels_on_request():
@@ -269,6 +273,126 @@ def test_dropout_is_put_out_and_said():
     fitted = fit(module, "model", (4,), 3, "never")
     assert [note.before for note in fitted.mended] == ["Dropout(0.5)"]
     assert torch.equal(fitted(torch.ones(1, 4)), fitted(torch.ones(1, 4)))
+
+
+class Recurrent(nn.Module):
+    """Two layers of a kind of torch's that has dropout of its own, or attention."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        if kind == "MultiheadAttention":
+            self.body: nn.Module = nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True)
+        else:
+            self.body = getattr(nn, kind)(4, 4, num_layers=2, dropout=0.5, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, records):
+        given = (records,) * 3 if isinstance(self.body, nn.MultiheadAttention) else (records,)
+        return self.head(self.body(*given)[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU", "MultiheadAttention"])
+def test_dropout_inside_a_layer_is_put_out_and_said(kind):
+    fitted = fit(Recurrent(kind), "model", (6, 4), 3, "never")
+    assert [(note.name, note.before) for note in fitted.mended] == [
+        ("body", f"{kind}, dropout 0.5")
+    ]
+    assert fitted.training
+    records = torch.randn(2, 6, 4)
+    assert torch.equal(fitted(records), fitted(records))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("Dropout", (4,)),
+        ("AlphaDropout", (4,)),
+        ("FeatureAlphaDropout", (4,)),
+        ("Dropout1d", (4, 3)),
+        ("Dropout2d", (4, 3, 3)),
+        ("Dropout3d", (4, 3, 3, 3)),
+    ],
+)
+def test_every_kind_of_dropout_is_put_out(kind, shape):
+    module = nn.Sequential(getattr(nn, kind)(0.5), nn.Flatten(), nn.LazyLinear(3))
+    fitted = fit(module, "model", shape, 3, "never")
+    assert [note.before for note in fitted.mended] == [f"{kind}(0.5)"]
+    records = torch.randn(2, *shape)
+    assert torch.equal(fitted(records), fitted(records))
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [
+        (nn.BatchNorm1d(6), (6, 3)),
+        (nn.BatchNorm2d(6), (6, 3, 3)),
+        (nn.BatchNorm3d(6, affine=False), (6, 3, 3, 3)),
+        (nn.BatchNorm2d(6, eps=0.5, track_running_stats=False), (6, 3, 3)),
+        (nn.SyncBatchNorm(6), (6, 3)),
+    ],
+)
+def test_every_layer_over_the_batch_is_refused_or_becomes_group_norm_of_the_same_form(norm, shape):
+    def module():
+        return nn.Sequential(nn.Sequential(nn.Identity(), norm), nn.Flatten(), nn.LazyLinear(3))
+
+    with pytest.raises(ModelError, match=rf"layer '0.1' .{type(norm).__name__}. normalises"):
+        fit(module(), "model", shape, 3, "never")
+    fitted = fit(module(), "model", shape, 3, GROUP_NORM)
+    new = fitted[0][1]
+    assert (new.num_groups, new.num_channels, new.eps, new.affine) == (3, 6, norm.eps, norm.affine)
+    assert [note.name for note in fitted.mended] == ["0.1"]
+    if norm.affine:
+        assert (new.weight is norm.weight, new.bias is norm.bias) == (True, True)
+    records = torch.randn(2, *shape)
+    assert torch.allclose(fitted(records)[:1], fitted(records[:1]), atol=1e-6)
+
+
+def test_what_leaves_nothing_to_train_or_cannot_be_replaced_is_refused():
+    with pytest.raises(ModelError, match="has nothing to train"):
+        fit(nn.BatchNorm1d(4), "model", (4,), 4, GROUP_NORM)
+    with pytest.raises(ModelError, match=r"layer '0' .LazyBatchNorm1d. normalises"):
+        fit(nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(4, 3)), "model", (4,), 3, GROUP_NORM)
+    whole = nn.Linear(4, 3)
+    whole.register_parameter("counts", nn.Parameter(torch.zeros(2, dtype=torch.int64), False))
+    with pytest.raises(ModelError, match="the parameter counts does not hold real numbers"):
+        fit(whole, "model", (4,), 3, "never")
+
+
+def test_a_loss_of_the_module_and_another_of_the_task_are_refused_together():
+    from dpfedadamw.spec.task_section import ClassificationTask
+    from dpfedadamw.tasks import Task
+
+    def own(outputs, labels):
+        return functional.cross_entropy(outputs, labels, reduction="none")
+
+    for asked in ({"loss": "focal"}, {"class_weights": (1.0, 2.0, 1.0)}):
+        task = Task(ClassificationTask.model_validate(asked))
+        fit(nn.Linear(4, 3), "model", (4,), 3, "never", task=task)
+        with pytest.raises(ModelError, match=r"^model\.loss: the model has its own loss"):
+            fit(nn.Linear(4, 3), "model", (4,), 3, "never", loss=own, task=task)
+
+
+def test_a_digest_of_weights_changes_with_any_name_type_shape_or_number():
+    def net(name="weight", **changes):
+        module = nn.Module()
+        values = torch.arange(6.0)
+        values[changes.get("place", 0)] += changes.get("more", 0.0)
+        shaped = values.reshape(changes.get("shape", (2, 3))).to(changes.get("kind", torch.float32))
+        module.register_buffer(name, shaped)
+        return module
+
+    digest = weights_digest(net())
+    assert digest == weights_digest(net())
+    others = [net("other"), net(shape=(3, 2)), net(kind=torch.float64), net(kind=torch.float16)]
+    others += [net(place=place, more=0.5) for place in range(6)]
+    assert len({digest, *map(weights_digest, others)}) == 1 + len(others)
+    # Of the numbers themselves, not of the memory that they lie in.
+    turned = net()
+    turned.weight = torch.arange(6.0).reshape(2, 3).t().contiguous().t()
+    assert weights_digest(turned) == digest
+    # By hand: name, type and shape on a line, then the numbers as they are stored.
+    line, numbers = b"weight torch.float32 (2, 3)\n", torch.arange(6.0).numpy().tobytes()
+    assert digest == hashlib.sha256(line + numbers).hexdigest()
 
 
 def test_a_module_is_handed_over_as_a_copy_and_only_while_it_is():

@@ -232,6 +232,27 @@ def test_the_command_writes_model_and_card_and_leaves_the_run_as_it_was(finished
     assert call("verify", str(finished)) == 0
 
 
+def test_the_command_says_what_it_wrote_for_people_and_as_json(finished, tmp_path, capsys):
+    folder = tmp_path / "out"
+    assert call("export", str(finished), "--output", str(folder), "--json", "--no-program") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "folder": str(folder), "form": "own", "base": None, "program": False, "outcome": "ALL HOLD",
+    }  # fmt: skip
+    folder = tmp_path / "all"
+    assert call("export", str(finished), "--output", str(folder), "--program") == 0
+    shown = capsys.readouterr().out
+    flat = "".join(shown.split())
+    for name in ("README.md", "bom.cdx.json", "model.pt2"):
+        assert (folder / name).is_file()
+        assert str(folder / name) in flat
+    assert "ALL HOLD" in shown
+    # Answers are for an entry of the registry alone.
+    asked = ("--output", str(tmp_path / "none"), "--statements", "answers.yaml")
+    assert call("export", str(finished), *asked) == 2
+    assert "--registry" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
 def test_the_card_holds_the_third_partys_claim_and_nothing_restricted(finished, tmp_path):
     assert call("export", str(finished), "--output", str(tmp_path / "out")) == 0
     text = (tmp_path / "out" / "README.md").read_text()

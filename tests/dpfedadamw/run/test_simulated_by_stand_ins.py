@@ -126,11 +126,14 @@ def left(run):
     return model, [{k: v for k, v in line.items() if k not in own} for line in lines]
 
 
-@pytest.mark.parametrize("algorithm", ["dp-scaffold", "blur", "dp-fedadamw"])
+@pytest.mark.parametrize(
+    ("algorithm", "clients"),
+    [("dp-scaffold", 4), ("blur", 4), ("dp-fedadamw", 4), ("dp-fedavg", 1)],
+)
 def test_the_model_the_charges_and_the_files_are_those_of_one_process(
-    algorithm, tmp_path, stand_ins
+    algorithm, clients, tmp_path, stand_ins
 ):
-    spec = runs.small_spec(algorithm, rounds=2)
+    spec = runs.small_spec(algorithm, rounds=2, clients_per_round=clients)
     there = trained(spec, tmp_path / "there", by_flower=True)
     here = trained(spec, tmp_path / "here", by_flower=False)
     assert left(there) == left(here)
@@ -139,7 +142,7 @@ def test_the_model_the_charges_and_the_files_are_those_of_one_process(
     assert not there.stations.exists()
     assert stand_ins == [{"simulation": True}]
     (simulation,) = Simulation.made
-    assert simulation.groups == [("0", 4), ("1", 4)]
+    assert simulation.groups == [("0", clients), ("1", clients)]
     assert simulation.ended
 
 

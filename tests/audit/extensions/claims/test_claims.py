@@ -17,6 +17,7 @@ from audit.extensions.claims import (
     ClaimVerdict,
     judge_claim,
     load_claim,
+    overview,
     parse_claim,
     readings,
 )
@@ -246,6 +247,19 @@ def test_every_shipped_claim_can_be_read_and_stands_in_the_docs() -> None:
         assert f"`{name}`" in text
         assert not stated.filled().missing or stated.missing == ("noise_multiplier",)
     assert {"DP-FedAdamW", "DP-FedSAM", "ALI-DPFL", "A review of DP-FedAdamW"} == papers
+
+
+def test_the_command_rewrites_the_table_of_a_page_and_nothing_else_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "table", lambda: "| ε |\n|---|\n| 1 |")
+    page = tmp_path / "claims.md"
+    page.write_text(f"# Before\n\n{BEGIN}\n\nold\nlines\n{END}\n\nAfter.\n", encoding="utf-8")
+    for _ in range(2):
+        assert overview.main([str(page)]) == 0
+        assert page.read_text(encoding="utf-8") == (
+            f"# Before\n\n{BEGIN}\n\n| ε |\n|---|\n| 1 |\n\n{END}\n\nAfter.\n"
+        )
 
 
 @pytest.mark.slow

@@ -280,6 +280,37 @@ def test_below_an_eigenvalue_that_has_not_converged_none_is_shown():
     assert (errors <= 1e-2).all()
 
 
+def test_eigenvalues_stand_at_their_places_the_largest_at_one_and_their_table_says_the_same():
+    eigenvalues, errors = np.array([3.0, 2.0, 0.5]), np.array([0.0, 0.1, 0.2])
+    points, density = np.array([-1.0, 0.0, 1.0, 2.0]), np.array([0.0, 0.5, 1e-9, 0.25])
+    found = hessian.Spectrum(
+        eigenvalues, errors, points, density, width=0.125, records=9, seed=4, nats=True
+    )
+    drawing = FIGURES["hessian"].compose([_labelled(found)])
+    (largest,), (shares,) = (panel.marks for panel in drawing.chart.panels)
+    assert (largest.x.tolist(), largest.y.tolist()) == ([1.0, 2.0, 3.0], [3.0, 2.0, 0.5])
+    # A share beyond the kernels' reach is no point of the logarithm.
+    assert shares.x.tolist() == points.tolist()
+    np.testing.assert_array_equal(shares.y, [np.nan, 0.5, np.nan, 0.25])
+    assert [dict(zip(drawing.table.head, row, strict=True)) for row in drawing.table.rows] == [
+        {
+            "run": "run", "test_records": 9, "probe_seed": 4, "quantity": "eigenvalue",
+            "place": place, "curvature_nats_per_weight_squared": value,
+            "error_nats_per_weight_squared": error, "density_share_per_curvature": None,
+            "width_nats_per_weight_squared": None,
+        }
+        for place, value, error in ((1, 3.0, 0.0), (2, 2.0, 0.1), (3, 0.5, 0.2))
+    ] + [
+        {
+            "run": "run", "test_records": 9, "probe_seed": 4, "quantity": "density",
+            "place": place, "curvature_nats_per_weight_squared": value,
+            "error_nats_per_weight_squared": None, "density_share_per_curvature": share,
+            "width_nats_per_weight_squared": 0.125,
+        }
+        for place, value, share in ((1, -1.0, 0.0), (2, 0.0, 0.5), (3, 1.0, 1e-9), (4, 2.0, 0.25))
+    ]  # fmt: skip
+
+
 def test_a_large_model_is_refused_with_the_reason(noised, monkeypatch):
     monkeypatch.setattr(hessian, "MOST_PARAMETERS", 649)
     with pytest.raises(FigureError, match=r"650 trained parameters.*649 at most. 80 vectors"):

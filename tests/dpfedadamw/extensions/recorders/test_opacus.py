@@ -7,6 +7,7 @@ import json
 import stat
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from audit.auditor import audit_run
 from audit.evidence import faults
 from audit.reading.bundle import open_bundle
 from audit.verdict import Finding, Findings, Severity, Verdict
+from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.extensions.recorders.evidence import EvidenceError, close_paused
 from dpfedadamw.extensions.recorders.opacus import Recorder, RecorderError
+from dpfedadamw.extensions.recorders.opacus.probe import LoopProbe
 from dpfedadamw.storage.lock import LockedError
 from tests.audit.corruptions import attest, finding_of
 from tests.dpfedadamw.extensions.recorders import loops
@@ -41,6 +44,82 @@ pytestmark = [
 
 def _critical(found: Findings) -> list[Finding]:
     return [one for one in found.findings if one.severity is Severity.CRITICAL]
+
+
+class Answering(nn.Module):
+    """Answers zeros and then others, by a function of its records and of how often it was asked."""
+
+    def __init__(self, answer) -> None:
+        super().__init__()
+        self.layer, self.answer, self.times = nn.Linear(4, 3), answer, 0
+
+    def forward(self, records=None, **named):
+        self.times += 1
+        return self.answer(records if records is not None else named, self.times - 1)
+
+
+def probe_of(answer, shape=(4,), **more) -> LoopProbe:
+    model = Answering(answer)
+    optimizer = SimpleNamespace(max_grad_norm=1.5)
+    parameters = list(model.parameters())
+    return LoopProbe(model, model, optimizer, parameters, shape, None, **more)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (0.0, 0.0, True),
+        (0.0, 5e-6, True),
+        (1000.0, 1000.005, True),
+        (float("nan"), float("nan"), True),
+        (0.0, 5e-5, False),
+        (1.0, 1.0001, False),
+        (0.0, float("nan"), False),
+    ],
+)
+def test_a_model_that_answers_differently_by_more_than_rounding_is_not_asked(first, second, same):
+    def answer(_, times):
+        return torch.full((2, 3), first if times == 0 else second)
+
+    if same:
+        found = probe_of(answer)
+        assert (found.classes, found.parameters, found.clipping_norm) == (3, 15, 1.5)
+    else:
+        with pytest.raises(DpfedadamwError, match="answers the same records differently"):
+            probe_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "shape", "more", "message"),
+    [
+        (lambda *_: torch.zeros(2, 3), None, {}, "reads no single tensor of numbers"),
+        (lambda *_: torch.zeros(2), (4,), {}, "one row of numbers a record"),
+        (lambda *_: torch.zeros(2, 3, 1), (4,), {}, "one row of numbers a record"),
+        (lambda *_: [[0.0] * 3] * 2, (4,), {}, "one row of numbers a record"),
+        (lambda *_: {"scores": torch.zeros(2, 3)}, (4,), {"keyword": "x"}, "one row of numbers"),
+        (lambda *_: torch.zeros(2, 3), (4,), {"tokens": True}, "has no embedding"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_with_made_up_records_says_why(answer, shape, more, message):
+    with pytest.raises(DpfedadamwError, match=message):
+        probe_of(answer, shape, **more)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda scores: scores,
+        lambda scores: {"logits": scores},
+        lambda scores: SimpleNamespace(logits=scores),
+    ],
+)
+def test_a_model_is_given_its_records_by_name_and_its_scores_are_found(form):
+    def answer(given, _):
+        assert given.keys() == {"pixels"}
+        assert given["pixels"].shape == (2, 4)
+        return form(torch.zeros(2, 5))
+
+    assert probe_of(answer, keyword="pixels").classes == 5
 
 
 @pytest.mark.sampled(4)

@@ -14,7 +14,7 @@ from dpfedadamw.extensions.sweeps import selection
 from dpfedadamw.extensions.sweeps.folder import SweepError
 from dpfedadamw.spec.matrix import load_private_selection, load_sweep
 from tests.faults.tuning_faults import CLIENTS_SELECTED
-from tests.runs import small_spec
+from tests.runs import call, small_spec
 from tests.sweeps import UNTUNED, swept
 
 PRIVATE = UNTUNED.replace("fraction: 0.0\n    public: false", "fraction: 0.5\n    public: true")
@@ -199,6 +199,15 @@ def test_clipping_norms_and_algorithms_may_be_searched_over(tmp_path):
     base = PRIVATE[: PRIVATE.index("algorithm:")] + "algorithm: {learning_rate: 0.1}\n"
     base += PRIVATE[PRIVATE.index("federation:") :]
     assert selection.planned(load_sweep(spec_of(tmp_path, text, base))).trials is not None
+
+
+def test_the_records_of_a_person_are_not_asked_of_a_search_whose_best_is_published(
+    tmp_path, capsys
+):
+    assert call("epsilon", str(spec_of(tmp_path)), "--records-per-person", "2") == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("--records-per-person: ")
+    assert shown.out == ""
 
 
 def test_what_is_no_private_selection_is_none(tmp_path):

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -365,6 +366,140 @@ def test_a_pass_has_the_word_and_the_colour_that_the_first_page_gives_its_level(
 def test_it_is_said_what_was_computed_again(level: int, recomputed: int | None, said: str) -> None:
     shown = page._verdict(seen("A", 1.0, level=level, recomputed=recomputed).row)
     assert f"<small>{said}</small>" in shown
+
+
+class Text(HTMLParser):
+    """The words of a page, and whether each element that is opened is closed in its order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "input", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and self.open[-1:] not in (["script"], ["style"]):
+            self.words.append(data.strip())
+
+
+def test_the_page_closes_what_it_opens_and_its_filters_have_these_words() -> None:
+    rows = (
+        seen("A", 1.0, reservations=("one",), recomputed=3, level=2).row,
+        seen("B", None, unit="none", audit="NO CLAIM", signatures="unsigned").row,
+    )
+    total = tuple(spent([seen("A", 1.0), seen("A", 2.0, audit="FAIL")]))
+    data = SiteData(format=1, title="Runs of a ward", runs=rows, spent=total)
+    whole = Text(page.compose(data).decode("utf-8"))
+    assert whole.words[:2] == ["Runs of a ward", "Skip to the content"]
+    assert Text(page._controls(rows)).words == [
+        "Search",
+        "Data", "all", "A: d", "B: d",
+        "Protects", "all", "nothing", "one record",
+        "Audit", "all", "NO CLAIM", "PASS",
+        "Signatures", "all", "hold", "none",
+        "Sort by", "Run", "Data", "Protects", "ε, third party", "ε, server", "Accuracy", "Audit",
+        "Signatures", "Begun",
+        "falling", "2 runs",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ([("A", "record", "PASS", "hold")], "1 run on 1 data set: 1 passed {}."),
+        (
+            [
+                ("A", "record", "PASS", "hold"),
+                ("A", "record", "PASS", "unsigned"),
+                ("B", "client", "FAIL", "hold"),
+                ("C", "none", "NO CLAIM", "hold"),
+            ],
+            "4 runs on 3 data sets: 1 passed {}; 1 has {}.",
+        ),
+        ([("A", "none", "NO CLAIM", "hold")] * 2, "2 runs on 1 data set: 0 passed {}; 2 have {}."),
+    ],
+)
+def test_the_page_says_in_short_how_many_passed_and_how_many_had_no_privacy(
+    kinds: list[tuple[str, str, str, str]], words: str
+) -> None:
+    runs = tuple(
+        seen(data, None, unit=unit, audit=audit, signatures=signatures).row
+        for data, unit, audit, signatures in kinds
+    )
+    said = page._in_short(SiteData(format=1, title="", runs=runs, spent=()))
+    assert re.fullmatch(re.escape(words).replace(r"\{\}", "[^0-9;:]+"), said)
+
+
+def test_a_run_links_to_each_of_its_files_that_were_handed_on() -> None:
+    known = {
+        "report-public.html": "Report",
+        "report-public.pdf": "PDF",
+        "report-public.json": "Data",
+        "VERIFY-public.md": "How to check",
+    }
+
+    def links(*names: str) -> list[tuple[str, str]]:
+        files = tuple(f"runs/one/{name}" for name in names)
+        shown = page._what(seen("A", 1.0, files=files).row)
+        assert ("no public report here" in shown) == (not files)
+        return re.findall('<a href="runs/one/([^"]+)">([^<]+)<', shown)
+
+    assert links(*reversed(known)) == list(known.items())
+    assert links() == []
+    for name, word in known.items():
+        assert links(name) == [(name, word)]
+
+
+# In the order in which they are offered: by letter, by name, and the best signatures first.
+CHOICES = {
+    "data": ["A", "B", "AA"],
+    "unit": ["client", "none", "record"],
+    "audit": ["FAIL", "NO CLAIM", "PASS"],
+    "signatures": ["hold", "signer unknown", "broken", "unsigned"],
+}
+
+
+def test_each_filter_and_order_asks_for_a_column_and_each_choice_finds_its_rows() -> None:
+    """The script compares what is chosen with a row's value in the column of the same key."""
+    kinds: tuple[tuple[str, float | None, dict[str, Any]], ...] = (
+        ("A", 1.0, {}),
+        ("A", 2.0, {"audit": "FAIL", "signatures": "broken"}),
+        ("AA", 3.0, {"unit": "client", "signatures": "signer unknown"}),
+        ("B", None, {"unit": "none", "audit": "NO CLAIM", "signatures": "unsigned"}),
+    )
+    rows = [seen(data, loss, **changes).row for data, loss, changes in kinds]
+    shown = page._runs(rows)
+    columns = dict(re.findall(r'data-key="(\w+)"><button type="button">([^<]+)<', shown))
+    assert len(columns) == len(set(columns.values())) == shown.count("<th ")
+    values = [
+        dict(zip(columns, re.findall('data-value="([^"]*)"', line), strict=True))
+        for line in re.findall('<tr role="row" data-row=.*', shown)
+    ]
+    filters = re.findall(r'<label>([^<]+)<select data-filter="([^"]+)">(.*?)</select>', shown)
+    assert {key: title for title, key, _ in filters} == {
+        "data": "Data", "unit": "Protects", "audit": "Audit", "signatures": "Signatures",
+    }  # fmt: skip
+    for title, key, choices in filters:
+        assert columns[key] == title
+        every, *others = re.findall('<option value="([^"]*)">', choices)
+        assert every == ""
+        assert others == CHOICES[key]
+        assert set(others) == {one[key] for one in values}
+    orders = re.findall('<option value="([^"]*)">([^<]*)<', shown.partition("data-order")[2])
+    assert dict(orders) == columns
+    # Those that the script sorts as numbers, and the one that it begins with.
+    assert columns.keys() >= {"epsilon", "server", "accuracy", "created"}
+    # Where all rows are alike, there is nothing to choose.
+    assert "data-filter" not in page._runs(rows[:1] * 2)
 
 
 def test_points_have_names_that_cover_neither_each_other_nor_a_point() -> None:

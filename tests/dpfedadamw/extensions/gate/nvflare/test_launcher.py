@@ -42,6 +42,13 @@ def test_the_gates_process_finds_one_component_and_no_file_of_the_job(home):
     found = json.loads((run / APP.name / "config" / "config_fed_client.json").read_text())
     (only,) = found["executors"]
     assert only["executor"]["path"].endswith("executor.GateExecutor")
+    # NVFlare calls its constructor with these.
+    assert only["executor"]["args"] == {
+        "options": str(home / "options.json"),
+        "app": str(home / "submitted"),
+        "site": str(home.parent / "kit"),
+    }
+    assert executor.GateExecutor(**only["executor"]["args"])
     assert [found[key] for key in ("task_data_filters", "task_result_filters", "components")] == [
         [], [], [],
     ]  # fmt: skip
