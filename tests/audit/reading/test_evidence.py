@@ -688,6 +688,15 @@ def test_a_layout_that_contradicts_itself_is_refused(path: tuple[Any, ...], valu
         read_layout(with_value(path, value))
 
 
+def test_a_block_without_coordinates_is_refused_though_all_else_agrees() -> None:
+    for blocks in ([12, 0], [0, 12]):
+        source = with_value(("blocks", "sizes"), blocks)
+        for run in source["blocks"]["runs"]:
+            run["blocks"] = [blocks.index(12)]
+        with pytest.raises(FieldError):
+            read_layout(source)
+
+
 @pytest.mark.parametrize(
     "name", ["format", "parameters", "blocks", "sample_coordinates", "per_round_files", "unit"]
 )
