@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.reading import client_evidence, loop_evidence
+from audit.reading import client_evidence, evidence, loop_evidence
 from audit.reading.columns import read_histograms
 from audit.reading.evidence import (
     Layout,
@@ -31,7 +31,7 @@ BLOCKS, SAMPLED, PARAMETERS = 4, 5, 12
 KINDS = {"int": "iu", "float": "f", "bytes": "u", "text": "U"}
 
 
-def layout(unit: str = "record", beta2: float | None = None) -> Layout:
+def layout(unit: str = "record", beta2: float | None = None, sampled: int = SAMPLED) -> Layout:
     """Four blocks of three coordinates, of which five are sampled."""
     return Layout(
         parameters=PARAMETERS,
@@ -39,7 +39,7 @@ def layout(unit: str = "record", beta2: float | None = None) -> Layout:
         names=("a", "b", "c", "d"),
         sizes=np.full(BLOCKS, 3),
         beta2=beta2,
-        sample_coordinates=np.arange(SAMPLED),
+        sample_coordinates=np.arange(sampled),
         round_files=2,
         unit=unit,
         tensors=(("w", PARAMETERS),),
@@ -553,6 +553,51 @@ def test_a_loop_s_gradients_that_are_not_finite_are_counted_step_by_step() -> No
     assert found.nonfinite.tolist() == [[1, 1, 0]]
 
 
+def test_a_loop_of_which_no_coordinate_is_sampled_is_read() -> None:
+    arrays = emptied("file of a loop", "m") | {
+        name: ARCHIVES["file of a loop"].arrays()[name] for name in ("batch_size", "record_offsets")
+    }
+    offsets = ARCHIVES["file of a loop"].arrays()["row_offsets"]
+    found = loop_evidence.read_round({**arrays, "row_offsets": offsets}, layout("loop", sampled=0))
+    assert (found.clean.shape, found.group.shape) == ((3, 0), (0,))
+
+
+def test_what_a_loop_does_not_have_is_empty_and_its_sums_are_divided_by_one() -> None:
+    found = ARCHIVES["file of a loop"].read(ARCHIVES["file of a loop"].arrays())
+    assert found.inclusions.tolist() == []
+    assert found.upload_sha256.tolist() == [[0] * 32]
+    assert found.divisor.tolist() == [[1.0] * 3]
+    assert found.second_moment is None
+    arrays = ARCHIVES["file of a loop"].arrays()
+    del arrays["rows"]
+    assert ARCHIVES["file of a loop"].read(arrays).row_offsets.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("archive", "module", "names"),
+    [
+        ("round", evidence, "clean_sum_squares"),
+        ("round of an adaptive rule", evidence, "clean_sum_squares v_clean"),
+        ("round at client level", client_evidence, "clean_sample"),
+        ("file of a loop", loop_evidence, "clean_sum_squares clean_sample"),
+    ],
+)
+def test_what_no_other_file_may_repeat_is_named_as_in_its_archive(
+    archive: str, module: Any, names: str
+) -> None:
+    arrays = ARCHIVES[archive].arrays()
+    found = module.private_numbers(ARCHIVES[archive].read(arrays))
+    assert set(found) == {"raw_norms", "noise_sum_squares", "noise_sample", *names.split()}
+    for name, values in found.items():
+        assert np.array_equal(values, arrays[name].astype(np.float64), equal_nan=True), name
+
+
+def test_a_probe_of_which_one_side_s_sums_are_kept_is_refused() -> None:
+    arrays = ARCHIVES["probe"].arrays()
+    for name in ("sums_with", "sums_without"):
+        assert refused(ARCHIVES["probe"], {**arrays, name: np.zeros((3, 4))}), name
+
+
 def test_a_fingerprint_below_zero_says_that_none_was_taken() -> None:
     for value, due in ((-1, None), (0, 0), (2**53, 2**53)):
         assert changed("end of a loop", "fingerprint", (), value).fingerprint == due
@@ -626,6 +671,17 @@ def test_a_layout_is_read_field_by_field() -> None:
     assert found.of_coordinate.tolist() == [0] * 4 + [1] * 4 + [1] * 2 + [0] * 2
 
 
+def test_runs_divide_their_own_tensor_wherever_it_begins() -> None:
+    runs = [
+        {"name": "w", "stop": 8, "blocks": [0, 1]},
+        {"name": "b", "stop": 11, "blocks": [1, 0, 0]},
+        {"name": "c", "stop": 12, "blocks": [1]},
+    ]
+    found = read_layout(with_value(("blocks", "runs"), runs))
+    assert found.tensors == (("w", 8), ("b", 3), ("c", 1))
+    assert found.of_coordinate.tolist() == [0] * 4 + [1] * 4 + [1, 0, 0] + [1]
+
+
 def test_a_layout_of_the_least_and_of_the_most_is_read() -> None:
     for path, values in {
         ("beta2",): (None, 0.0, float(np.nextafter(1.0, 0.0))),
@@ -686,6 +742,17 @@ def test_a_layout_of_the_least_and_of_the_most_is_read() -> None:
 def test_a_layout_that_contradicts_itself_is_refused(path: tuple[Any, ...], value: Any) -> None:
     with pytest.raises(FieldError):
         read_layout(with_value(path, value))
+
+
+def test_a_hundred_thousand_million_parameters_are_the_most() -> None:
+    """Beyond that the number itself is refused, and below only what does not add up to it."""
+
+    def said(parameters: int) -> str:
+        with pytest.raises(FieldError) as caught:
+            read_layout(with_value(("parameters",), parameters))
+        return str(caught.value)
+
+    assert said(0) == said(10**11 + 1) != said(10**11) == said(13)
 
 
 def test_a_block_without_coordinates_is_refused_though_all_else_agrees() -> None:
