@@ -404,7 +404,7 @@ class Composer:
                 count = often
             up, down = up + count * plus, down + count * minus
         high, low = self._bounds(up, charge), -self._bounds(down, charge)
-        return _Window(first=low, length=high - low + 1, charge=2.0 * charge)
+        return _Window(first=low, length=max(high - low + 1, 2), charge=2.0 * charge)
 
     def _transform(self, single: SingleStep) -> NDArray[np.complex128]:
         circle = np.zeros(self._length)

@@ -92,7 +92,7 @@ def read_round(arrays: Arrays, layout: Layout) -> UpdateRound:
     further: dict[str, Any] = {}
     if "kept_digest" in arrays:
         digests = integers(arrays, "upload_kept_digests", (*participants, DIGEST_BYTES))
-        further |= {
+        further = {
             "kept_digest": _digest(integers(arrays, "kept_digest", (DIGEST_BYTES,))),
             "upload_kept_digests": tuple(_digest(row) for row in digests),
             "elsewhere_sum_squares": float(floats(arrays, "elsewhere_sum_squares", ())),

@@ -103,7 +103,7 @@ def read_round(arrays: Arrays, layout: Layout) -> LoopEvidence:
     rows, row_offsets = _rows(arrays, steps)
     settings = floats(arrays, "settings", (steps, None, len(SETTINGS)))
     group = integers(arrays, "group", (sampled,))
-    if settings.shape[1] == 0 or group.max(initial=0) >= settings.shape[1]:
+    if group.max(initial=0) >= settings.shape[1]:
         raise FieldError("group names a parameter group that settings do not have")
 
     def at_sampled(name: str, finite: bool = True) -> Floats:

@@ -149,9 +149,7 @@ def _write_instructions(project: Project, addresses: Addresses, agreed: Sequence
         systemd / "dpfedadamw-client@.service": templates.client_unit(folder),
         systemd / "dpfedadamw-supernode@.service": templates.supernode_unit(folder),
         systemd / "dpfedadamw.sysusers": templates.SYSUSERS,
-        project.path / "prepare": templates.prepare(folder),
     }
     for path, text in texts.items():
         write_atomically(path, text.encode(), PUBLIC_MODE)
-    (project.path / "prepare").chmod(0o755)
-    DISK.sync_folder(project.path)
+    write_atomically(project.path / "prepare", templates.prepare(folder).encode(), 0o755)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
 
@@ -125,9 +127,9 @@ def test_records_are_shortened_on_every_axis_to_different_lengths():
 class Rounding(SoftmaxProbe):
     """A step that rounds a record of zeros beside others, and tells how it is without rounding."""
 
-    def __init__(self, mixing: float = 0.0, insists: bool = False) -> None:
+    def __init__(self, mixing: float = 0.0, refused: Collection[int] = ()) -> None:
         super().__init__(CLIP)
-        self.mixing, self.insists = mixing, insists
+        self.mixing, self.refused = mixing, refused
         self.asked_precisely = 0
 
     def _sum(self, share, inputs, labels, clients, drawn, elsewhere=False):
@@ -142,7 +144,7 @@ class Rounding(SoftmaxProbe):
 
     def precise_sum_of_step(self, *asked):
         self.asked_precisely += 1
-        if self.insists:
+        if self.asked_precisely in self.refused:
             raise RuntimeError("expected scalar type Float but found Double")
         return self._sum(self.mixing, *asked)
 
@@ -158,8 +160,12 @@ def test_only_a_pair_that_counts_otherwise_is_asked_for_again_in_float64(mixing)
     assert largest(found, ADDED_PRECISELY) == pytest.approx(mixing * CLIP, abs=1e-12)
 
 
-def test_a_step_that_cannot_be_computed_in_float64_has_no_second_opinion():
-    found = run_probe(Rounding(insists=True))
+@pytest.mark.parametrize("refused", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (1, 2, 3)])
+def test_a_step_that_cannot_be_computed_in_float64_has_no_second_opinion(
+    refused: tuple[int, ...],
+) -> None:
+    """It takes the record among others, the others without it, and the record alone."""
+    found = run_probe(Rounding(refused=refused))
     assert ADDED_PRECISELY not in found["kind"]
     assert largest(found, ADDED) > 0.001 * CLIP
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,20 @@ def test_runs_are_folders_with_a_ledger(tmp_path, monkeypatch):
     (tmp_path / "runs" / "notes.txt").touch()
     assert completion.runs("") == ["runs/canaries/", "runs/one-1"]
     assert completion.runs("runs/o") == ["runs/one-1"]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_paths_are_completed_in_the_order_of_their_names(backwards, tmp_path, monkeypatch):
+    names = ["b.yaml", "a.yaml", "c.yaml", "folder", "d.yaml"]
+    for name in names:
+        (tmp_path / name).mkdir() if name == "folder" else (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    held = Path.iterdir
+    monkeypatch.setattr(
+        Path, "iterdir", lambda folder: iter(sorted(held(folder), reverse=backwards))
+    )
+    found = completion.specs("./")
+    assert found == [f"./{name}" for name in ("a.yaml", "b.yaml", "c.yaml", "d.yaml", "folder/")]
 
 
 @pytest.fixture

@@ -110,6 +110,38 @@ def test_book_keeping_is_chosen_and_agrees_in_float32(name: str) -> None:
     }
 
 
+class WithoutShortGradients(nn.Module):
+    """An embedding and a wide layer: neither's gradients of a record are written down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(3000, 40)
+        self.head = nn.Linear(40, 700, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.tokens(tokens)).mean(1)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "reader", "without short gradients"])
+def test_every_tensor_of_a_clipped_sum_is_made_where_the_records_are(name: str) -> None:
+    """One made on the default device would stop training on any other."""
+    torch.manual_seed(0)
+    more = {
+        "without short gradients": lambda: (
+            WithoutShortGradients(), torch.randint(0, 3000, (BATCH, 6))
+        )
+    }  # fmt: skip
+    model, inputs = (MODELS | more)[name]()
+    targets = torch.arange(BATCH) % 2
+    if inputs.is_floating_point():
+        inputs[1] = math.inf
+    engine = choose(model, cross_entropy, 0.1, engine="book-keeping")
+    expected = engine(inputs, targets)
+    # As another default than where model and records lie.
+    with torch.device("meta"):
+        assert_same(engine(inputs, targets), expected, tolerance=1e-6)
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn", "lora"])
 def test_norms_and_sums_agree_with_opacus(name: str) -> None:
     model, inputs, targets = build(name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpfedadamw.errors import ModelError
+from dpfedadamw import spec
+from dpfedadamw.errors import ModelError, SpecError
 from dpfedadamw.models.own.permission import (
     OPTION,
     CodeNotAllowedError,
@@ -79,6 +80,17 @@ def test_python_s_own_library_cannot_be_named_and_is_never_run(name):
         pass
     with allowing([], lambda: [name]), pytest.raises(ModelError, match="Python's own library"):
         require(f"{name}:system", KEY)
+
+
+@pytest.mark.parametrize("place", ["os:system", "os.path:join", "subprocess:run", "json:loads"])
+@pytest.mark.parametrize("key", ["target", "loss"])
+def test_a_spec_that_names_python_s_own_library_is_refused_before_any_code_is_looked_for(
+    place: str, key: str
+) -> None:
+    named = {"name": "python", "target": "nets:Net", key: place}
+    model = "{" + ", ".join(f"{name}: '{value}'" for name, value in named.items()) + "}"
+    with pytest.raises(SpecError, match=rf"model\.{key}: {place} is of Python's own library"):
+        spec.load("quickstart", [f"model={model}"])
 
 
 def test_one_name_may_be_given_as_text():

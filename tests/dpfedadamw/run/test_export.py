@@ -138,6 +138,21 @@ def test_the_packages_own_models_are_written_as_they_are(tmp_path):
     assert not (tmp_path / "plain" / "model.pt2").exists()
 
 
+def test_of_a_program_that_could_not_be_finished_no_half_is_left(tmp_path, monkeypatch):
+    def cut_off(_program, path) -> None:
+        Path(path).write_bytes(b"PK\x03\x04 half of a program")
+        raise RuntimeError("this layer cannot be stored\nwith a long trace")
+
+    run = train(small_spec(rounds=1), tmp_path)[0].run
+    monkeypatch.setattr(torch.export, "save", cut_off)
+    written = export(run, tmp_path / "out")
+    assert written.program is False
+    assert "(RuntimeError: this layer cannot be stored)" in written.no_program
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "model.safetensors" in names
+    assert "model.pt2" not in names
+
+
 def test_the_loaded_model_is_the_one_that_was_trained(tmp_path):
     training, _ = train(small_spec(rounds=2), tmp_path)
     expected = training.experiment.model.eval()(IMAGES)

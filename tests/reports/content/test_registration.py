@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import jsonschema
 import pytest
 from matplotlib.axes import Axes
 
+import reports
 from reports.content import build, parts
 from reports.content.coverage import Hazards
 from reports.content.parts import (
@@ -39,6 +43,17 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     parts.load_sections()
     monkeypatch.setattr(parts, "_PARTS", dict(parts._PARTS))
     monkeypatch.setattr(parts, "_SECTIONS", dict(parts._SECTIONS))
+
+
+def test_whatever_asks_first_for_the_parts_of_a_report_gets_all_of_them() -> None:
+    """Who only reads a report has imported no file that registers one."""
+    schema = Path(reports.__file__).parent / "schema" / "report.schema.json"
+    fields = json.loads(schema.read_text("utf-8"))["required"]
+    asked = "from reports.content import parts; print(*[one.key for one in parts.registered()])"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    told = done.stdout.split()
+    assert told == sorted(told)
+    assert set(told) == set(fields) - {"format", "audience", "figures"}
 
 
 class Weather(Part):

@@ -258,6 +258,23 @@ def test_a_long_statement_is_cut_and_names_where_the_rest_is(
     assert re.fullmatch(r".{,160} … \(section \d+\)", str(dict(shown.subject)["Purpose"]))
 
 
+@pytest.mark.parametrize("kind", ["failed", "not_verified"])
+@pytest.mark.parametrize(
+    ("audience", "most"), [(INTERNAL, 6), (PUBLIC, 30)], ids=["internal", "public"]
+)
+def test_what_is_wrong_is_listed_and_the_rest_is_counted(
+    make_run: MakeRun, audience: str, most: int, kind: str
+) -> None:
+    data = data_of(make_run(), audience)
+    for count in (0, 1, 5, 6, 7, 30):
+        names = [f"Reason number {number}." for number in range(count)]
+        data["verdict"][kind] = [{"title": name, "why": "It differs."} for name in names]
+        shown = str(document(report_of(data)))
+        assert [name in shown for name in names] == [at < most for at in range(count)]
+        rest = re.findall(r"And (\d+) more", shown)
+        assert rest == ([str(count - most)] if count > most else []), count
+
+
 @pytest.mark.parametrize(
     ("audience", "left"), [(INTERNAL, "ε = 4.9, after 7.10 spent"), (PUBLIC, "see")]
 )

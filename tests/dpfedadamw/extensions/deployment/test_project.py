@@ -37,6 +37,14 @@ def test_each_client_has_keys_of_its_own_and_only_its_own_records(unused):
             assert stat.S_IMODE((site.path / name).stat().st_mode) == 0o600
 
 
+def test_instructions_can_be_read_by_all_and_the_script_that_prepares_can_be_run(unused):
+    systemd = list((unused.path / "systemd").iterdir())
+    assert len(systemd) == 4
+    for path in (*systemd, *(unused.path / name for name in ("README.md", "Dockerfile"))):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert stat.S_IMODE((unused.path / "prepare").stat().st_mode) == 0o755
+
+
 def test_a_supernode_has_its_key_and_its_settings_and_nothing_of_the_client(unused):
     for client in range(3):
         node = unused.supernode(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -192,6 +193,28 @@ def test_ticks_of_a_narrow_logarithmic_axis_differ(values):
         if low <= place <= high and label.get_text()
     ]
     assert len(names) == len(set(names)) > 1
+
+
+@pytest.mark.parametrize(
+    "values", [[2e-10, 2.9e-10], [0.0021, 0.0039], [2.0, 2.71], [1.4e7, 1.6e7], [1e-9, 3e-9]]
+)
+def test_ticks_of_a_narrow_logarithmic_axis_lie_where_name_and_unit_say_and_near_the_data(values):
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    line = Line(label="v", x=np.array([1.0, 2.0]), y=np.array(values))
+    panel = Panel(x_label="round", y_label="norm, L2", marks=(line,), log_y=True)
+    _draw_panel(axes, panel, _style())
+    axes.figure.canvas.draw()
+    raised = re.fullmatch(r"norm, (?:10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+) )?L2", axes.get_ylabel())
+    assert raised is not None
+    power = (raised[1] or "0").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
+    named = [float(f"{label.get_text()}e{power}") for label in axes.get_yticklabels()]
+    assert named == pytest.approx(axes.get_yticks(), rel=1e-6)
+    # An axis reaches a twentieth of what it spans beyond its data, and ticks do not widen it.
+    room = 1.01 * (values[1] / values[0]) ** 0.05
+    low, high = axes.get_ylim()
+    assert values[0] / room <= low <= min(named) < max(named) <= high <= values[1] * room
 
 
 def test_an_axis_of_rounds_ends_at_the_last_round():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +86,29 @@ def test_a_declaration_out_of_range_is_refused_before_anything_is_made(
     with pytest.raises(EvidenceError, match=said):
         EvidenceWriter(tmp_path / "run", numpy_loop.misdeclared(**changes))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_recording_is_its_owners_alone_whatever_rights_its_folder_had(
+    there: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    if there:
+        folder.mkdir()
+        folder.chmod(0o777)
+    before = os.umask(0)
+    try:
+        numpy_loop.train(folder, seed=5)
+    finally:
+        os.umask(before)
+    held = [folder, folder / "evidence"]
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in held} == {
+        "run": 0o700,
+        "evidence": 0o700,
+    }
+    files = list((folder / "evidence").iterdir())
+    assert {path.name for path in files} >= {"layout.json", "salt", "round-00001.npz"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
 def test_a_charge_without_noise_is_refused(tmp_path: Path) -> None:

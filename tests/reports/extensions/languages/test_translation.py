@@ -235,6 +235,20 @@ def test_no_english_of_the_auditor_stands_on_the_first_pages(
     assert {"de": "(Abschnitt 11)", "fr": "(section 11)"}[language] in told
 
 
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_sentence_of_the_table_that_stands_without_its_full_stop_gets_none(
+    language: Language,
+) -> None:
+    standing = [text for text in texts() if not FIELD.search(text.en)]
+    known = {text.en for text in standing}
+    ended_by_one = [text for text in standing if re.search(r"[^.]\.$", text.en)]
+    assert len(ended_by_one) > 50
+    for text in ended_by_one:
+        bare = text.en.removesuffix(".")
+        if bare not in known:
+            assert translate(bare, language) == getattr(text, language).removesuffix("."), bare
+
+
 @pytest.mark.parametrize("text", ["0.6.0", "SP 800-226", "sha256:12", "2026-01-31", "1,2,3"])
 def test_versions_dates_and_names_are_no_numbers(text: str) -> None:
     assert number(text, "de") is None

@@ -1,14 +1,15 @@
-"""What is said of a cell that ended: how well it did, by its task."""
+"""What is said of cells: of those that run, of those that ended, and when the rest may."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dpfedadamw.extensions.sweeps.commands.progress import duration, line_of, progress
 from reports import run_rows
-from tests.dpfedadamw.cli.shown import cells
 
 
 @pytest.mark.parametrize(
@@ -39,54 +40,78 @@ def test_an_epsilon_that_protects_nobody_is_said_before_the_verdict(party, serve
     assert run_rows.judged(row) == audit
 
 
-def job(state, label="rate 1", completed=(0, None), seconds=0.0, said=""):
-    spec = SimpleNamespace(federation=SimpleNamespace(rounds=10))
-    folder = SimpleNamespace(completed_rounds=lambda: completed)
+def job_of(state: str, label: str = "rate 1", seconds: float = 0.0, **more: Any) -> Any:
+    """A cell of 20 rounds, of which some are completed."""
+    completed, accuracy = more.pop("completed", 0), more.pop("accuracy", None)
+    folder = SimpleNamespace(completed_rounds=lambda: (completed, accuracy), result=lambda: None)
+    spec = SimpleNamespace(federation=SimpleNamespace(rounds=20))
     cell = SimpleNamespace(label=label, spec=spec)
-    return SimpleNamespace(state=state, cell=cell, folder=folder, seconds=seconds, said=said)
+    return SimpleNamespace(state=state, folder=folder, cell=cell, seconds=seconds, **more)
 
 
-def test_a_cell_that_did_not_end_well_says_why_and_how_many_are_done():
-    jobs = [job("done"), job("failed", said="no such file"), job("elsewhere"), job("waiting")]
-    assert line_of(jobs[1], jobs).plain == "1/4  rate 1: failed: no such file"
-    assert line_of(jobs[2], jobs).plain == "1/4  rate 1: another sweep is running it; waiting"
+def printed(jobs: list[Any], width: int, earlier: int = 0, processes: int = 1) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as shown:
+        console.print(progress(jobs, earlier, processes))
+    return [line.rstrip() for line in shown.get().splitlines()]
 
 
-def test_what_runs_is_shown_with_its_round_and_when_all_may_be_done():
-    jobs = [
-        job("running", "first", (3, 0.5), 70.0),
-        job("running", "second", (10, None), 300.0),
-        job("waiting"),
-        job("elsewhere"),
-        job("done", seconds=100.0),
-        job("done", seconds=300.0),
-        # What a sweep finds done took it no time.
-        job("done"),
-        job("failed", seconds=9.0),
-    ]
-    assert cells(progress(jobs, 1, 2)) == [
-        ["first", "round 3 of 10", "accuracy 50.0%", "70 s"],
-        ["second", "audit and report", "5 min"],
-        # Four are left, two at a time, of 200 s each.
-        ["3 of 8 cells done; the rest in about 7 min"],
-    ]
-    assert cells(progress(jobs[:4], 0, 2))[-1] == ["0 of 4 cells done"]
+@pytest.mark.parametrize("label", ["one of many words " * 6, "unbroken" * 12])
+def test_a_long_label_is_shown_whole_and_numbers_next_to_it_are_never_broken(label: str) -> None:
+    job = job_of("running", label, 118.0, completed=13, accuracy=0.5125)
+    first, *rest = printed([job], width=46)
+    assert first.endswith("round 13 of 20  accuracy 51.2%  118 s")
+    begun = first.removesuffix("round 13 of 20  accuracy 51.2%  118 s")
+    below = "0 of 1 cells done"
+    assert "".join([begun, *rest]).replace(" ", "") == (label + below).replace(" ", "")
 
 
-def test_a_long_label_is_folded_and_the_numbers_beside_it_are_whole():
-    label = " ".join(["algorithm.learning_rate=0.1"] * 6)
-    shown = cells(progress([job("running", label, (3, 0.5), 70.0)], 0, 1), width=50)
-    assert shown[0][1:] == ["round 3 of 10", "accuracy 50.0%", "70 s"]
-    folded = "".join("".join(row[0] for row in shown).split())
-    assert folded.startswith(label.replace(" ", ""))
+@pytest.mark.parametrize(
+    ("completed", "accuracy", "said"),
+    [
+        (0, None, ["round 0 of 20"]),
+        (19, 0.0, ["round 19 of 20", "accuracy 0.0%"]),
+        (20, 1.0, ["audit and report", "accuracy 100.0%"]),
+    ],
+)
+def test_what_runs_is_told_by_its_rounds_and_what_does_not_run_is_not_listed(
+    completed: int, accuracy: float | None, said: list[str]
+) -> None:
+    others = [job_of(state, f"other {state}") for state in ("waiting", "elsewhere", "failed")]
+    jobs = [*others, job_of("running", "mine", 4.0, completed=completed, accuracy=accuracy)]
+    row, last = printed(jobs, width=100)
+    assert row.split() == " ".join(["mine", *said, "4 s"]).split()
+    assert last == "0 of 4 cells done"
+
+
+def test_the_rest_takes_as_long_as_those_that_ended_shared_among_the_processes() -> None:
+    ended = [job_of("done", seconds=100.0), job_of("done", seconds=200.0)]
+    left = [job_of(state) for state in ("waiting", "elsewhere")]
+    failed, skipped = job_of("failed", seconds=900.0), job_of("done", seconds=0.0)
+    jobs = [*ended, *left, failed, skipped]
+    assert printed(jobs, 100, earlier=1) == ["3 of 6 cells done; the rest in about 5 min"]
+    two = printed(jobs, 100, earlier=1, processes=2)
+    assert two == ["3 of 6 cells done; the rest in about 2 min"]
+    assert printed(left, 100) == ["0 of 2 cells done"]
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
-        (0.4, "0 s"), (119.4, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h"),
-        (12_960, "3.6 h"),
+        (0.4, "0 s"),
+        (119.4, "119 s"),
+        (120.0, "2 min"),
+        (7199.0, "120 min"),
+        (7200.0, "2.0 h"),
+        (9000.0, "2.5 h"),
     ],
-)  # fmt: skip
-def test_a_span_of_time_is_said_in_the_unit_that_suits_it(seconds, said):
+)
+def test_a_span_of_time_has_the_unit_that_suits_it(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+def test_a_cell_that_failed_says_why_and_one_that_another_runs_says_so() -> None:
+    failed, elsewhere = job_of("failed", said="no memory"), job_of("elsewhere")
+    jobs = [failed, elsewhere, job_of("done", seconds=3.0)]
+    assert line_of(failed, jobs).plain == "1/3  rate 1: failed: no memory"
+    assert line_of(elsewhere, jobs).plain.startswith("1/3  rate 1: another sweep")
