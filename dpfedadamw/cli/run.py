@@ -217,7 +217,6 @@ def _start(
         )
     with within("start"), loading("torch"):
         from dpfedadamw.experiment import pick_device, prepare
-        from dpfedadamw.run.computing import performance_of
         from dpfedadamw.run.setup import start
         from dpfedadamw.run.start_options import StartOptions, read_trial
 
@@ -227,8 +226,6 @@ def _start(
         chosen = pick_device(settings.device)
     with screen.stage("reading the data and dividing them among clients"):
         experiment = prepare(wanted, chosen)
-        # No key is made for a run that an engine of no such name would not begin.
-        performance_of(experiment, settings.engine)
         filing = running.load_filing(settings, screen)
         if challenge is not None:
             # Few runs are announced to an auditor in advance.

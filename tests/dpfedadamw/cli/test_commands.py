@@ -21,6 +21,7 @@ from dpfedadamw.accounting import registry
 from dpfedadamw.accounting.trade_off import f_dp
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import terminal
+from dpfedadamw.filing.after_training import load_signers
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import setup as engine_setup
@@ -424,6 +425,8 @@ def test_wrong_input_gives_exit_code_2_one_line_and_no_run(
     arguments, message, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
+    # The first run of all makes keys, and says so.
+    load_signers(None, None)
     assert call(*arguments) == 2
     error = capsys.readouterr().err.strip()
     assert message in error
