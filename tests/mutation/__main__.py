@@ -45,6 +45,13 @@ Steps = Iterator[processes.Child | Asked]
 # Exit codes of pytest: all passed, and no tests were found by these names.
 _PASSED, _NO_TESTS, _WRONG_NAMES = 0, 5, 4
 
+# After so many mutants that were noticed, the tests of the last one are run without it.
+NOTICED_UNCHECKED: Final = 20
+
+
+class UntrustworthyError(RuntimeError):
+    """Tests fail without a mutant, so that whatever was tried since they passed does not count."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -172,8 +179,33 @@ def run_mutants(
     minutes: float | None,
     done: Callable[[Result], None],
 ) -> None:
-    """Try mutants, one in each tree at a time, until all are done or the time is over."""
+    """Try mutants, one in each tree at a time, until all are done or the time is over.
+
+    Raises:
+        UntrustworthyError: If tests that noticed a mutant fail without it, too.
+    """
     heads = {path: statements(source) for path, source in sources.items()}
+    unchecked: list[Result] = []
+    last: list[tuple[list[str], float]] = []
+
+    def check(tree: Path, tests: Sequence[str], seconds: float) -> Iterator[processes.Child]:
+        held = [unchecked.pop() for _ in range(len(unchecked))]
+        child = processes.start(
+            tree,
+            lambda: _pytest(tree, tests),
+            tree / ".output",
+            cpu_seconds=30 + 5 * seconds,
+            wall_seconds=300 + 20 * seconds,
+        )
+        yield child
+        if child.code not in (_PASSED, _NO_TESTS):
+            raise UntrustworthyError(
+                f"tests fail without a mutant, so the last {len(held)} that were noticed do not "
+                "count: did the libraries change?"
+            )
+        for result in held:
+            done(result)
+
     warm = {tree: Warm(tree, [tests.path for tests in maps]) for tree in trees}
     until = time.monotonic() + 60.0 * minutes if minutes else float("inf")
 
@@ -181,6 +213,7 @@ def run_mutants(
         source = sources[mutant.path]
         lines = heads[mutant.path].get(mutant.line, (mutant.line, mutant.line))
         groups = selection.batches(mutant.path, lines, maps, most_seconds)
+        first = groups[0] if groups else ([], 0.0)
         outcome, tried = SURVIVED if groups else UNREACHED, 0
         module = tree / mutant.path
         module.write_bytes(mutant.apply(source))
@@ -231,11 +264,19 @@ def run_mutants(
                     break
         finally:
             module.write_bytes(source)
-        digest = coverage_map.digest(processes.ROOT / mutant.path)
-        done(Result(mutant, digest, outcome, tried))
+        result = Result(mutant, coverage_map.digest(processes.ROOT / mutant.path), outcome, tried)
+        if outcome not in _NOTICED:
+            done(result)
+            return
+        unchecked.append(result)
+        last[:] = [first]
+        if len(unchecked) >= NOTICED_UNCHECKED:
+            yield from check(tree, *first)
 
     try:
         _in_turn(trees, (m for m in mutants if time.monotonic() < until), begin)
+        if unchecked:
+            _in_turn(trees[:1], iter(last), lambda tree, tests: check(tree, *tests))
     finally:
         for process in warm.values():
             process.close()
@@ -348,15 +389,19 @@ def main(given: Sequence[str] | None = None) -> int:
             maps = make_maps(
                 trees, coverage_map.files_of_tests(arguments.tests), folder / "reached"
             )
-            run_mutants(
-                trees,
-                open_ones,
-                sources,
-                maps,
-                most_seconds=arguments.seconds,
-                minutes=arguments.minutes,
-                done=done,
-            )
+            try:
+                run_mutants(
+                    trees,
+                    open_ones,
+                    sources,
+                    maps,
+                    most_seconds=arguments.seconds,
+                    minutes=arguments.minutes,
+                    done=done,
+                )
+            except UntrustworthyError as error:
+                print(error, file=sys.stderr)
+                return 2
     sample = selection.until_cut_off(chosen, open_ones, tried_now)
     tried = [results[mutant] for mutant in sample if mutant in results]
     survivors = [result for result in tried if result.outcome not in _NOTICED]
