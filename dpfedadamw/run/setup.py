@@ -481,7 +481,7 @@ def ledger_bytes(plan: RunPlan, rounds: int) -> int:
     """Return about how long a ledger of so many rounds is, in bytes."""
     participations = rounds * plan.clients_per_round
     whole = 5000 + 1000 * rounds
-    if plan.unit.noises_updates:
+    if plan.unit.noises_updates or not plan.private:
         return whole + 10 * participations
     # A charge for each participation, and a part of the claim for each client that took part.
     return whole + 390 * participations + 210 * min(len(plan.records), participations)

@@ -44,7 +44,7 @@ class Asked(SoftmaxProbe):
         return total
 
 
-class Beside(SoftmaxProbe):
+class AmongOthers(SoftmaxProbe):
     """Notes how many records of each client a step is shown that it does not draw."""
 
     def __init__(self) -> None:
@@ -72,10 +72,10 @@ def test_no_step_is_asked_for_twice_but_the_first():
 
 def test_each_step_lies_among_records_of_its_own_client_and_two_others_that_it_does_not_draw():
     """Else nobody would see a step that reads all of a client's records, or of all clients'."""
-    probe = Beside()
+    probe = AmongOthers()
     run_probe(probe)
     least = (3, 3, 3)
-    assert {min(one) >= 3 for one in probe.shown} == {True}
+    assert all(min(one) >= 3 for one in probe.shown)
     assert probe.shown[0] == probe.shown[-1] == least
     # What a step does not draw is also moved: more of it is there in some of the questions.
     assert any(one > least for one in probe.shown)

@@ -31,3 +31,9 @@ def test_a_run_whose_ledger_no_report_can_hold_is_refused_with_the_rounds_that_f
     most = int(str(refused.value).split("at most ")[1].split()[0])
     assert ledger_bytes(plan, most) <= MOST_LEDGER_BYTES < ledger_bytes(plan, most + 1)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("algorithm", "refused"), [("dp-fedadamw", True), ("fedavg", False)])
+def test_without_privacy_nothing_is_charged_and_as_many_rounds_have_a_report(algorithm, refused):
+    plan = prepare(small_spec(algorithm, rounds=30_000), CPU).plan
+    assert (ledger_bytes(plan, plan.rounds) > MOST_LEDGER_BYTES) == refused

@@ -551,7 +551,7 @@ def test_a_point_stands_where_the_axes_say_that_its_numbers_are(
         r'<text x="([0-9.]+)" y="([0-9.]+)" text-anchor="(\w+)">([0-9.e+-]+)</text>', drawing
     )
     across = [(float(x), float(text)) for x, _, anchor, text in texts if anchor == "middle"]
-    # A number stands beside its line, four pixels below as letters do.
+    # A number stands next to its line, four pixels below as letters do.
     up = [(float(y) - 4, float(text) / 100) for _, y, anchor, text in texts if anchor == "end"]
     assert len(across) >= 3
     assert len(up) >= 3
