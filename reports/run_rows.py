@@ -317,6 +317,11 @@ SEARCH_SEEDS = "tune_seeds"
 # What all noise follows from in reproducible mode: equal seeds, equal noise.
 RUN_SEED = "run_seed"
 SOMETIMES = (*TRAINING, *TASKS, *EXPECTED_NUMBERS, SOURCE, READINGS, SEARCH_SEEDS, RUN_SEED)
+# What a row says of the run alone, and not of the sweep that the run stands in.
+OF_THE_RUN = (
+    *COLUMNS, "validation_accuracy", "tune", "tune_score", *MACHINE, *TRAINING, *TASKS,
+    SEARCH_SEEDS, RUN_SEED,
+)  # fmt: skip
 _NUMBERS = (
     *MEASURES, *TASKS, "seconds", "clipping_norm", "noise_multiplier", "delta",
     "epsilon_server_worst_case", "epsilon_third_party", "validation_accuracy", *EXPECTED_NUMBERS,

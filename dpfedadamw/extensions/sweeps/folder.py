@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,22 @@ class SweepError(DpfedadamwError):
     """A sweep's folder cannot be used."""
 
 
+def named(cell: Cell) -> str:
+    """What a cell is called in folders and tables."""
+    return cell.digest[:SHOWN_DIGITS]
+
+
 @dataclass(frozen=True)
 class CellFolder:
     """Where one cell lies.
 
     Attributes:
         path: Its folder.
+        known: What a table of another folder says of its finished run, or None.
     """
 
     path: Path
+    known: Mapping[str, Any] | None = None
 
     @property
     def spec(self) -> Path:
@@ -71,7 +78,7 @@ class CellFolder:
         return self.path / "failure.txt"
 
     def result(self) -> dict[str, Any] | None:
-        """What the finished run says of itself, or None where none is finished.
+        """What the finished run says of itself, here or in a table; None where none is finished.
 
         Raises:
             SweepError: If the file is damaged.
@@ -82,7 +89,7 @@ class CellFolder:
                 raise ValueError
             return dict(found["row"])
         except FileNotFoundError:
-            return None
+            return None if self.known is None else dict(self.known)
         except (OSError, ValueError, KeyError, TypeError):
             raise SweepError(
                 f"{self._result}: is not a result of a sweep; remove it, and the cell's finished "
@@ -124,9 +131,11 @@ class SweepFolder:
 
     Attributes:
         path: Its folder.
+        known: Results of finished cells by `named`, from tables of other folders.
     """
 
     path: Path
+    known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def csv(self) -> Path:
@@ -140,7 +149,7 @@ class SweepFolder:
 
     def cell(self, cell: Cell) -> CellFolder:
         """Where a cell lies, whether it is there or not."""
-        return CellFolder(self.path / "cells" / cell.digest[:SHOWN_DIGITS])
+        return CellFolder(self.path / "cells" / named(cell), self.known.get(named(cell)))
 
     def begin(self, text: str) -> None:
         """Make the folder, and write down what was asked for.
@@ -156,6 +165,12 @@ class SweepFolder:
                 f"--out {self.path}: cannot be written ({error.strerror}); use a folder that you "
                 "may write to"
             ) from None
+
+    def keep_known(self, cell: Cell) -> None:
+        """Make the folder of a cell that only a table knows, so that it is done here too."""
+        folder = self.cell(cell)
+        if folder.known is not None and not DISK.is_file(folder._result):
+            self.begin_cell(cell).write_result(folder.known)
 
     def begin_cell(self, cell: Cell) -> CellFolder:
         """Make a cell's folder, with its spec."""

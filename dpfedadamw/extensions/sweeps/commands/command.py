@@ -90,6 +90,15 @@ def sweep_run(
             "result is stored; also for runs already done. Nobody can audit them again.",
         ),
     ] = False,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="RESULTS",
+            help="Take finished cells from the results of another folder or machine, such as a "
+            "published results.csv, instead of running them. Repeatable; the first counts.",
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -104,6 +113,7 @@ def sweep_run(
     from dpfedadamw.extensions.sweeps.commands.listing import list_cells
     from dpfedadamw.extensions.sweeps.commands.results import (
         bests_of,
+        known_in,
         released,
         results_of,
         write_results,
@@ -125,10 +135,13 @@ def sweep_run(
                 "--erase-evidence: a private selection keeps only the winner's evidence; leave the "
                 "option out, and erase that evidence later with: dpfedadamw erase"
             )
-        given = {"--only": only, "--shard": shard, "--smoke": smoke}
+        given = {"--only": only, "--shard": shard, "--smoke": smoke, "--from": known}
         partial = [option for option, value in given.items() if value]
         select(sweep, folder.path, jobs, device, partial, dry_run, as_json)
         return
+    if smoke and known:
+        refuse("--from: --smoke runs other cells than a table has; leave one of the two out")
+    folder = replace(folder, known=known_in(known or (), sweep))
     cells, reported = chosen_cells(sweep, only or (), shard)
     if smoke:
         from dpfedadamw.extensions.sweeps.smoke import small
@@ -148,6 +161,9 @@ def sweep_run(
         if folder.cell(cell).result() is None
     )
     folder.begin(sweep.text)
+    for one in sweep.cells:
+        for cell in (one, *one.released):
+            folder.keep_known(cell)
     options = ["--device", device, *handed_on()]
 
     def run(part: Sequence[Job]) -> None:

@@ -3,14 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpfedadamw.cli.terminal import refuse, status
 from dpfedadamw.extensions.sweeps.commands.choice import once
 
 if TYPE_CHECKING:
     from dpfedadamw.extensions.sweeps.folder import SweepFolder
     from dpfedadamw.extensions.sweeps.search import Best
     from dpfedadamw.spec.matrix import Cell, Sweep
+
+
+def known_in(tables: Sequence[Path], sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """What tables of results say of finished cells of the sweep: their runs' own columns."""
+    from dpfedadamw.extensions.sweeps.folder import named
+    from reports import run_rows
+
+    ours = {named(one) for cell in sweep.cells for one in (cell, *cell.released)}
+    found: dict[str, dict[str, Any]] = {}
+    for path in tables:
+        rows = read_results(path, "--from ")
+        taken = {str(row["cell"]): row for row in rows if row["cell"] in ours}
+        if not taken:
+            refuse(
+                f"--from {path}: none of its {len(rows)} cells is one of this sweep; give results "
+                "of the same specs, paths of the data included"
+            )
+        for digest, row in taken.items():
+            own = {name: row[name] for name in run_rows.OF_THE_RUN if name in row}
+            always = (*run_rows.COLUMNS, *run_rows.MACHINE)
+            found.setdefault(digest, {k: v for k, v in own.items() if v is not None or k in always})
+    return found
+
+
+def read_results(path: Path, option: str = "") -> list[dict[str, Any]]:
+    """The rows of a sweep's folder or of its results.csv."""
+    from reports import run_rows
+    from reports.errors import ReportError
+
+    with status("reading results", quiet=False):
+        try:
+            return run_rows.read_csv(path / "results.csv" if path.is_dir() else path)
+        except ReportError as error:
+            refuse(f"error: {option}{error}")
 
 
 def bests_of(sweep: Sweep, folder: SweepFolder) -> dict[tuple[str, ...], Best]:
@@ -46,15 +82,15 @@ def results_of(
     sweep: Sweep, folder: SweepFolder, bests: Mapping[tuple[str, ...], Best]
 ) -> list[dict[str, Any]]:
     """The rows of all cells of the sweep that are done, in its order."""
-    from dpfedadamw.extensions.sweeps.folder import SHOWN_DIGITS
+    from dpfedadamw.extensions.sweeps.folder import named
 
     rows = []
     for cell in (*sweep.cells, *released(bests)):
         row = folder.cell(cell).result()
         if row is not None:
-            named = {"cell": cell.digest[:SHOWN_DIGITS], **_columns(cell), "seed": cell.seed}
+            labels = {"cell": named(cell), **_columns(cell), "seed": cell.seed}
             chosen = _chosen_as(cell, sweep, bests)
-            rows.append({**named, **row, **chosen, **_beside(sweep, cell)})
+            rows.append({**labels, **row, **chosen, **_beside(sweep, cell)})
     return rows
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dpfedadamw.cli.terminal import err, print_document, refuse, status
+from dpfedadamw.cli.terminal import err, print_document, refuse
 from dpfedadamw.extensions.sweeps.alarms import shared_noise
+from dpfedadamw.extensions.sweeps.commands.results import read_results
 
 
 def sweep_merge(
@@ -29,7 +30,7 @@ def sweep_merge(
     found: dict[Any, dict[str, Any]] = {}
     again = 0
     for folder in folders:
-        for row in _read(folder):
+        for row in read_results(folder):
             again += row["cell"] in found
             found.setdefault(row["cell"], row)
     write_atomic(output, run_rows.as_csv(list(found.values())).encode(), 0o644)
@@ -93,7 +94,7 @@ def sweep_table(
 
     if measure not in run_rows.MEASURES:
         refuse(f"--measure {measure}: must be one of {', '.join(run_rows.MEASURES)}")
-    chosen = _read(results)
+    chosen = read_results(results)
     for text in where or ():
         name, equals, value = text.partition("=")
         column = name.removesuffix("!")
@@ -107,7 +108,7 @@ def sweep_table(
         table = cross_table.tabulate(chosen, rows, columns, measure)
         held = differences.against(table, against) if against is not None else None
     except ReportError as error:
-        _refused(error)
+        refuse(f"error: {error}")
     clustered = shared_noise(chosen)
     if clustered is not None:
         err.print(Text(f"alarms: {clustered}"), soft_wrap=True)
@@ -115,19 +116,3 @@ def sweep_table(
         print_document((differences.as_latex if as_latex else differences.as_markdown)(held))
         return
     print_document((cross_table.as_latex if as_latex else cross_table.as_markdown)(table))
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a folder or of a file."""
-    from reports import run_rows
-    from reports.errors import ReportError
-
-    with status("reading results", quiet=False):
-        try:
-            return run_rows.read_csv(path / "results.csv" if path.is_dir() else path)
-        except ReportError as error:
-            _refused(error)
-
-
-def _refused(error: Exception) -> NoReturn:
-    refuse(f"error: {error}")

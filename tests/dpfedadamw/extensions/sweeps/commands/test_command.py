@@ -9,6 +9,7 @@ import pytest
 
 from dpfedadamw.extensions.sweeps.commands import execution
 from dpfedadamw.extensions.sweeps.runner import Runner
+from reports import run_rows
 from tests.runs import call
 from tests.sweeps import BASE, accurate
 
@@ -68,6 +69,62 @@ def test_of_the_searches_that_were_asked_for_alone_it_is_said_that_they_are_not_
     assert "no best" not in said
     assert "best, 3" in said
     assert "best, 2" not in said
+
+
+def test_cells_of_a_published_table_are_taken_and_chosen_among_like_those_that_are_run(
+    own_seeds, tmp_path, capsys, monkeypatch
+):
+    # With seed 7 alone the smaller rate is best, with 8 as well the larger one.
+    ran = accurate(monkeypatch, lambda rate, seed: 0.5 if (rate, seed) == (0.1, 7) else rate * seed)
+    assert call("sweep", own_seeds, "--out", "all") == 0
+    every = run_rows.read_csv(tmp_path / "all/results.csv")
+    text = (tmp_path / "s.yaml").read_text()
+    (tmp_path / "narrow.yaml").write_text(text.replace("rounds: [2, 3]", "rounds: [2]"))
+    assert call("sweep", "narrow.yaml", "--out", "narrow") == 0
+    published = tmp_path / "published.csv"
+    published.write_bytes((tmp_path / "narrow/results.csv").read_bytes())
+    ran.clear()
+    capsys.readouterr()
+
+    taking = (own_seeds, "--out", "more", "--from", str(published), "--from", "narrow")
+    assert call("sweep", *taking, "--dry-run") == 0
+    assert "14 cells, 7 to do: 8 trials, and 6 runs" in " ".join(capsys.readouterr().out.split())
+    assert not (tmp_path / "more").exists()
+    assert call("sweep", *taking) == 0
+    assert ran == [(0.1, 7), (0.1, 8), (0.2, 7), (0.2, 8), *[(0.2, seed) for seed in (0, 1, 2)]]
+    assert run_rows.read_csv(tmp_path / "more/results.csv") == every
+    # What was taken once is done in this folder.
+    assert call("sweep", own_seeds, "--out", "more") == 0
+    assert len(ran) == 7
+
+
+def test_what_a_table_says_of_its_own_search_is_not_taken(own_seeds, tmp_path, monkeypatch):
+    accurate(monkeypatch, lambda rate, seed: rate)
+    assert call("sweep", own_seeds, "--out", "all") == 0
+    rows = run_rows.read_csv(tmp_path / "all/results.csv")
+    said = {"candidates": 99, "on_the_grids_edge": "nothing", "readings": "a", "selected": "best"}
+    changed = [{**row, **said} for row in rows]
+    (tmp_path / "changed.csv").write_text(run_rows.as_csv(changed), encoding="utf-8")
+    assert call("sweep", own_seeds, "--out", "more", "--from", "changed.csv") == 0
+    assert run_rows.read_csv(tmp_path / "more/results.csv") == rows
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--from", "other.csv"], "--from other.csv: none of its 1 cells is one of this sweep;"),
+        (["--from", "none.csv"], "error: --from none.csv: "),
+        (["--from", "other.csv", "--smoke"], "--from: --smoke runs other cells"),
+    ],
+)
+def test_a_table_that_cannot_help_is_refused_before_anything_is_written(
+    options, said, own_seeds, tmp_path, capsys
+):
+    row = {**dict.fromkeys(run_rows.COLUMNS), "cell": "0123456789abcdef", "seed": 1}
+    (tmp_path / "other.csv").write_text(run_rows.as_csv([row]), encoding="utf-8")
+    assert call("sweep", own_seeds, "--out", "more", *options) == 2
+    assert " ".join(capsys.readouterr().err.split()).startswith(said)
+    assert not (tmp_path / "more").exists()
 
 
 def test_a_sweep_that_is_stopped_tabulates_what_is_done(tmp_path, monkeypatch):

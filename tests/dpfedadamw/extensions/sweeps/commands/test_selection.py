@@ -45,7 +45,9 @@ def test_a_private_selection_is_foretold_run_and_published_under_its_own_epsilon
     assert folders == ["selection.json", "winner"]
 
 
-@pytest.mark.parametrize("option", [("--only", "a=b"), ("--shard", "1/2"), ("--smoke",)])
+@pytest.mark.parametrize(
+    "option", [("--only", "a=b"), ("--shard", "1/2"), ("--smoke",), ("--from", "a.csv")]
+)
 def test_a_private_selection_is_run_whole(option, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(PRIVATE + TUNE)
