@@ -149,17 +149,23 @@ def check_weights(path: Path, listed: Any, content: bytes | None = None) -> None
         raise RunDirectoryError(f"{path}: its tensors are not those that model.json names")
 
 
-def tensor_list(model: nn.Module) -> list[dict[str, Any]]:
+def tensor_list(model: nn.Module, trained: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """What `write_weights` will write, tensor by tensor, said before training begins.
 
     Trained tensors stand in the order of the flat vector, all others after them with the sha256 of
     their numbers, which training must not change.
 
+    Args:
+        model: The model.
+        trained: Names of its trained parameters, in their order; all that require gradients if left
+            out.
+
     Returns:
         By tensor its name, shape and type as safetensors call it, and whether it is trained.
     """
     written = _written(model)
-    trained = [name for name, one in model.named_parameters() if one.requires_grad]
+    if trained is None:
+        trained = [name for name, one in model.named_parameters() if one.requires_grad]
     # A view of a trained tensor changes with it.
     moving = {written[name].data_ptr() for name in trained if written[name].numel()}
     listed = []

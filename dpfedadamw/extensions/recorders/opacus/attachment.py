@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from dpfedadamw.extensions.recorders.evidence import MODULUS, SETTINGS, Charge, EvidenceWriter, Step
 from dpfedadamw.extensions.recorders.opacus.batches import Batches
-from dpfedadamw.extensions.recorders.opacus.declaration import sampling_rate
+from dpfedadamw.extensions.recorders.opacus.declaration import sampling_rate, trained
 from dpfedadamw.extensions.recorders.opacus.probe import LoopProbe
 
 
@@ -77,7 +77,7 @@ class Attachment:
         self._model = model
         self.inner = inner
         self._criterion = criterion
-        self.parameters = [one for one in inner.parameters() if one.requires_grad]
+        self.parameters = [one for _, one in trained(optimizer, inner)]
         self._ghost = isinstance(optimizer, DPOptimizerFastGradientClipping)
         self._places = _places(self.parameters, writer.sample)
         self._summed = _places(self.parameters, writer.summed)

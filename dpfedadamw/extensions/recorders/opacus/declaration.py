@@ -86,7 +86,7 @@ def declared(
         rule != "adamw"
     ):
         rule = f"{rule} in another form"
-    named = [(name, one) for name, one in inner.named_parameters() if one.requires_grad]
+    named = [(name, one.numel()) for name, one in trained(optimizer, inner)]
     mode = "ghost" if isinstance(optimizer, DPOptimizerFastGradientClipping) else "per-sample"
     secure = bool(optimizer.secure_mode)
     return Loop(
@@ -98,9 +98,23 @@ def declared(
         optimizer=rule,
         records=len(loader.dataset),  # type: ignore[arg-type]  # Opacus needs one with a length
         delta=delta,
-        tensors=tuple((name, one.numel()) for name, one in named),
-        model_tensors=tuple(tensor_list(inner)),
+        tensors=tuple(named),
+        model_tensors=tuple(tensor_list(inner, [name for name, _ in named])),
     )
+
+
+def trained(optimizer: DPOptimizer, inner: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that a loop trains, by name: those that its optimiser has.
+
+    What the optimiser leaves alone gets no noise and has to stay as it was, like frozen parameters.
+    Where it has parameters of another model, as of an earlier copy, all of this one's count: they
+    are what is published.
+    """
+    named = [(name, one) for name, one in inner.named_parameters() if one.requires_grad]
+    held = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    if not held <= {id(one) for _, one in inner.named_parameters()}:
+        return named
+    return [(name, one) for name, one in named if id(one) in held]
 
 
 def inner_of(model: nn.Module) -> nn.Module:

@@ -265,8 +265,27 @@ def test_a_layer_that_has_no_gradients_stops_no_recording_and_no_norm_counts_it(
     found = audit_run(attest(loops.recorded(tmp_path / "run", parts)))
     for one, was in zip(model.spare.parameters(), before, strict=True):
         assert torch.equal(one, was)
-    assert found.named("sensitivity").verdict is Verdict.PASS
-    assert found.named("steps").verdict is Verdict.PASS
+    assert found.verdict is Verdict.PASS
+    assert "Those not trained are unchanged" in found.named("weights").measurement
+
+
+def test_a_layer_that_another_optimiser_trains_without_noise_is_a_leak(tmp_path: Path) -> None:
+    model = loops.network()
+    head = [*model[-1].parameters()]
+    rest = [one for one in model.parameters() if not any(one is part for part in head)]
+    parts = loops.private(model=model, optimizer=torch.optim.SGD(rest, lr=0.2))
+    recorder = Recorder(tmp_path / "run", delta=1e-5)
+    recorder.attach(parts.optimizer, parts.loader, parts.model)
+    plain = torch.optim.SGD(head, lr=0.2)
+    for inputs, labels in parts.loader:
+        parts.model.zero_grad()
+        parts.optimizer.zero_grad()
+        parts.criterion(parts.model(inputs), labels).backward()
+        parts.optimizer.step()
+        plain.step()
+    found = finding_of(attest(recorder.close()), "weights")
+    assert found.verdict is Verdict.FAIL
+    assert found.severity is Severity.CRITICAL
 
 
 class Text(nn.Module):
