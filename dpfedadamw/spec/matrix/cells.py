@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import overrides, reading
-from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, Document
+from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, Document, KeyPath
 from dpfedadamw.spec.matrix.axes import Axis, combinations
 from dpfedadamw.spec.matrix.search import Search, search_of
 from dpfedadamw.spec.matrix.seeds import Seeds
@@ -142,14 +142,34 @@ def _not_too_many(document: Document, many: int) -> None:
 def _repeated(
     base: Document, changes: Sequence[overrides.Change], seeds: Seeds
 ) -> dict[int | None, Spec]:
-    """The spec of each repetition, by its number."""
-    found = {}
-    for number in seeds.repetitions:
-        document = base.copy()
-        overrides.apply_changes(document, changes)
-        overrides.apply_changes(document, seeds.changes(number, document.value))
-        found[number] = reading.specified(document)
-    return found
+    """The spec of each repetition, by its number.
+
+    The first is read and checked as a whole. The others differ from it by numbers alone, which were
+    checked when the seeds were read.
+    """
+    document = base.copy()
+    overrides.apply_changes(document, changes)
+    number, *others = seeds.repetitions
+    varied = seeds.changes(number, document.value)
+    overrides.apply_changes(document, varied)
+    first = reading.specified(document)
+    return {
+        number: first,
+        **{other: _seeded(first, [one.path for one in varied], other) for other in others},
+    }
+
+
+def _seeded(spec: Spec, paths: Iterable[KeyPath], number: int | None) -> Spec:
+    """The spec with a number in place of the seeds that stand there."""
+    for path in paths:
+        spec = _with(spec, path, number)
+    return spec
+
+
+def _with(section: Any, path: KeyPath, value: Any) -> Any:
+    name, *rest = path
+    inner = _with(getattr(section, name), tuple(rest), value) if rest else value
+    return section.replace(**{name: inner})
 
 
 _CAME_LATER: Mapping[str, Mapping[str, Any]] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dpfedadamw.errors import SpecError
+from dpfedadamw.spec import load
 from tests.runs import small_spec
-from tests.sweeps import OWN_SEEDS, problems_of, searched_for, swept, with_own_seeds
+from tests.sweeps import BASE, OWN_SEEDS, problems_of, searched_for, swept, with_own_seeds
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,19 @@ def test_seeds_vary_what_they_are_asked_to(seeds, changed, tmp_path):
     assert [cell.seed for cell in cells] == [0, 1, 2]
     one, other = (cell.spec.to_mapping() for cell in cells[1:])
     assert {key for key in one if one[key] != other[key]} == changed
+
+
+@pytest.mark.parametrize("mode", ["reproducible", "release"])
+def test_every_repetition_is_the_spec_that_its_numbers_make(mode, tmp_path):
+    base = BASE if mode == "reproducible" else BASE.replace("seed: 1\n", "seed: null\n")
+    base = base.replace("mode: reproducible", f"mode: {mode}")
+    (tmp_path / "s.yaml").write_text(base)
+    vary = "{numbers: [3, 0, 7], vary: [data, partition, weights, run]}"
+    fields = ["data.seed", "data.partition.seed", "model.seed"]
+    fields += ["randomness.seed"] if mode == "reproducible" else []
+    for cell in swept(tmp_path, f"seeds: {vary}\n", base=base).cells:
+        changes = [f"{field}={cell.seed}" for field in fields]
+        assert cell.spec == load(tmp_path / "s.yaml", changes)
 
 
 @pytest.mark.parametrize(
