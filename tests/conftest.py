@@ -7,8 +7,6 @@ import hashlib
 import itertools
 import os
 import random
-from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +15,7 @@ import torch
 from hypothesis import settings
 
 from tests.audit.alone import is_for_the_auditor_alone
+from tests.quick import leave_out
 from tests.runs import PAGE, PICTURE
 
 # How long an example takes depends on what else the machine does, and fails no test.
@@ -34,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-case",
         action="store_true",
-        help="sample no test's cases: all are quick (for mutants and weakenings)",
+        help="leave no thorough test and no case out as slow (for mutants and weakenings)",
     )
     parser.addoption(
         "--random-order", metavar="SEED", help="shuffle the files, and the tests of each, by a seed"
@@ -43,15 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what a sample leaves out as slow, and shuffle by the seed of `--random-order`.
+    """Mark what is not quick, and shuffle by the seed of `--random-order`.
 
     A file's tests stay together, as its fixtures do.
     """
-    places: dict[str, Iterator[int]] = defaultdict(itertools.count)
-    for item in [] if config.getoption("--every-case") else items:
-        sampled = item.get_closest_marker("sampled")
-        if sampled and next(places[item.nodeid.split("[")[0]]) % sampled.args[0]:
-            item.add_marker(pytest.mark.slow)
+    if not config.getoption("--every-case"):
+        leave_out(items)
     seed = config.getoption("--random-order")
     if seed is None:
         return

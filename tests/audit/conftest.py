@@ -9,6 +9,7 @@ import pytest
 from tests.audit.alone import HERE, needs_what_is_missing
 from tests.audit.corruptions import attest
 from tests.audit.synthetic_run import Settings, build_run
+from tests.quick import leave_out
 
 # Where only the auditor is installed, the tests that compare it with something else stay out.
 collect_ignore = [
@@ -16,6 +17,13 @@ collect_ignore = [
     for path in sorted(HERE.rglob("test_*.py"))
     if needs_what_is_missing(path)
 ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is not quick, where the folder is run without the conftest of all tests."""
+    if config.getoption("--every-case", None) is None:
+        leave_out(items)
 
 
 @pytest.fixture
