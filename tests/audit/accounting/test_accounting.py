@@ -117,7 +117,7 @@ def test_different_steps_compose_as_one_history() -> None:
 
 
 def test_third_party_agrees_with_summing_over_participations() -> None:
-    q, sigma, steps, rounds, share, delta = 0.05, 1.0, 5, 6, 0.3, 1e-5
+    q, sigma, steps, rounds, share, delta = 0.05, 1.0, 5, 12, 0.3, 1e-5
     epsilon = ThirdParty([(Steps(q, sigma, steps), rounds)], share, delta).epsilon([rounds])
     counts = np.arange(rounds + 1)
     weights = stats.binom.pmf(counts, rounds, share)
