@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_out(items)
 
 
+@pytest.fixture(scope="session")
+def _built_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small correct run that no test changes."""
+    return attest(build_run(tmp_path_factory.mktemp("good") / "run", Settings()))
+
+
 @pytest.fixture
-def good_run(tmp_path: Path) -> Path:
-    """A small correct run."""
-    return attest(build_run(tmp_path / "run", Settings()))
+def good_run(_built_run: Path, tmp_path: Path) -> Path:
+    """A small correct run, of which each test has a copy of its own."""
+    return Path(shutil.copytree(_built_run, tmp_path / "run"))

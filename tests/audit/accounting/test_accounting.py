@@ -48,7 +48,7 @@ def test_reference_points_of_the_papers_setting() -> None:
     assert budget([Steps(0.016, 0.1, 20)], 1e-5).headline == pytest.approx(227.4, abs=0.5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed > 5 else []) for seed in range(20)]
 )
@@ -176,7 +176,7 @@ def test_absurd_budgets_stay_bounded_in_memory_and_pessimistic() -> None:
     assert budget([], 1e-5).headline == 0.0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rate", "sigma", "steps", "records"),
     [

@@ -144,6 +144,7 @@ def gaussian(mu: float, **others: Any) -> dict[str, Any]:
     return {"gaussian_dp": {"mu": mu, "exact": False, "misses_smaller_by": 1e-10, **others}}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "least"),
     # The least mu whose curve lies nowhere below that of dp-accounting 0.6.0 (cells of 1e-4, for

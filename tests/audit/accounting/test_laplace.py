@@ -24,6 +24,7 @@ GOLDEN = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("rate", "scale", "steps", "delta", "due"), GOLDEN)
 def test_it_agrees_with_dp_accounting(
     rate: float, scale: float, steps: int, delta: float, due: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.auditor import audit_run
+from audit.auditor import _run, audit_run
 from audit.checks import initial_weights
 from audit.checks.initial_weights import (
     _MOST_CLASSES,
     CODE,
     FALSE_ALARMS,
     GIVEN,
+    INITIAL_WEIGHTS,
     LOCAL,
     NOT_NOTED,
     chance_of,
 )
+from audit.reading.bundle import open_bundle
 from audit.recomputed import RecomputedStart
 from audit.reexecution import Replay
 from audit.untrusted.archives import read_tensors
@@ -33,16 +36,24 @@ from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger, rewri
 ANOTHER = "ab" * 32
 
 
-@pytest.fixture(params=["record", "client"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A correct run of two rounds."""
+@pytest.fixture(scope="module", params=["record", "client"])
+def _built_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
     if request.param == "record":
-        return build_run(tmp_path / "run", Settings(rounds=2))
-    return build_client_run(tmp_path / "run", ClientSettings(rounds=2))
+        return build_run(folder / "run", Settings(rounds=2))
+    return build_client_run(folder / "run", ClientSettings(rounds=2))
+
+
+@pytest.fixture
+def run(_built_runs: Path, tmp_path: Path) -> Path:
+    """A correct run of two rounds."""
+    return Path(shutil.copytree(_built_runs, tmp_path / "run"))
 
 
 def found(run: Path, replay: Replay | None = None) -> Finding:
-    return audit_run(run, replay=replay).named("initial-weights")
+    bundle = open_bundle(run)
+    bundle.replay = replay
+    return _run(INITIAL_WEIGHTS, bundle)
 
 
 def header(run: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -12,9 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.auditor import audit_run
+from audit.auditor import _run, audit_run
 from audit.checks import Judgement
-from audit.checks.reexecution import WORD, _conclude, _power, chances, passing, percent, said
+from audit.checks.reexecution import (
+    REEXECUTION,
+    WORD,
+    _conclude,
+    _power,
+    chances,
+    passing,
+    percent,
+    said,
+)
 from audit.checks.shared import recomputed
 from audit.checks.shared.recomputed import Recomputed, _clean, _clipping
 from audit.errors import UnverifiedError
@@ -55,7 +64,8 @@ def found(run: Path, change: Change, **order: Any) -> Finding:
             )
 
     replay = Replay(count=3, seed=bytes(32), drawn_by="a test", rounds=rounds)
-    return audit_run(run, replay=replace(replay, **order)).named("reexecution")
+    bundle.replay = replace(replay, **order)
+    return _run(REEXECUTION, bundle)
 
 
 def test_the_draw_is_of_the_ledger_and_the_run_goes_on_to_its_last_round(run: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +28,18 @@ from tests.audit.synthetic_run import Settings, build_run, canonical, pack, rewr
 Tensors = dict[str, np.ndarray]
 
 
-@pytest.fixture(params=["record", "client"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module", params=["record", "client"])
+def _built_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
     if request.param == "record":
-        return build_run(tmp_path / "run", Settings(rounds=2))
-    return build_client_run(tmp_path / "run", ClientSettings(rounds=2))
+        return build_run(folder / "run", Settings(rounds=2))
+    return build_client_run(folder / "run", ClientSettings(rounds=2))
+
+
+@pytest.fixture
+def run(_built_runs: Path, tmp_path: Path) -> Path:
+    """A correct run that the test may change."""
+    return Path(shutil.copytree(_built_runs, tmp_path / "run"))
 
 
 def weights(run: Path) -> Finding:

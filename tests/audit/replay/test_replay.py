@@ -300,27 +300,25 @@ def judged(run: Path):
     return finding_of(run, "uploads")
 
 
-def test_a_broadcast_that_no_upload_explains_is_found(tmp_path):
+def test_a_broadcast_that_no_upload_explains_is_found(good_run):
     # A message and its digest in the ledger can both be replaced; what the server computes cannot.
     def change(entries):
         rounds = [entry for entry in entries if entry["kind"] == "round"]
         rounds[1]["broadcast_sha256"] = rounds[0]["broadcast_sha256"]
 
-    run = build_run(tmp_path / "run", Settings())
-    rewrite_ledger(run, change)
-    finding = judged(run)
+    rewrite_ledger(good_run, change)
+    finding = judged(good_run)
     assert finding.verdict is Verdict.FAIL
     assert "not the one that the ledger notes" in finding.measurement
 
 
-def test_a_ledger_without_digests_is_not_verified(tmp_path):
+def test_a_ledger_without_digests_is_not_verified(good_run):
     def forget(entries):
         for entry in entries:
             entry.pop("uploads_sha256", None)
 
-    run = build_run(tmp_path / "run", Settings())
-    rewrite_ledger(run, forget)
-    assert judged(run).verdict is Verdict.NOT_VERIFIED
+    rewrite_ledger(good_run, forget)
+    assert judged(good_run).verdict is Verdict.NOT_VERIFIED
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
@@ -343,8 +341,8 @@ def test_a_further_tensor_at_client_level_is_named(tmp_path):
     assert "'loss'" in finding.measurement
 
 
-def test_no_number_measured_on_private_evidence_is_published(tmp_path):
-    findings = audit_run(build_run(tmp_path / "run", Settings()))
+def test_no_number_measured_on_private_evidence_is_published(good_run):
+    findings = audit_run(good_run)
     assert "could_hide" in json.dumps(findings.private_json())
     assert "could_hide" not in json.dumps(findings.to_json())
 

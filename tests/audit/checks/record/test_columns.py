@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,9 +185,15 @@ def on_counts(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.nd
     return edit
 
 
+@pytest.fixture(scope="module")
+def _built_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return add_bounds(build_run(tmp_path_factory.mktemp("bounds") / "run", Settings(smallest=400)))
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return add_bounds(build_run(tmp_path / "run", Settings(smallest=400)))
+def run(_built_run: Path, tmp_path: Path) -> Path:
+    """A correct run that the test may change."""
+    return Path(shutil.copytree(_built_run, tmp_path / "run"))
 
 
 def judgement(run: Path, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,18 @@ from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, pack, rewrite_ledger, rewrite_round, save
 
 
-@pytest.fixture(params=["record", "client"])
-def run(request, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module", params=["record", "client"])
+def _built_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
     if request.param == "record":
-        return build_run(tmp_path / "run", Settings())
-    return build_client_run(tmp_path / "run", ClientSettings())
+        return build_run(folder / "run", Settings())
+    return build_client_run(folder / "run", ClientSettings())
+
+
+@pytest.fixture
+def run(_built_runs: Path, tmp_path: Path) -> Path:
+    """A correct run that the test may change."""
+    return Path(shutil.copytree(_built_runs, tmp_path / "run"))
 
 
 def failing(run: Path) -> set[str]:
