@@ -68,9 +68,15 @@ def test_a_spec_is_resolved_by_the_sections_that_it_names_as_by_all_that_are_reg
     assert not list(checks._schema_problems(mapping, set()))
 
 
-@settings(max_examples=300)
-@given(st.dictionaries(texts, texts | st.integers() | st.floats(allow_nan=False) | st.booleans()))
-def test_what_is_written_reads_back_the_same_here_and_elsewhere(values):
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=100)
+@given(
+    values=st.dictionaries(
+        texts, texts | st.integers() | st.floats(allow_nan=False) | st.booleans()
+    )
+)
+def test_what_is_written_reads_back_the_same_here_and_elsewhere(values, part):
     finite = {k: v for k, v in values.items() if not isinstance(v, float) or math.isfinite(v)}
     finite.pop("<<", None)
     text = write(finite) or "{}"
