@@ -52,7 +52,7 @@ def contradicted_views(judgement):
 
 def test_canaries_contradict_a_claim_whose_noise_was_dropped(tmp_path):
     with noise_times(0.0):
-        found = judged(tmp_path, count=100)
+        found = judged(tmp_path)
     assert found.verdict.value == "FAIL"
     assert "uploads" in contradicted_views(found)
     (view,) = [one for one in found.details["views"] if one["view"] == "uploads"]
@@ -84,7 +84,7 @@ def test_scores_tell_noise_that_no_guess_tells(tmp_path, share):
 
 def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path):
     with no_clipping():
-        found = judged(tmp_path, count=100)
+        found = judged(tmp_path)
     assert found.verdict.value == "FAIL"
     assert "uploads" in contradicted_views(found)
     assert found.details["scores"]["contribution"] == pytest.approx(10.0, rel=0.05)
