@@ -88,10 +88,10 @@ def strings_of_code(text: str) -> Iterator[tuple[int, str]]:
 
 
 def sentences_of_code(text: str, signed: str | None = None) -> Iterator[tuple[int, str]]:
-    """Line and text of each sentence of a source's strings, a placeholder being one word.
+    """Line and text of each sentence of a source's long strings, a placeholder being one word.
 
-    Docstrings, strings of several lines (scripts, templates, schemas) and rows of tables are left
-    out, and so is the function that `signed` names.
+    Left out are strings too short for a sentence that is too long, docstrings, strings of several
+    lines (scripts, templates, schemas), rows of tables, and the function that `signed` names.
     """
     left = [ast.parse(text)]
     while left:
@@ -103,7 +103,9 @@ def sentences_of_code(text: str, signed: str | None = None) -> Iterator[tuple[in
         parts = node.values if isinstance(node, ast.JoinedStr) else [node]
         if isinstance(node, ast.JoinedStr) or _text(node) is not None:
             whole = "".join(_text(part) or "X" for part in parts)
-            if "\n" not in whole and not whole.startswith("|"):
+            # So many words, with a space after each but the last, have more than twice the letters.
+            long = len(whole) > 2 * LONGEST_SENTENCE
+            if long and "\n" not in whole and not whole.startswith("|"):
                 yield from _sentences([(node.lineno, whole)])
             parts = [part for part in parts if isinstance(part, ast.FormattedValue)]
             left += [part.value for part in parts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,7 @@ TIERS = {
     "reports": ("reports",),
     "extensions": EXTENSIONS,
 }
+_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _FILES, _SIZES = "<!-- files of the trusted core -->", "<!-- sizes of the tiers -->"
 
 
@@ -60,14 +62,24 @@ def lines(paths: list[Path]) -> int:
 
 def third_parties(paths: list[Path]) -> list[str]:
     """The packages of others that are imported anywhere in some files."""
-    found = set()
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.add(node.module.partition(".")[0])
+    found = {name for path in paths for name in _imported(path)}
     return sorted(found - {*sys.stdlib_module_names, *OURS})
+
+
+@cache
+def _imported(path: Path) -> frozenset[str]:
+    """The packages that a file imports anywhere."""
+    found = set()
+    left: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+        # No import is in an expression.
+        left += [one for one in ast.iter_child_nodes(node) if isinstance(one, _STATEMENTS)]
+    return frozenset(found)
 
 
 def sizes() -> str:

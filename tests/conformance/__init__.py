@@ -168,8 +168,9 @@ def write(folder: Path, every: int = 1) -> list[Case]:
 
     Args:
         folder: Where.
-        every: Write one in so many of the changed and of the forged, and of the others those that
-            they are made of.
+        every: Write one in so many of the changed and of the forged, three times as many of the
+            statements that an auditor signed otherwise, and of the others those that they are made
+            of.
     """
     folder.mkdir(parents=True, exist_ok=True)
     changes, forgeries = (dict([*all_.items()][::every]) for all_ in (_CHANGES, _FORGERIES))
@@ -181,6 +182,7 @@ def write(folder: Path, every: int = 1) -> list[Case]:
         cases = [
             *_good(folder, bases),
             *_changed(folder, changes),
+            *_said_otherwise(folder, dict([*_STATEMENTS.items()][:: -(-every // 3)])),
             *_signed_again(folder, forgeries),
         ]
     text = json.dumps([asdict(case) for case in cases], indent=1, ensure_ascii=False)
@@ -482,6 +484,11 @@ def _cut_batches(arrays: dict[str, Any]) -> None:
 
 
 _FORGERIES: dict[str, tuple[str, Edit, str]] = {
+    "third-party-halved": (
+        "record",
+        _claims(0.5, "third_party"),
+        "the public ε is half of what it is",
+    ),
     "less-noise-charged": (
         "record",
         _fields("spend", noise_multiplier=1.0),
@@ -503,11 +510,6 @@ _FORGERIES: dict[str, tuple[str, Edit, str]] = {
         "record",
         _claims(0.995, "server", "server_worst_case"),
         "half a percent of ε is left out",
-    ),
-    "third-party-halved": (
-        "record",
-        _claims(0.5, "third_party"),
-        "the public ε is half of what it is",
     ),
     "claim-doubled": (
         "record",
@@ -808,12 +810,15 @@ _STATEMENTS: dict[str, tuple[Edit, str]] = {
 }
 
 
-def _signed_again(folder: Path, forgeries: dict[str, tuple[str, Edit, str]]) -> Iterator[Case]:
-    for name, (edit, why) in _STATEMENTS.items():
+def _said_otherwise(folder: Path, statements: dict[str, tuple[Edit, str]]) -> Iterator[Case]:
+    for name, (edit, why) in statements.items():
         shutil.copytree(folder / "record", folder / name)
         edit(folder / name)
         holds = name in _LET_PASS
         yield Case(name, UNKNOWN if holds else BROKEN, AGREES if holds else None, why)
+
+
+def _signed_again(folder: Path, forgeries: dict[str, tuple[str, Edit, str]]) -> Iterator[Case]:
     signers = filing.load_signers(None, None)
     for name, (base, edit, why) in forgeries.items():
         path = folder / name

@@ -163,7 +163,7 @@ def _drawn(case: Parties, role: str) -> None:
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     "forge",
     [

@@ -82,6 +82,7 @@ def test_scores_tell_noise_that_no_guess_tells(tmp_path, share):
     assert f"noise of {scores['noise']:.3g} times the ledger's" in found.measurement
 
 
+@pytest.mark.thorough
 def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path):
     with no_clipping():
         found = judged(tmp_path)

@@ -21,7 +21,7 @@ from tests.faults.server_faults import LARGER
 from tests.faults.sparse_faults import SYSTEMS, sparse_spec
 from tests.runs import attest, begin, failing, judged, small_spec, train, verdicts
 
-CORRECT = {"poisson": (SIX_STEPS,), "fixed": FIXED, "shuffled": SHUFFLED, "clients": BY_CHANCE}
+CORRECT = {"clients": BY_CHANCE, "poisson": (SIX_STEPS,), "fixed": FIXED, "shuffled": SHUFFLED}
 BY_CHANCE_RECORDS = ("federation.client_sampling=poisson", "federation.clients_per_round=1")
 SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 1 else []) for seed in range(1, 21)]
 
@@ -32,6 +32,7 @@ def passes(spec, folder):
     return findings
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", ["dp-fedadamw", "dp-fedavg", "dp-localadamw"])
 def test_the_correct_engine_passes(algorithm, tmp_path):
     passes(small_spec(algorithm), tmp_path)
@@ -54,6 +55,7 @@ def test_empty_and_short_batches_pass(overrides, tmp_path):
     passes(small_spec(overrides=overrides), tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_model_with_hidden_layers_and_a_small_clipping_norm_passes(tmp_path):
     changes = ("model={name: mlp, hidden: [8]}", "privacy.clipping_norm=0.1")
     passes(small_spec(overrides=changes), tmp_path)
@@ -71,26 +73,28 @@ def test_runs_that_publish_the_average_of_their_models_pass(algorithm, tmp_path)
     passes(small_spec(algorithm, overrides=("algorithm.server.averaging=8",)), tmp_path)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("overrides", [BY_CHANCE_RECORDS, LARGER], ids=["by chance", "in pieces"])
 def test_averages_pass_where_rounds_may_be_empty_and_where_pieces_are_kept(overrides, tmp_path):
     changes = ("algorithm.server.averaging=2", *overrides)
     passes(small_spec("dp-fedavg", rounds=20, overrides=changes), tmp_path)
 
 
+# Poisson batches are those of the correct engine above, and cohorts by chance stay quick here.
+@pytest.mark.sampled(4 * len(SEEDS))
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("sampler", CORRECT)
 def test_every_sampler_passes(sampler, seed, tmp_path):
     passes(small_spec(overrides=CORRECT[sampler], seed=seed), tmp_path)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("algorithm", "overrides"),
     [
+        ("adap-dpfl", SHUFFLED),
         ("ali-dpfl", (*FIXED[:2], "privacy.target_epsilon=6")),
         ("adap-dpfl", FIXED),
-        ("adap-dpfl", SHUFFLED),
         ("dp-scaffold", ("federation.client_sampling=poisson", "federation.clients_per_round=2")),
     ],
 )
@@ -104,6 +108,7 @@ def test_client_level_runs_pass(by, tmp_path):
     passes(client_spec(by), tmp_path)
 
 
+@pytest.mark.sampled(2 * len(SYSTEMS))
 @pytest.mark.parametrize(
     ("kind", "by"),
     [
@@ -123,7 +128,7 @@ def test_two_queries_on_one_batch_are_one_draw_of_it(tmp_path):
     passes(small_spec("dp-fedsam", seed=117), tmp_path)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "overrides",
     [

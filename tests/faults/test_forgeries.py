@@ -26,12 +26,15 @@ from tests.faults.forgeries import (
 )
 from tests.runs import attest, begin, key_of_a_test, small_spec
 
-# These two in every run of the suite; the others by hand and under tox -e slow.
-ALWAYS = ("one-claimed-as-one-and-a-half", "no-noise-of-another-machine")
+# The first in every run of the suite, the second for mutants, the others under tox -e slow.
+MARKS = {
+    "one-claimed-as-one-and-a-half": (),
+    "no-noise-of-another-machine": (pytest.mark.thorough,),
+}
 
 
 def marked(forgery: Forgery) -> object:
-    marks = () if forgery.name in ALWAYS else (pytest.mark.slow,)
+    marks = MARKS.get(forgery.name, (pytest.mark.slow,))
     return pytest.param(forgery, id=forgery.name, marks=marks)
 
 

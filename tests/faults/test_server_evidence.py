@@ -47,6 +47,7 @@ def hardly_any_fits(little_fits, monkeypatch):
     server_room(monkeypatch, CLIENTS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "room"), [("dp-scaffold", 3 * RECORDS), ("fed-smp", RECORDS)])
 @pytest.mark.parametrize("after", [14, 24])
 def test_a_run_that_ends_at_its_target_after_it_was_cut_off_passes_too(

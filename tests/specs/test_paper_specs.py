@@ -79,6 +79,7 @@ def test_sweeps_are_found_by_name_and_by_path_and_are_no_specs_of_one_run():
     assert [int(name.rpartition("-")[2]) for name in tables] == list(range(2, 12))
 
 
+@pytest.mark.thorough
 def test_a_paper_prints_several_numbers_for_some_settings():
     """ERRATA 43 and 45, and nothing else: all other numbers of one setting agree."""
     printed: dict[tuple[str, str], dict[str, float]] = {}
@@ -149,7 +150,7 @@ def test_rounds_of_ali_dpfl_follow_from_its_ratios_and_not_from_what_it_prints()
         assert printed == ours or furthest(printed, table) > 1.3
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(len(SAMPLE))
 @pytest.mark.parametrize(("name", "only"), SAMPLE)
 def test_a_cell_trains_in_small_and_passes_its_audit(name, only, tmp_path):
     axis, _, label = only.partition("=")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 
@@ -24,6 +25,14 @@ PARTS = (
     "replication-frontier",
 )
 SERVER_RATE = "replication-fashion-mnist-server-rate"
+# Reading a comparison takes about a second: these few are read quickly, and others weekly.
+QUICK = (
+    "replication-ablations",
+    "replication-confirmation-mnist",
+    "replication-fashion-mnist",
+    "replication-fashion-mnist-clients",
+    "replication-fashion-mnist-server-rate",
+)
 # At one local step a round a local rate and a server's rate are one knob, and one grid is enough:
 # tests/dpfedadamw/algorithms/test_identities.py.
 ONE_STEP = tuple(name for name in NAMES if name.startswith("replication-confirmation-"))
@@ -39,8 +48,14 @@ def once(name: str) -> Sweep:
     return load_sweep(name, ["seeds={numbers: 1, vary: [partition, weights, run]}"])
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", NAMES)
+def each(names: Iterable[str]) -> list:
+    """Cases by name, of which those that are read quickly stay in the quick suite."""
+    return [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.thorough]) for name in names
+    ]
+
+
+@pytest.mark.parametrize("name", each(NAMES))
 def test_each_search_has_seeds_of_its_own_and_chooses_by_records_that_are_not_reported_on(name):
     sweep, written = once(name), yaml.safe_load(specs.find(name).read_text(encoding="utf-8"))
     assert sweep.name == name
@@ -50,8 +65,7 @@ def test_each_search_has_seeds_of_its_own_and_chooses_by_records_that_are_not_re
     assert written["tune"]["seeds"] == [100]
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ONE_STEP])
+@pytest.mark.parametrize("name", each(name for name in NAMES if name not in ONE_STEP))
 def test_every_search_tries_the_servers_learning_rate_but_the_one_that_holds_it_at_1(name):
     for grid in once(name).grids.values():
         tried = "algorithm.server.learning_rate" in {axis.name for axis in grid}
@@ -60,8 +74,7 @@ def test_every_search_tries_the_servers_learning_rate_but_the_one_that_holds_it_
         assert {cell.spec.algorithm.server.learning_rate for cell in once(name).cells} == {1}
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("name", ONE_STEP)
+@pytest.mark.parametrize("name", each(ONE_STEP))
 def test_a_confirmation_searches_one_rate_at_one_step_with_as_many_candidates_for_each(name):
     sweep = once(name)
     assert {cell.spec.federation.local_steps for cell in sweep.cells} == {1}
@@ -72,7 +85,7 @@ def test_a_confirmation_searches_one_rate_at_one_step_with_as_many_candidates_fo
         assert all(2.9 < after / before < 3.4 for before, after in pairwise(map(float, values)))
 
 
-@pytest.mark.parametrize("name", ONE_STEP)
+@pytest.mark.parametrize("name", each(ONE_STEP))
 def test_a_confirmation_compares_the_same_methods_at_three_epsilons(name):
     found: dict[float, set] = {}
     for cell in once(name).cells:
@@ -93,7 +106,7 @@ def test_no_algorithm_of_a_unit_is_left_out(unit, name):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in NAMES if n not in (ALL["client"], WITHOUT) and n not in ONE_STEP]
+    "name", each(n for n in NAMES if n not in (ALL["client"], WITHOUT) and n not in ONE_STEP)
 )
 def test_all_that_is_compared_claims_one_epsilon(name):
     found = {}
@@ -104,22 +117,27 @@ def test_all_that_is_compared_claims_one_epsilon(name):
         assert spec.privacy.target_epsilon == 4, label
 
 
-def test_the_rows_at_equal_noise_have_the_noise_that_gives_dp_fedavg_that_epsilon():
+def texts() -> dict[str, str]:
+    """Each comparison as it is written."""
+    return {name: specs.find(name).read_text(encoding="utf-8") for name in NAMES}
+
+
+@pytest.mark.parametrize(
+    "name", each(name for name, text in texts().items() if EQUAL_NOISE in text)
+)
+def test_the_rows_at_equal_noise_have_the_noise_that_gives_dp_fedavg_that_epsilon(name):
     """By dp-accounting, from the rate that is stated for all clients: 3.98 to 4 at σ."""
-    for name in NAMES:
-        by_label = {cell.values.get("method"): cell.spec for cell in once(name).cells}
-        if EQUAL_NOISE not in by_label:
-            continue
-        spec, sigma = by_label["DP-FedAvg"], by_label[EQUAL_NOISE].privacy.noise_multiplier
-        assert by_label["ALI-DPFL"].privacy.noise_multiplier == sigma
-        sampling, federation = spec.privacy.sampling, spec.federation
-        event = dp_accounting.PoissonSampledDpEvent(
-            sampling.expected_batch_size / sampling.reference_size,
-            dp_accounting.GaussianDpEvent(sigma),
-        )
-        accountant = PLDAccountant(value_discretization_interval=1e-3)
-        accountant.compose(event, federation.rounds * federation.local_steps)
-        assert 3.98 < accountant.get_epsilon(spec.privacy.delta) < 4.005
+    by_label = {cell.values.get("method"): cell.spec for cell in once(name).cells}
+    spec, sigma = by_label["DP-FedAvg"], by_label[EQUAL_NOISE].privacy.noise_multiplier
+    assert by_label["ALI-DPFL"].privacy.noise_multiplier == sigma
+    sampling, federation = spec.privacy.sampling, spec.federation
+    event = dp_accounting.PoissonSampledDpEvent(
+        sampling.expected_batch_size / sampling.reference_size,
+        dp_accounting.GaussianDpEvent(sigma),
+    )
+    accountant = PLDAccountant(value_discretization_interval=1e-3)
+    accountant.compose(event, federation.rounds * federation.local_steps)
+    assert 3.98 < accountant.get_epsilon(spec.privacy.delta) < 4.005
 
 
 def test_the_row_without_privacy_differs_from_the_private_ones_in_nothing_but_privacy():
@@ -130,6 +148,10 @@ def test_the_row_without_privacy_differs_from_the_private_ones_in_nothing_but_pr
     )
     same = ("data", "model", "federation", "evaluation", "seeds", "randomness")
     assert {key: with_[key] for key in same} == {key: without[key] for key in same}
+
+
+@pytest.mark.thorough
+def test_the_row_without_privacy_is_searched_over_as_many_candidates():
     sizes = {
         tuple(len(axis.labels) for axis in grid)
         for name in ("replication-mnist", ALL["record"], WITHOUT)

@@ -19,9 +19,11 @@ from tests.specs.strategies import Broken, broken_specs, ordinary_validator, tex
 _RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-@settings(max_examples=60, suppress_health_check=_RELAXED)
-@given(broken_specs())
-def test_every_broken_spec_is_refused_with_a_line_or_a_path_and_nothing_else(broken: Broken):
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=20, suppress_health_check=_RELAXED)
+@given(broken=broken_specs())
+def test_every_broken_spec_is_refused_with_a_line_or_a_path_and_nothing_else(broken: Broken, part):
     with pytest.raises(SpecError) as caught:
         spec.loads(decode(broken.content, "broken.yaml"), "broken.yaml")
     assert any(problem.line or problem.path for problem in caught.value.problems)
@@ -30,9 +32,11 @@ def test_every_broken_spec_is_refused_with_a_line_or_a_path_and_nothing_else(bro
         assert len(str(problem).splitlines()) == 1
 
 
-@settings(max_examples=30, suppress_health_check=_RELAXED)
-@given(valid_specs())
-def test_every_valid_spec_round_trips_through_its_dump(mapping):
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=10, suppress_health_check=_RELAXED)
+@given(mapping=valid_specs())
+def test_every_valid_spec_round_trips_through_its_dump(mapping, part):
     loaded = spec.loads(write(mapping))
     assert loaded.to_mapping() == mapping
     text = spec.dump(loaded)
@@ -44,23 +48,35 @@ def test_every_valid_spec_round_trips_through_its_dump(mapping):
     assert ordinary_validator().is_valid(mapping)
 
 
-@settings(max_examples=30, suppress_health_check=_RELAXED)
-@given(valid_specs())
-def test_resolving_a_resolved_mapping_changes_nothing(mapping):
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=10, suppress_health_check=_RELAXED)
+@given(mapping=valid_specs())
+def test_resolving_a_resolved_mapping_changes_nothing(mapping, part):
     assert spec.resolve(mapping) == mapping
     assert spec.resolve(spec.resolve(mapping)) == spec.resolve(mapping)
 
 
-@settings(max_examples=30, suppress_health_check=_RELAXED)
-@given(valid_specs())
-def test_a_spec_is_resolved_by_the_sections_that_it_names_as_by_all_that_are_registered(mapping):
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=10, suppress_health_check=_RELAXED)
+@given(mapping=valid_specs())
+def test_a_spec_is_resolved_by_the_sections_that_it_names_as_by_all_that_are_registered(
+    mapping, part
+):
     assert checks._resolved_by_names(mapping) == vocabulary.fill_defaults(mapping)
     assert not list(checks._schema_problems(mapping, set()))
 
 
-@settings(max_examples=300)
-@given(st.dictionaries(texts, texts | st.integers() | st.floats(allow_nan=False) | st.booleans()))
-def test_what_is_written_reads_back_the_same_here_and_elsewhere(values):
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("part", range(3))
+@settings(max_examples=100)
+@given(
+    values=st.dictionaries(
+        texts, texts | st.integers() | st.floats(allow_nan=False) | st.booleans()
+    )
+)
+def test_what_is_written_reads_back_the_same_here_and_elsewhere(values, part):
     finite = {k: v for k, v in values.items() if not isinstance(v, float) or math.isfinite(v)}
     finite.pop("<<", None)
     text = write(finite) or "{}"
