@@ -45,6 +45,7 @@ def test_what_was_opened_is_computed_again(announced: Parties, capsys) -> None:
     assert judged["details"]["rounds_run_again"] == 0
 
 
+@pytest.mark.thorough
 def test_where_a_whole_round_is_opened_the_server_s_step_is_computed_too(
     announced: Parties, capsys
 ) -> None:

@@ -136,7 +136,7 @@ def test_a_run_computes_participations_again_unasked_unless_it_would_take_long_o
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "spec.yaml"
-    path.write_text(specs.dump(small_spec(rounds=1, mode="release")))
+    path.write_text(specs.dump(small_spec(rounds=1, clients_per_round=1, mode="release")))
     assert level(str(path), tmp_path, capsys) == 2
     assert level(str(path), tmp_path, capsys, "--replay", "0") == 1
     monkeypatch.setattr(replaying, "AT_MOST_SECONDS", 0.0)
@@ -152,6 +152,6 @@ def test_where_nothing_can_be_computed_again_the_run_ends_as_ever_and_says_why(
 
     monkeypatch.setattr(replaying, "after_training", gone)
     path = tmp_path / "spec.yaml"
-    path.write_text(specs.dump(small_spec(rounds=1)))
+    path.write_text(specs.dump(small_spec(rounds=1, clients_per_round=1)))
     assert call("run", str(path), "--out", str(tmp_path)) == 0
     assert "nothing was recomputed: the data are gone" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def write_spec(folder: Path) -> Path:
         SMALL.format(
             algorithm="dp-fedavg",
             rounds=2,
-            clients_per_round=4,
+            clients_per_round=2,
             privacy=PRIVATE,
             mode="release",
             seed="",
@@ -150,6 +150,7 @@ def test_an_authority_that_fails_after_training_loses_no_run(tmp_path, authority
     assert call("verify", str(run)) == 0
 
 
+@pytest.mark.thorough
 def test_a_run_can_be_timestamped_from_the_start(tmp_path, authority, capsys):
     spec = str(write_spec(tmp_path))
     with authority.serve() as url:
@@ -383,6 +384,7 @@ def test_an_earlier_state_that_was_put_back_is_refused(case, tmp_path, capsys):
     assert shown.endswith("NOT VALID")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("command", "code"),
     [

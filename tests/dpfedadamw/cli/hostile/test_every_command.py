@@ -199,7 +199,7 @@ def _answered(chosen: Sequence[Case], good: Path, folder: Path) -> None:
     assert not told, "\n".join(told)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("command", sorted(RECIPES))
 def test_a_hostile_file_is_answered(command: str, good: Path, tmp_path: Path) -> None:
     """One in the normal suite; the test below has all."""
