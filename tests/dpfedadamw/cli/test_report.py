@@ -16,9 +16,10 @@ from tests.runs import call
 def folder(tmp_path_factory):
     """Two runs of different privacy below one folder."""
     home = tmp_path_factory.mktemp("reports")
-    small = ("--set", "federation.rounds=2", "--set", "federation.local_steps=1")
+    small = ("rounds=2", "local_steps=1", "clients_per_round=2")
+    sets = [word for one in small for word in ("--set", f"federation.{one}")]
     for spec in ("quickstart", "digits-baseline-fedavg"):
-        call("run", spec, *small, "--out", str(home))
+        call("run", spec, *sets, "--out", str(home))
     return home
 
 

@@ -77,8 +77,9 @@ def cases(good: Path, command: str) -> list[Case]:
         for recipe in RECIPES[command]
         for file in recipe.files
         if file == ARGUMENT or (good / file).exists()
+        for kind in (kind_of(good / file),)
         for given in INPUTS
-        if given.fits(kind_of(good / file))
+        if given.fits(kind)
     ]
     random.Random(command).shuffle(found)
     return found
