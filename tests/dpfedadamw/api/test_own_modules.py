@@ -157,6 +157,7 @@ class Whole(nn.Module):
         return self.head(self.table(numbers).flatten(1))
 
 
+@pytest.mark.thorough
 def test_whole_numbers_reach_a_module_that_says_how_many_there_are(tmp_path):
     labels = torch.arange(300) % 3
     data = torch.randint(0, 50, (300, 6), generator=torch.Generator().manual_seed(0)), labels

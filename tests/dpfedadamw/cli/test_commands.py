@@ -513,7 +513,7 @@ _IN_ONE_FOLDER = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @given(broken=broken_specs())
-@settings(max_examples=12, suppress_health_check=_IN_ONE_FOLDER)
+@settings(max_examples=8, suppress_health_check=_IN_ONE_FOLDER)
 def test_a_few_broken_specs_are_refused_readably_and_leave_nothing(broken, tmp_path, capsys):
     refused(broken, tmp_path, capsys)
 
@@ -525,6 +525,7 @@ def test_a_hundred_broken_specs_are_refused_readably_and_leave_nothing(broken, t
     refused(broken, tmp_path, capsys)
 
 
+@pytest.mark.thorough
 def test_a_report_whose_signing_fails_is_finished_by_resume(changed, monkeypatch, capsys):
     def full(*_arguments, **_more):
         raise SourceError("attestation.json: cannot be written (No space left on device)")

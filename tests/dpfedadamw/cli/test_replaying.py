@@ -48,7 +48,8 @@ def reexecuted(run: RunDirectory, count: int = EVERYTHING, **keys: Any) -> Findi
     ids=["convolutions", "random views", "batches of fixed size"],
 )
 def test_an_honest_run_passes(changes: tuple[str, ...], tmp_path: Path) -> None:
-    spec = small_spec(rounds=2, clients_per_round=2, overrides=changes)
+    short = ("federation.local_steps=2",)
+    spec = small_spec(rounds=2, clients_per_round=2, overrides=(*changes, *short))
     found = reexecuted(train(spec, tmp_path)[0].run)
     assert (found.verdict, found.details["drawn"]) == (Verdict.PASS, 4), found.measurement
     assert found.details["published_parameters"]
@@ -106,7 +107,7 @@ def test_without_the_further_key_it_is_said_what_cannot_be_computed(
 def test_a_round_s_vectors_are_let_go_of_before_the_next_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = train(small_spec(rounds=3, clients_per_round=2), tmp_path)[0].run
+    run = train(small_spec(rounds=3, clients_per_round=1), tmp_path)[0].run
     run_round, seen, held = Rerun.run_round, list[weakref.ref[RecomputedRound]](), list[int]()
 
     def watched(self: Rerun, *given: Any) -> Any:
