@@ -138,8 +138,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Traced:
     """Two rounds of the quickstart, of which one participation is computed again."""
     out, trace = tmp_path_factory.mktemp("traced"), Trace()
     with traced(trace):
-        rounds = ("--set", "federation.rounds=2", "--set", "federation.local_steps=2")
-        code = call("run", "quickstart", *rounds, "--replay", "1", "--out", str(out))
+        small = ("rounds=2", "local_steps=2", "clients_per_round=3")
+        sets = [word for one in small for word in ("--set", f"federation.{one}")]
+        code = call("run", "quickstart", *sets, "--replay", "1", "--out", str(out))
     # By chance alone the audit of so short a run may be in doubt; the path is the same.
     assert code in (0, 1)
     return Traced(trace, (out / "latest").resolve())

@@ -68,16 +68,35 @@ def installed(folder: Path, module: str, value: str = "other_algorithms") -> Pat
     return folder
 
 
-def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command line where that package is installed."""
-    return subprocess.run(
-        [sys.executable, "-m", "dpfedadamw", *arguments],
+COMMANDS = """
+import contextlib, io, json, sys
+from dpfedadamw.__main__ import start
+answers = []
+for line in json.loads(sys.argv[1]):
+    sys.argv = ["dpfedadamw", *line.split()]
+    told, code = (io.StringIO(), io.StringIO()), None
+    with contextlib.redirect_stdout(told[0]), contextlib.redirect_stderr(told[1]):
+        try:
+            start()
+        except SystemExit as end:
+            code = end.code
+    answers.append((code, *(one.getvalue() for one in told)))
+print(json.dumps(answers))
+"""
+
+
+def commands(folder: Path, *lines: str) -> list[tuple[int, str, str]]:
+    """What commands end with and print, in one process where that package is installed."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps(lines)],
         env={"PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "300", "PATH": ""},
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    return [tuple(answer) for answer in json.loads(done.stdout)]
 
 
 @pytest.mark.sampled(2)
@@ -92,39 +111,42 @@ def test_an_algorithm_of_another_package_has_its_keys_checked_and_its_origin_tol
     installed(tmp_path, ALGORITHM.replace("NAME", "scaled") + ending, value)
     (tmp_path / "good.yaml").write_text(SPEC.replace("FACTOR", "3"))
     (tmp_path / "bad.yaml").write_text(SPEC.replace("FACTOR", "30"))
-    shown = command(tmp_path, "spec", "show", "good.yaml")
-    assert "  factor: 3.0\n" in shown.stdout, shown.stderr
-    refused = command(tmp_path, "spec", "validate", "bad.yaml")
-    assert refused.returncode == 2
-    assert "bad.yaml:3:35: algorithm.factor: found 30; must be a number" in refused.stderr
     (tmp_path / "clash.yaml").write_text(SPEC.replace("FACTOR", "4"))
-    refused = command(tmp_path, "spec", "validate", "clash.yaml")
-    assert refused.returncode == 2
-    assert "clash.yaml:3:35: algorithm.factor: found 4.0; not for ten clients" in refused.stderr
-    listed = json.loads(command(tmp_path, "list", "algorithms", "--json").stdout)
-    (source,) = [row["source"] for row in listed if row["name"] == "scaled"]
+    shown, bad, clash, listed = commands(
+        tmp_path,
+        "spec show good.yaml",
+        "spec validate bad.yaml",
+        "spec validate clash.yaml",
+        "list algorithms --json",
+    )
+    assert "  factor: 3.0\n" in shown[1], shown
+    assert bad[0] == clash[0] == 2
+    assert "bad.yaml:3:35: algorithm.factor: found 30; must be a number" in bad[2]
+    assert "clash.yaml:3:35: algorithm.factor: found 4.0; not for ten clients" in clash[2]
+    (source,) = [row["source"] for row in json.loads(listed[1]) if row["name"] == "scaled"]
     assert source == "nobody; from other-algorithms 1.2"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("module", "value", "reason"),
     [
-        ("import no_such_module\n", "other_algorithms", "No module named 'no_such_module'"),
-        ("", "other_algorithms:ENTRY", "has no attribute 'ENTRY'"),
-        ("ENTRY = 3\n", "other_algorithms:ENTRY", "it is no module and no AlgorithmEntry"),
         (
             ALGORITHM.replace("NAME", "dp-fedavg") + "register(ENTRY)\n",
             "other_algorithms",
             "dp-fedavg is registered twice: by dpfedadamw and by other-algorithms 1.2",
         ),
+        ("import no_such_module\n", "other_algorithms", "No module named 'no_such_module'"),
+        ("", "other_algorithms:ENTRY", "has no attribute 'ENTRY'"),
+        ("ENTRY = 3\n", "other_algorithms:ENTRY", "it is no module and no AlgorithmEntry"),
     ],
-    ids=["broken", "without the entry", "something else", "a name that is taken"],
+    ids=["a name that is taken", "broken", "without the entry", "something else"],
 )
 def test_a_package_that_cannot_be_used_is_named_in_one_line(tmp_path, module, value, reason):
     installed(tmp_path, module, value)
-    refused = command(tmp_path, "spec", "validate", "quickstart")
-    assert refused.returncode == 2
-    (line,) = refused.stderr.splitlines()
+    ((code, _, told),) = commands(tmp_path, "spec validate quickstart")
+    assert code == 2
+    (line,) = told.splitlines()
     assert reason in line
     assert "other-algorithms 1.2" in line
 
@@ -323,6 +345,7 @@ assert texts == [spec.dump(spec.load(name)) for name in names]
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "program", [NAMES, PARTIAL], ids=["tables name what files register", "a spec loads its own"]
 )

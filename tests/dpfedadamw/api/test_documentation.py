@@ -13,21 +13,29 @@ PAGE = Path(__file__).parents[3] / "docs/python.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 
 
+def followed(programs):
+    """What programs of the page leave behind in the working directory, and what they print."""
+    names: dict[str, object] = {}
+    printed: list[tuple[object, ...]] = []
+    names["print"] = lambda *values: printed.append(values)
+    for program in programs:
+        exec(compile(program, str(PAGE), "exec"), names)
+    return names, printed
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """What all programs of the page leave behind."""
+    """What the page's programs of a cost and of a run from a dictionary leave behind."""
+    imported, cost, run = PROGRAMS[0].splitlines()[0], PROGRAMS[1], PROGRAMS[3]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("page"))
-        names: dict[str, object] = {}
-        printed: list[tuple[object, ...]] = []
-        names["print"] = lambda *values: printed.append(values)
-        for program in PROGRAMS:
-            exec(compile(program, str(PAGE), "exec"), names)
-        yield names, printed
+        yield followed([imported, cost, run])
 
 
-def test_every_program_of_the_page_runs(page):
-    names, printed = page
+@pytest.mark.thorough
+def test_every_program_of_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names, printed = followed(PROGRAMS)
     assert len(PROGRAMS) == 8
     assert names["noise"][1] < names["noise"][5]
     verdict, accuracy, epsilon, delta = printed[0]

@@ -16,7 +16,7 @@ from dpfedadamw.registration import RegistrationError
 from dpfedadamw.spec.section import key
 from tests.runs import small_spec
 
-SMALL = small_spec(rounds=2).to_mapping()
+SMALL = small_spec(rounds=2, clients_per_round=2).to_mapping()
 
 
 @dataclass(frozen=True)

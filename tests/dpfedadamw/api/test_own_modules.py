@@ -14,7 +14,11 @@ from torch import nn
 from dpfedadamw import api
 from tests.runs import small_spec
 
-SMALL = {name: part for name, part in small_spec(rounds=2).to_mapping().items() if name != "model"}
+SMALL = {
+    name: part
+    for name, part in small_spec(rounds=2, clients_per_round=2).to_mapping().items()
+    if name != "model"
+}
 
 
 def network(seed: int = 1) -> nn.Module:
@@ -84,6 +88,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.thorough
 def test_a_class_of_a_script_is_loaded_by_another_script_that_has_it_elsewhere(
     tmp_path, monkeypatch, capsys
 ):
@@ -152,12 +157,12 @@ class Whole(nn.Module):
         return self.head(self.table(numbers).flatten(1))
 
 
+@pytest.mark.thorough
 def test_whole_numbers_reach_a_module_that_says_how_many_there_are(tmp_path):
     labels = torch.arange(300) % 3
     data = torch.randint(0, 50, (300, 6), generator=torch.Generator().manual_seed(0)), labels
     spec = SMALL | {
         "data": {"clients": 5, "partition": {"kind": "iid"}, "dataset": "given"},
-        "federation": SMALL["federation"] | {"clients_per_round": 4},
     }
     with pytest.raises(api.DpfedadamwError, match=r"set model\.vocabulary for a model"):
         api.run(spec, model=Whole(), data=data, out=tmp_path / "runs")
@@ -191,6 +196,7 @@ def test_a_module_is_trained_by_a_loss_of_its_own_and_taken_up_with_it_alone(tmp
         api.run(SMALL, loss=brier, out=tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_run_of_a_module_is_taken_up_with_the_same_module_alone(tmp_path):
     changes = ["model.replace_batch_norm=group_norm"]
     cut = cut_off(tmp_path, model=network(), changes=changes)

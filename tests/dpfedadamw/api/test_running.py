@@ -16,9 +16,9 @@ from dpfedadamw import spec as specs
 from dpfedadamw.api.running import _copied
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import setup as engine_setup
-from tests.runs import key_of_a_test, small_spec
+from tests.runs import key_of_a_test, small_spec, train
 
-SMALL = small_spec(rounds=2)
+SMALL = small_spec(rounds=2, clients_per_round=2)
 
 
 def test_a_wrong_spec_is_refused_with_all_that_is_wrong_and_nothing_is_written(tmp_path):
@@ -63,7 +63,7 @@ def test_a_callback_that_raises_leaves_a_run_that_is_resumed(tmp_path):
 
 def test_a_callback_gets_copies_of_the_models_of_its_rounds_and_can_change_nothing(tmp_path):
     same = ["randomness={mode: reproducible, seed: 1}"]
-    alone = api.run(SMALL, out=tmp_path / "alone", changes=same)
+    alone, _ = train(SMALL, tmp_path / "alone")
     models = []
 
     def spoil(done):
@@ -77,7 +77,7 @@ def test_a_callback_gets_copies_of_the_models_of_its_rounds_and_can_change_nothi
     assert not torch.equal(first, last)
     assert torch.equal(last, torch.cat([one.flatten() for one in run.model.parameters()]))
     assert not any(model.training for model in models)
-    weights = [(one.path / "model.safetensors").read_bytes() for one in (alone, run)]
+    weights = [(one.path / "model.safetensors").read_bytes() for one in (alone.run, run)]
     assert weights[0] == weights[1]
 
 

@@ -110,6 +110,7 @@ def test_what_is_opened_gives_the_very_streams_that_were_used(honest):
     assert {name: used[name] for name in mine} == mine
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("forge", FORGERIES)
 def test_a_forger_s_streams_are_not_those_that_it_must_open(forge, tmp_path):
     used: Keys = {}

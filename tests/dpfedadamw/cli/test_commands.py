@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
+import io
 import json
 import os
 import random
@@ -13,6 +15,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,12 +34,12 @@ from reports.signatures.copies import files_for
 from tests.audit.corruptions import corrupt
 from tests.limits import MOST_BYTES, MOST_SECONDS, address_space, measured
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
-from tests.specs.strategies import broken_specs
+from tests.specs.strategies import Broken, broken_specs
 
 
 @pytest.fixture(scope="module")
-def run_dir(tmp_path_factory) -> Path:
-    """One finished run, to be copied by tests that change it.
+def finished(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
+    """One finished run, to be copied by tests that change it, and what the command printed.
 
     Its key is fixed, because the audit's statistical checks have a false-alarm rate, which a test
     that must pass cannot have.
@@ -53,10 +56,17 @@ def run_dir(tmp_path_factory) -> Path:
             seed="",
         )
     )
-    with pytest.MonkeyPatch.context() as patch:
+    told = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told):
         patch.setattr(engine_setup, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
-        assert call("run", str(spec), "--out", str(parent / "runs")) == 0
-    return (parent / "runs" / "latest").resolve()
+        assert call("run", str(spec), "--out", str(parent / "runs"), "--json") == 0
+    return (parent / "runs" / "latest").resolve(), json.loads(told.getvalue())
+
+
+@pytest.fixture(scope="module")
+def run_dir(finished) -> Path:
+    """The finished run's folder."""
+    return finished[0]
 
 
 @pytest.fixture
@@ -103,6 +113,7 @@ def test_a_run_that_nobody_computed_again_is_of_level_1_and_no_more_is_required(
     assert "level 1 of 4 is established, and 2 is required" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_run_that_computes_participations_again_is_of_level_2(tmp_path, capsys):
     spec = tmp_path / "small.yaml"
     fields = {"algorithm": "dp-fedadamw", "rounds": 2, "clients_per_round": 2}
@@ -153,9 +164,11 @@ def test_in_a_pipe_no_path_is_broken(run_dir, tmp_path, capsys, monkeypatch):
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
     [
+        "evidence/round-00001.npz",
         "spec.yaml",
         "ledger.jsonl",
         "metrics.jsonl",
@@ -169,7 +182,6 @@ def test_in_a_pipe_no_path_is_broken(run_dir, tmp_path, capsys, monkeypatch):
         "auditor.pub",
         "training.attestation.json",
         "attestation.json",
-        "evidence/round-00001.npz",
     ],
 )
 def test_one_changed_byte_of_a_signed_file_is_found_and_named(name, changed, capsys):
@@ -236,15 +248,14 @@ def test_the_public_files_are_checked_where_they_lie_alone(changed, tmp_path, ca
     assert "model.safetensors" in capsys.readouterr().out
 
 
-def test_what_a_run_prints_tells_nobody_who_took_part(tmp_path, capsys):
-    changes = ("--set", "federation.rounds=2", "--out", str(tmp_path), "--json")
-    call("run", "quickstart", *changes)
-    printed = json.loads(capsys.readouterr().out)
+def test_what_a_run_prints_tells_nobody_who_took_part(finished):
+    _, printed = finished
     assert printed["privacy"]["server"]["epsilon"]["pld"] > 0
     assert "participations" not in json.dumps(printed)
     assert "clients" not in printed["privacy"]["server"]
 
 
+@pytest.mark.thorough
 def test_a_printed_claim_is_judged_without_a_run_in_any_width(capsys, monkeypatch):
     for width, code, name in (
         (80, 1, "dp-fedadamw-table-2-fedsam"),
@@ -472,9 +483,11 @@ def spoil(run_dir: Path, folder: Path, seeds: range, capsys) -> None:
         shutil.rmtree(run)
 
 
-def test_sixteen_spoilt_bundles_are_noticed_readably(run_dir, tmp_path, capsys):
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(16))
+def test_a_spoilt_bundle_is_noticed_readably(seed, run_dir, tmp_path, capsys):
     with address_space(4 * 2**30):
-        spoil(run_dir, tmp_path, range(16), capsys)
+        spoil(run_dir, tmp_path, range(seed, seed + 1), capsys)
 
 
 @pytest.mark.slow
@@ -483,12 +496,8 @@ def test_two_thousand_spoilt_bundles_are_noticed_readably(run_dir, tmp_path, cap
         spoil(run_dir, tmp_path, range(10_000, 12_000), capsys)
 
 
-@given(broken=broken_specs())
-@settings(
-    max_examples=100,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_a_hundred_broken_specs_are_refused_readably_and_leave_nothing(broken, tmp_path, capsys):
+def refused(broken: Broken, tmp_path: Path, capsys) -> None:
+    """Hand a broken spec to `run`, which must say so and leave nothing."""
     spec = tmp_path / "broken.yaml"
     spec.write_bytes(broken.content)
     capsys.readouterr()
@@ -500,6 +509,23 @@ def test_a_hundred_broken_specs_are_refused_readably_and_leave_nothing(broken, t
     assert not (tmp_path / "runs").exists()
 
 
+_IN_ONE_FOLDER = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@given(broken=broken_specs())
+@settings(max_examples=8, suppress_health_check=_IN_ONE_FOLDER)
+def test_a_few_broken_specs_are_refused_readably_and_leave_nothing(broken, tmp_path, capsys):
+    refused(broken, tmp_path, capsys)
+
+
+@pytest.mark.thorough
+@given(broken=broken_specs())
+@settings(max_examples=100, suppress_health_check=_IN_ONE_FOLDER)
+def test_a_hundred_broken_specs_are_refused_readably_and_leave_nothing(broken, tmp_path, capsys):
+    refused(broken, tmp_path, capsys)
+
+
+@pytest.mark.thorough
 def test_a_report_whose_signing_fails_is_finished_by_resume(changed, monkeypatch, capsys):
     def full(*_arguments, **_more):
         raise SourceError("attestation.json: cannot be written (No space left on device)")
@@ -554,6 +580,7 @@ print("\\n" + json.dumps(found))
 """
 
 
+@pytest.mark.thorough
 def test_commands_that_compute_little_load_little(run_dir, tmp_path):
     # In one process, so each command's list holds what those before it loaded.
     lines = [

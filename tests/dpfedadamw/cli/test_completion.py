@@ -75,6 +75,7 @@ def asked(environment: dict[str, str], **variables: str) -> subprocess.Completed
     return subprocess.run(["dpfedadamw"], env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("variables", "answer"),
     [

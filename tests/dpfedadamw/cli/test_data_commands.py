@@ -25,7 +25,7 @@ data:
   augmentation: [flip, crop]
 model: {{name: cnn, channels: [4], groups: 2}}
 algorithm: {{name: dp-fedadamw, learning_rate: 0.1}}
-federation: {{rounds: 8, clients_per_round: 2, local_steps: 6}}
+federation: {{rounds: 4, clients_per_round: 2, local_steps: 4}}
 privacy:
   {{unit: record, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-5,
    sampling: {{kind: poisson, expected_batch_size: 3}}}}

@@ -146,7 +146,7 @@ TRIED = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("command", "attack"), TRIED)
 def test_no_command_runs_code_that_only_a_spec_names(command, attack, folder, capsys):
     code = typed(command, folder, MODEL_ATTACKS[attack])
@@ -194,6 +194,7 @@ def test_epsilon_of_a_model_that_is_not_built_is_that_of_any_other(algorithm, fo
     assert not (folder / CANARY).exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ALLOWED_ATTACKS)
 def test_an_allowed_module_lends_no_name_that_is_not_its_own(target, folder, capsys):
     write_spec(folder, {"target": target, "arguments": ALLOWED_ATTACKS[target]})
@@ -304,7 +305,7 @@ THAT_READ_ALONE = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("attack", ["here:Net", "subprocess:getoutput"])
 @pytest.mark.parametrize("command", [*OF_RUNS, *THAT_READ_ALONE])
 def test_no_command_runs_code_that_a_run_directory_names(command, attack, edited, capsys):
@@ -388,7 +389,7 @@ def test_a_run_that_was_cut_off_is_not_taken_up_with_code_that_was_not_named(fol
     assert call("run", "--resume", run, "--allow-code", "nets") == 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["nets:Net", "nets:Net.made"])
 def test_what_the_user_names_is_run_in_every_process_of_the_run(target, folder, capsys):
     """Worker processes, and the runs of a sweep, are given the names as their arguments."""

@@ -35,7 +35,7 @@ PUBLIC = {
 def finished(tmp_path_factory):
     """A whole run with its public report."""
     out = tmp_path_factory.mktemp("finished")
-    small = ("federation.rounds=2", "federation.clients_per_round=3", "federation.local_steps=2")
+    small = ("federation.rounds=1", "federation.clients_per_round=2", "federation.local_steps=2")
     sets = [option for change in small for option in ("--set", change)]
     assert call("run", "quickstart", *sets, "--out", str(out)) == 0
     assert call("report", str(out / "latest"), "--audience", "public") == 0
@@ -146,6 +146,7 @@ def test_a_changed_record_of_an_erasure_is_noticed(run):
     assert call("verify", str(run)) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("record", ["{", "link"])
 def test_a_record_of_an_erasure_that_cannot_be_read_is_not_valid_and_not_handed_on(
     record, run, capsys
@@ -201,6 +202,7 @@ def test_an_erasure_that_was_cut_off_is_finished_by_another(run, monkeypatch):
     assert call("verify", str(run)) == 0
 
 
+@pytest.mark.thorough
 def test_an_erasure_that_was_killed_in_its_last_step_is_finished_by_another(run, capsys):
     assert call("erase", str(run), "--yes") == 0
     # What a writer leaves that was killed while it let go of the run.
@@ -330,6 +332,7 @@ def test_half_a_decision_is_refused(run, arguments, said, capsys):
     assert not list(run.parent.glob("*sign-off*"))
 
 
+@pytest.mark.thorough
 def test_an_officer_who_has_the_public_files_alone_signs_off_the_public_report(
     run, tmp_path, capsys
 ):

@@ -40,6 +40,7 @@ def test_the_sentence_by_which_a_command_is_listed_is_the_first_of_its_own_help(
         assert command.name == loaded[name].name == name
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "needed"),
     [

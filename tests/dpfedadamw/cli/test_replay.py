@@ -45,6 +45,7 @@ def test_what_was_opened_is_computed_again(announced: Parties, capsys) -> None:
     assert judged["details"]["rounds_run_again"] == 0
 
 
+@pytest.mark.thorough
 def test_where_a_whole_round_is_opened_the_server_s_step_is_computed_too(
     announced: Parties, capsys
 ) -> None:
@@ -69,6 +70,7 @@ def test_with_the_escrow_what_was_drawn_is_computed_again_and_the_server_too(
     assert any("3 of 8 participations" in text for text in found["qualifications"])
 
 
+@pytest.mark.thorough
 def test_own_bits_draw_others_and_are_told(announced: Parties, capsys) -> None:
     found = audited(announced, capsys, "--replay", "2", "--escrow", str(announced.escrow))
     details = check_of(found)["details"]

@@ -48,7 +48,8 @@ def reexecuted(run: RunDirectory, count: int = EVERYTHING, **keys: Any) -> Findi
     ids=["convolutions", "random views", "batches of fixed size"],
 )
 def test_an_honest_run_passes(changes: tuple[str, ...], tmp_path: Path) -> None:
-    spec = small_spec(rounds=2, clients_per_round=2, overrides=changes)
+    short = ("federation.local_steps=2",)
+    spec = small_spec(rounds=2, clients_per_round=2, overrides=(*changes, *short))
     found = reexecuted(train(spec, tmp_path)[0].run)
     assert (found.verdict, found.details["drawn"]) == (Verdict.PASS, 4), found.measurement
     assert found.details["published_parameters"]
@@ -106,7 +107,7 @@ def test_without_the_further_key_it_is_said_what_cannot_be_computed(
 def test_a_round_s_vectors_are_let_go_of_before_the_next_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = train(small_spec(rounds=3, clients_per_round=2), tmp_path)[0].run
+    run = train(small_spec(rounds=3, clients_per_round=1), tmp_path)[0].run
     run_round, seen, held = Rerun.run_round, list[weakref.ref[RecomputedRound]](), list[int]()
 
     def watched(self: Rerun, *given: Any) -> Any:
@@ -136,7 +137,7 @@ def test_a_run_computes_participations_again_unasked_unless_it_would_take_long_o
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "spec.yaml"
-    path.write_text(specs.dump(small_spec(rounds=1, mode="release")))
+    path.write_text(specs.dump(small_spec(rounds=1, clients_per_round=1, mode="release")))
     assert level(str(path), tmp_path, capsys) == 2
     assert level(str(path), tmp_path, capsys, "--replay", "0") == 1
     monkeypatch.setattr(replaying, "AT_MOST_SECONDS", 0.0)
@@ -152,6 +153,6 @@ def test_where_nothing_can_be_computed_again_the_run_ends_as_ever_and_says_why(
 
     monkeypatch.setattr(replaying, "after_training", gone)
     path = tmp_path / "spec.yaml"
-    path.write_text(specs.dump(small_spec(rounds=1)))
+    path.write_text(specs.dump(small_spec(rounds=1, clients_per_round=1)))
     assert call("run", str(path), "--out", str(tmp_path)) == 0
     assert "nothing was recomputed: the data are gone" in capsys.readouterr().err

@@ -8,17 +8,21 @@ import shutil
 import pytest
 
 from reports.signatures.keys import fingerprint, load_public
+from tests.reports import drawings
 from tests.reports.signing_keys import create
 from tests.runs import call
+
+undrawn = drawings.undrawn
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Two runs of different privacy below one folder."""
     home = tmp_path_factory.mktemp("reports")
-    small = ("--set", "federation.rounds=2", "--set", "federation.local_steps=1")
+    small = ("rounds=2", "local_steps=1", "clients_per_round=2")
+    sets = [word for one in small for word in ("--set", f"federation.{one}")]
     for spec in ("quickstart", "digits-baseline-fedavg"):
-        call("run", spec, *small, "--out", str(home))
+        call("run", spec, *sets, "--out", str(home))
     return home
 
 
@@ -64,7 +68,8 @@ def test_a_run_that_signs_with_both_keys_is_self_audited_wherever_they_lie(
 ):
     named = [create(role, tmp_path / role).private for role in ("trainer", "auditor")]
     monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "empty"))
-    small = ("--set", "federation.rounds=1", "--set", "federation.local_steps=1")
+    few = ("rounds=1", "local_steps=1", "clients_per_round=2")
+    small = [word for one in few for word in ("--set", f"federation.{one}")]
     keys = ("--trainer-key", str(named[0]), "--auditor-key", str(named[1]))
     call("run", "digits-baseline-fedavg", *small, *keys, "--out", str(tmp_path / "runs"))
     trust = json.loads((tmp_path / "runs" / "latest" / "report.json").read_text("utf-8"))["trust"]

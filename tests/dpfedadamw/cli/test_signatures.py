@@ -36,7 +36,7 @@ def write_spec(folder: Path) -> Path:
         SMALL.format(
             algorithm="dp-fedavg",
             rounds=2,
-            clients_per_round=4,
+            clients_per_round=2,
             privacy=PRIVATE,
             mode="release",
             seed="",
@@ -135,7 +135,7 @@ def test_an_authority_that_does_not_answer_costs_no_training(case, tmp_path, cap
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("answers", [1, 2])
 def test_an_authority_that_fails_after_training_loses_no_run(tmp_path, authority, capsys, answers):
     spec = str(write_spec(tmp_path))
@@ -150,6 +150,7 @@ def test_an_authority_that_fails_after_training_loses_no_run(tmp_path, authority
     assert call("verify", str(run)) == 0
 
 
+@pytest.mark.thorough
 def test_a_run_can_be_timestamped_from_the_start(tmp_path, authority, capsys):
     spec = str(write_spec(tmp_path))
     with authority.serve() as url:
@@ -292,7 +293,7 @@ def test_what_is_signed_of_three_hundred_spoilt_runs_is_what_was_judged(case, tm
     assert spoilt_and_signed(Path(run), tmp_path / "spoilt", range(1000, 1300), capsys) > 10
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
 def test_without_evidence_what_was_signed_must_be_put_back(command, case, capsys):
     run, _ = case
@@ -383,6 +384,7 @@ def test_an_earlier_state_that_was_put_back_is_refused(case, tmp_path, capsys):
     assert shown.endswith("NOT VALID")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("command", "code"),
     [
@@ -450,7 +452,7 @@ def test_a_check_for_others_compares_with_nothing_and_remembers_nothing(case, tm
     assert call("verify", run, "--no-memory") == 0
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
 def test_an_earlier_state_that_was_put_back_is_signed_by_nothing(command, case, tmp_path, capsys):
     run, keys = case

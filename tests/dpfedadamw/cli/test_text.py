@@ -38,7 +38,8 @@ def test_texts_are_read_trained_on_audited_computed_again_and_exported(
     )
     key = tmp_path / "key"
     ReleaseRandomness(key_of_a_test()).write_escrow(key)
-    assert call("run", folder / "texts.yaml", "--out", tmp_path / "runs", "--json") == 0
+    short = ("--set", "federation.rounds=4", "--set", "federation.local_steps=3")
+    assert call("run", folder / "texts.yaml", *short, "--out", tmp_path / "runs", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
     run = (tmp_path / "runs" / "latest").resolve()
     assert call("audit", run, "--replay", 2, "--escrow", key, "--json") == 0

@@ -84,7 +84,9 @@ def test_a_run_says_its_folder_first_and_hides_what_a_time_would_tell(
 
     monkeypatch.setattr(training_lines, "EVERY_SECONDS", 0.0)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.yaml").write_text(specs.dump(small_spec(rounds=2, overrides=changes)))
+    (tmp_path / "s.yaml").write_text(
+        specs.dump(small_spec(rounds=2, clients_per_round=1, overrides=changes))
+    )
     assert call("run", "s.yaml") == 0
     said = capsys.readouterr().err.splitlines()
     first, *more = (line for line in said if not line.startswith("made a signing key: "))

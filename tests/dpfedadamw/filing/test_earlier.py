@@ -68,6 +68,7 @@ def test_a_failure_is_not_audited_away(case: RunDirectory, monkeypatch) -> None:
     assert filed(case)["verdict"] == "FAIL"
 
 
+@pytest.mark.thorough
 def test_a_new_replay_takes_its_place(case: RunDirectory) -> None:
     assert call("audit", str(case.path), "--replay", "3", "--write") == 0
     assert of_replay(filed(case))["details"]["drawn"] == 3

@@ -19,7 +19,8 @@ CLIENT_LEVEL = "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0
 
 
 def attested(algorithm: str, overrides: tuple[str, ...], folder: Path) -> RunDirectory:
-    training, _ = train(small_spec(algorithm, overrides=overrides), folder)
+    spec = small_spec(algorithm, rounds=2, clients_per_round=3, overrides=overrides)
+    training, _ = train(spec, folder)
     attest(training)
     return training.run
 
