@@ -65,6 +65,7 @@ def test_noise_for_a_target_lands_within_half_a_percent_below(
     assert noise == float(f"{noise:.6g}")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", [0.7, 3.0, 20.0])
 @pytest.mark.parametrize("sampling", [FixedSizeSampling(50), ShuffledEpochs(300)])
 @pytest.mark.parametrize("view", ["server", "third-party"])

@@ -148,6 +148,7 @@ def test_other_conversions_and_mixed_adjacencies_are_refused() -> None:
         epsilon_rdp([REFERENCE, Composition(1.0, 0.1, 1, sampling="fixed-size")], 1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_the_least_over_all_orders(seed: int) -> None:
     draw = random.Random(seed)

@@ -57,6 +57,7 @@ def test_it_is_what_dp_accounting_and_the_auditor_say(
     assert audited.least == pytest.approx(found, rel=0.02)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("by", ["server", "clients"])
 @pytest.mark.parametrize(
     ("noise", "rate", "rounds", "mean", "shape", "epsilon"),

@@ -62,7 +62,7 @@ def by_convolution(records, sigma, rate, steps, delta, width=2e-3):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("records", [1, 2, 3])
+@pytest.mark.parametrize("records", [2, 1, 3])
 def test_it_is_that_of_an_independent_convolution(records):
     ours = epsilon_of_records((QUICKSTART,), records, DELTA)
     assert ours == pytest.approx(by_convolution(records, 2.8, 0.4, 100, DELTA), rel=1e-3)
@@ -73,6 +73,7 @@ def test_one_record_costs_what_the_accountant_of_records_says():
     assert ours == pytest.approx(epsilon_pld((QUICKSTART,), DELTA), rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_two_records_cost_more_than_twice_one():
     one, two = (epsilon_of_records((QUICKSTART,), count, DELTA) for count in (1, 2))
     assert two > 2.2 * one
@@ -162,7 +163,7 @@ def test_two_equal_clients_are_twice_the_steps():
     ),
     most=st.integers(1, 3),
 )  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_no_set_of_clients_costs_more_and_the_auditor_finds_the_same(clients, most):
     spends = [spend(client, parts) for client, parts in enumerate(clients)]
     found = together(spends, most, DELTA)

@@ -120,6 +120,7 @@ def test_a_second_moment_is_measured_only_where_its_noise_is_known():
 
 
 ABLATIONS = [
+    "decay=coupled",
     *(f"second_moment.aggregation={kind}" for kind in ("full", "tensor", "layer", "hessian")),
     "second_moment.aggregation=none",
     "first_moment.aggregation=full",
@@ -128,10 +129,10 @@ ABLATIONS = [
     "second_moment.denominator=block",
     "alignment=0",
     "weight_decay=0",
-    "decay=coupled",
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_private_name_trains_and_passes_its_audit(name, tmp_path):
     findings = judged(small_spec(name, rounds=2), tmp_path)
@@ -157,12 +158,13 @@ def test_every_name_of_client_level_trains_and_passes_its_audit(name, by, tmp_pa
     assert any(said) == (by == "server")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NOT_PRIVATE)
 def test_every_name_without_privacy_trains_and_claims_nothing(name, tmp_path):
     assert judged(small_spec(name, rounds=2), tmp_path)["verdict"] == "NO CLAIM"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("ablation", ABLATIONS)
 def test_every_ablation_of_dp_fedadamw_runs_from_the_spec_and_passes(ablation, tmp_path):
     findings = judged(small_spec(overrides=(f"algorithm.{ablation}",)), tmp_path)

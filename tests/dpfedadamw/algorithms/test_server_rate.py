@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import pytest
@@ -18,6 +19,7 @@ OPTIMISERS = {"dp-fedopt", "fedadam"}
 AVERAGED = sorted(ALGORITHMS.keys() - OPTIMISERS)
 
 
+@functools.cache
 def after_a_round(section: str) -> tuple[ServerState, ServerState, list[Upload]]:
     """The server before and after one round, and what it was sent."""
     system = worlds.algorithm(section)
