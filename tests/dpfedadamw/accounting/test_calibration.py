@@ -52,6 +52,7 @@ def planned(rate: float, rounds: int, local_steps: int, **changes: Any) -> Plann
     return replace(whole, **changes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("target", "rate", "rounds", "steps"),
     [(8.0, 0.22, 20, 5), (1.0, 0.016, 100, 20), (0.05, 0.05, 10, 5), (90.0, 1.0, 5, 4)],

@@ -53,6 +53,7 @@ def epsilon_of_gaussian(sigma: float, delta: float) -> float:
     return float(optimize.brentq(excess, 0.0, 100.0))
 
 
+@pytest.mark.thorough
 def test_a_third_party_sees_poisson_subsampled_gaussians_over_clients():
     claim = client_level_claim(spends(25, "server", [1, 2, 3]), 10, 1e-3)
     expected = epsilon(

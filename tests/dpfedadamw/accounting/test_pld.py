@@ -124,6 +124,7 @@ def test_more_steps_more_rate_and_less_noise_cost_more() -> None:
     assert epsilon_pld(Composition(1.2, 0.05, 100), 2e-5) < base
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("noise", "rate", "steps"),
     [

@@ -143,6 +143,7 @@ def exact_delta(noise: float, mean: float, epsilon: float) -> float:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("noise", "mean"), [(1.0, 3.0), (2.0, 10.0), (5.0, 100.0)])
 def test_the_exact_loss_of_a_selection_lies_below_the_claim_and_above_that_of_one_trial(
     noise, mean

@@ -100,6 +100,7 @@ def test_with_hardly_any_noise_each_step_that_draws_the_record_costs_a_gaussian_
     assert cost == pytest.approx(drawn * (2.0 / 1e-3) ** 2 / 2.0, rel=0.01)
 
 
+@pytest.mark.thorough
 def test_the_reference_point() -> None:
     # B = 200 of R = 10000, σ = 1, 2000 steps, δ = 1e-5: RDP is far from tight here.
     composition = Composition(1.0, 0.02, 2000, sampling="fixed-size")

@@ -48,7 +48,7 @@ def test_unlike_gaussians_add_up_by_their_squares_and_two_queries_count_twice():
     assert gaussian_bound(parts).mu == pytest.approx(math.sqrt(4 / 4 + 6 / 1), rel=1e-12)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("sigma", "rate", "steps"), SAMPLED)
 def test_a_subsampled_curve_is_that_of_dp_accountings_distribution(sigma, rate, steps):
     theirs = reference(sigma, rate, steps)
@@ -59,7 +59,7 @@ def test_a_subsampled_curve_is_that_of_dp_accountings_distribution(sigma, rate, 
         assert misses == pytest.approx(least_misses(points, alarms), abs=2e-3)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("sigma", "rate", "steps"), SAMPLED)
 def test_the_gaussian_covers_the_whole_profile_and_a_smaller_one_does_not(sigma, rate, steps):
     theirs, whole = reference(sigma, rate, steps), Composition(sigma, rate, steps)

@@ -29,6 +29,7 @@ def played(section: str):
     return rounds(algorithm(section))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("power", [0, 1, 8])
 def test_what_is_released_is_the_weighted_mean_of_all_models_so_far(name, power):

@@ -32,6 +32,7 @@ def after_a_round(section: str) -> tuple[ServerState, ServerState, list[Upload]]
     return before, system.server.combine(before, uploads, broadcast), uploads
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", AVERAGED)
 def test_the_servers_step_is_its_rate_times_the_mean_update(name):
     _, plain, uploads = after_a_round(f"{{name: {name}}}")
@@ -45,6 +46,7 @@ def test_the_servers_step_is_its_rate_times_the_mean_update(name):
     torch.testing.assert_close(after.parameters, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", AVERAGED)
 def test_whatever_else_the_server_keeps_does_not_depend_on_its_rate(name):
     _, plain, _ = after_a_round(f"{{name: {name}}}")

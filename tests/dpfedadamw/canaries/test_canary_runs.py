@@ -148,6 +148,7 @@ def test_coins_that_are_not_fair_are_not_judged(audited, tmp_path):
     assert "coins" in found.measurement
 
 
+@pytest.mark.thorough
 def test_an_audit_run_of_a_retired_kind_is_still_judged_by_guesses(audited, monkeypatch):
     bundle = open_bundle(audited.path)
     planted = dataclasses.replace(bundle.header.canaries, kind="label")
@@ -357,7 +358,7 @@ def sparse_audit_run(parent, kind):
     return training
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind",
     [
