@@ -52,6 +52,7 @@ def planned(rate: float, rounds: int, local_steps: int, **changes: Any) -> Plann
     return replace(whole, **changes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("target", "rate", "rounds", "steps"),
     [(8.0, 0.22, 20, 5), (1.0, 0.016, 100, 20), (0.05, 0.05, 10, 5), (90.0, 1.0, 5, 4)],
@@ -65,6 +66,7 @@ def test_noise_for_a_target_lands_within_half_a_percent_below(
     assert noise == float(f"{noise:.6g}")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", [0.7, 3.0, 20.0])
 @pytest.mark.parametrize("sampling", [FixedSizeSampling(50), ShuffledEpochs(300)])
 @pytest.mark.parametrize("view", ["server", "third-party"])

@@ -141,6 +141,7 @@ def test_a_limit_beyond_what_the_run_can_spend_leaves_room_for_repeated_rounds()
     assert Rounds(bound, per_round, 100.0, DELTA).allows(again, 3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_two_hundred_rounds_of_a_hundred_clients_are_watched_in_a_few_seconds(share):
     draw = np.random.default_rng(3)

@@ -26,6 +26,7 @@ from dpfedadamw.privacy.composition import Composition
 WIDTH = 2.0**-10
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("noise", "rate"), [(1.0, 0.02), (0.4, 0.3), (2.0, 1.0)])
 def test_one_step_is_that_of_dp_accounting(noise: float, rate: float) -> None:
     ours = poisson_losses(noise, rate, WIDTH)
@@ -83,7 +84,7 @@ def test_any_number_of_gaussians_costs_what_the_closed_form_says(steps: int) -> 
     assert len(composed.remove.masses) < 10_000
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("rate", "noise", "steps", "kind"),
     [

@@ -47,6 +47,7 @@ def test_noise_that_has_the_clipping_norm_in_twice_protects_nobody() -> None:
     assert epsilon_pld(Composition(0.1, 0.016, 20), 1e-5) == pytest.approx(227.4, abs=0.5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_agreement_with_dp_accounting_called_directly(seed: int) -> None:
     draw = random.Random(seed)
@@ -60,6 +61,7 @@ def test_agreement_with_dp_accounting_called_directly(seed: int) -> None:
     assert epsilon_pld(Composition(noise, rate, steps), 1e-5) <= expected * (1 + 2e-4) + 1e-4
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rate", "noise", "steps"), [(0.02, 1.0, 300), (0.1, 2.0, 100), (0.3, 1.2, 20)]
 )
@@ -122,6 +124,7 @@ def test_more_steps_more_rate_and_less_noise_cost_more() -> None:
     assert epsilon_pld(Composition(1.2, 0.05, 100), 2e-5) < base
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("noise", "rate", "steps"),
     [
@@ -167,7 +170,7 @@ def participation_sum(
     return total
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("participation", [0.1, 0.6])
 def test_the_mixture_over_participation_is_the_binomial_sum(participation: float) -> None:
     per_round = Composition(1.0, 0.05, 4)

@@ -81,6 +81,7 @@ def test_two_queries_on_one_batch_are_one_query_of_less_noise() -> None:
     assert twice > epsilon_rdp(Composition(1.0, 0.02, 200), 1e-5)
 
 
+@pytest.mark.thorough
 def test_the_two_conventions_of_dp_accounting_for_replace_one() -> None:
     # Under replace-one a clipped sum moves by up to 2C. The library's RDP takes noise over
     # SENSITIVITY and knows nothing of the 2; its PLD takes noise over C and doubles by itself.
@@ -148,6 +149,7 @@ def test_other_conversions_and_mixed_adjacencies_are_refused() -> None:
         epsilon_rdp([REFERENCE, Composition(1.0, 0.1, 1, sampling="fixed-size")], 1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_the_least_over_all_orders(seed: int) -> None:
     draw = random.Random(seed)
@@ -371,6 +373,7 @@ def by_integral(noise: float, rate: float, order: float) -> float:
 CASES = [(1.0, 0.02), (0.7, 0.3), (3.0, 0.9), (2.0, 0.001)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", [2.0, 3.0, 11.0, 32.0, 63.0])
 @pytest.mark.parametrize(("noise", "rate"), CASES)
 def test_a_divergence_is_its_integral(noise: float, rate: float, order: float) -> None:
@@ -378,6 +381,7 @@ def test_a_divergence_is_its_integral(noise: float, rate: float, order: float) -
     assert poisson_divergence(noise, rate, order) == pytest.approx(expected, rel=1e-7, abs=1e-11)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", [1.1, 1.5, 2.3, 4.7, 9.9])
 @pytest.mark.parametrize(("noise", "rate"), CASES)
 def test_between_whole_orders_it_is_at_least_its_integral_and_what_dp_accounting_says(

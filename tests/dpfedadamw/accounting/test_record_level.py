@@ -185,6 +185,7 @@ def test_closed_forms_of_the_papers() -> None:
     assert forms.sampling_rate == 0.016
 
 
+@pytest.mark.thorough
 def test_fifty_clients_are_accounted_for_in_seconds() -> None:
     records = [100 + 7 * index for index in range(50)]
     lines = [line(r, c, size) for r in range(40) for c, size in enumerate(records)]

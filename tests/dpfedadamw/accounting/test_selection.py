@@ -57,6 +57,7 @@ def test_it_is_what_dp_accounting_and_the_auditor_say(
     assert audited.least == pytest.approx(found, rel=0.02)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("by", ["server", "clients"])
 @pytest.mark.parametrize(
     ("noise", "rate", "rounds", "mean", "shape", "epsilon"),
@@ -142,6 +143,7 @@ def exact_delta(noise: float, mean: float, epsilon: float) -> float:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("noise", "mean"), [(1.0, 3.0), (2.0, 10.0), (5.0, 100.0)])
 def test_the_exact_loss_of_a_selection_lies_below_the_claim_and_above_that_of_one_trial(
     noise, mean

@@ -36,7 +36,7 @@ def by_convolution(records, sigma, rate, steps, delta, width=2e-3):
     from the Gaussian; outputs are cut into cells of equal width, losses rounded to the nearest.
     """
     law = stats.binom(records, rate).pmf(np.arange(records + 1))
-    x = np.linspace(-10 * sigma, records + 10 * sigma, 400_001)
+    x = np.linspace(-10 * sigma, records + 10 * sigma, 100_001)
     middle = (x[1:] + x[:-1]) / 2
     parts = np.array([np.diff(stats.norm.cdf(x, j, sigma)) for j in range(records + 1)])
     exponents = np.array([(2 * j * middle - j * j) / (2 * sigma**2) for j in range(records + 1)])
@@ -50,7 +50,7 @@ def by_convolution(records, sigma, rate, steps, delta, width=2e-3):
         losses = (np.arange(cells) + steps * places.min()) * width
 
         def excess(epsilon, losses=losses, composed=composed):
-            over = losses > epsilon
+            over = slice(np.searchsorted(losses, epsilon, side="right"), None)
             return float(-composed[over] @ np.expm1(epsilon - losses[over]))
 
         low, high = 0.0, 200.0
@@ -62,17 +62,19 @@ def by_convolution(records, sigma, rate, steps, delta, width=2e-3):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("records", [1, 2, 3])
+@pytest.mark.parametrize("records", [2, 1, 3])
 def test_it_is_that_of_an_independent_convolution(records):
     ours = epsilon_of_records((QUICKSTART,), records, DELTA)
     assert ours == pytest.approx(by_convolution(records, 2.8, 0.4, 100, DELTA), rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_one_record_costs_what_the_accountant_of_records_says():
     ours = epsilon_of_records((QUICKSTART,), 1, DELTA)
     assert ours == pytest.approx(epsilon_pld((QUICKSTART,), DELTA), rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_two_records_cost_more_than_twice_one():
     one, two = (epsilon_of_records((QUICKSTART,), count, DELTA) for count in (1, 2))
     assert two > 2.2 * one
@@ -105,9 +107,9 @@ def test_several_records_lie_between_a_multiple_and_the_lemma_of_group_privacy(
 
 
 def test_where_every_record_is_in_every_batch_it_is_one_gaussian_moved_further():
-    ours = epsilon_of_records((Composition(9.0, 1.0, 20, 1, "full"),), 3, DELTA)
+    ours = epsilon_of_records((Composition(9.0, 1.0, 4, 1, "full"),), 3, DELTA)
     assert ours == pytest.approx(
-        epsilon_pld((Composition(3.0, 1.0, 20, 1, "full"),), DELTA), rel=1e-3
+        epsilon_pld((Composition(3.0, 1.0, 4, 1, "full"),), DELTA), rel=1e-3
     )
 
 
@@ -162,7 +164,7 @@ def test_two_equal_clients_are_twice_the_steps():
     ),
     most=st.integers(1, 3),
 )  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_no_set_of_clients_costs_more_and_the_auditor_finds_the_same(clients, most):
     spends = [spend(client, parts) for client, parts in enumerate(clients)]
     found = together(spends, most, DELTA)

@@ -94,12 +94,13 @@ def test_with_hardly_any_noise_each_step_that_draws_the_record_costs_a_gaussian_
     rate: float,
 ) -> None:
     # Cells of the grid are so wide that e to their width is beyond all numbers.
-    cost = epsilon_pld(Composition(1e-3, rate, 100, sampling="fixed-size"), DELTA)
+    cost = epsilon_pld(Composition(1e-3, rate, 20, sampling="fixed-size"), DELTA)
     # More steps draw the record with a probability below δ; its mean moves by 2/σ in each.
-    drawn = stats.binom.isf(DELTA, 100, rate)
+    drawn = stats.binom.isf(DELTA, 20, rate)
     assert cost == pytest.approx(drawn * (2.0 / 1e-3) ** 2 / 2.0, rel=0.01)
 
 
+@pytest.mark.thorough
 def test_the_reference_point() -> None:
     # B = 200 of R = 10000, σ = 1, 2000 steps, δ = 1e-5: RDP is far from tight here.
     composition = Composition(1.0, 0.02, 2000, sampling="fixed-size")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -23,6 +24,7 @@ from dpfedadamw.privacy.composition import SMALLEST_DELTA, Composition
 SAMPLED = [(1.0, 0.02, 2000), (2.8, 0.2, 100), (0.6, 0.01, 100), (0.95, 0.1, 300)]
 
 
+@functools.cache
 def reference(sigma: float, rate: float, steps: int) -> pld.PrivacyLossDistribution:
     """The same mechanism by Google's library, which is pessimistic too."""
     one = pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=1e-3)
@@ -46,6 +48,7 @@ def test_unlike_gaussians_add_up_by_their_squares_and_two_queries_count_twice():
     assert gaussian_bound(parts).mu == pytest.approx(math.sqrt(4 / 4 + 6 / 1), rel=1e-12)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("sigma", "rate", "steps"), SAMPLED)
 def test_a_subsampled_curve_is_that_of_dp_accountings_distribution(sigma, rate, steps):
     theirs = reference(sigma, rate, steps)
@@ -56,6 +59,7 @@ def test_a_subsampled_curve_is_that_of_dp_accountings_distribution(sigma, rate, 
         assert misses == pytest.approx(least_misses(points, alarms), abs=2e-3)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("sigma", "rate", "steps"), SAMPLED)
 def test_the_gaussian_covers_the_whole_profile_and_a_smaller_one_does_not(sigma, rate, steps):
     theirs, whole = reference(sigma, rate, steps), Composition(sigma, rate, steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,18 @@ def weights(power: int, count: int) -> np.ndarray:
     return np.array(found) / np.sum(found)
 
 
+@functools.cache
+def played(section: str):
+    """The rounds of an algorithm's section, which no test changes."""
+    return rounds(algorithm(section))
+
+
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("power", [0, 1, 8])
 def test_what_is_released_is_the_weighted_mean_of_all_models_so_far(name, power):
-    plain = rounds(algorithm(f"{{name: {name}}}"))
-    averaging = rounds(algorithm(f"{{name: {name}, server: {{averaging: {power}}}}}"))
+    plain = played(f"{{name: {name}}}")
+    averaging = played(f"{{name: {name}, server: {{averaging: {power}}}}}")
     models = np.stack([state.parameters.numpy() for state, _ in plain])
     for count, (state, _) in enumerate(averaging, start=1):
         expected = weights(power, count) @ models[:count]
@@ -35,8 +43,8 @@ def test_what_is_released_is_the_weighted_mean_of_all_models_so_far(name, power)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rounds_go_on_from_the_last_model_and_not_from_the_average(name):
-    plain = rounds(algorithm(f"{{name: {name}}}"))
-    averaging = rounds(algorithm(f"{{name: {name}, server: {{averaging: 8}}}}"))
+    plain = played(f"{{name: {name}}}")
+    averaging = played(f"{{name: {name}, server: {{averaging: 8}}}}")
     for (one, _), (other, _) in zip(plain, averaging, strict=True):
         assert np.array_equal(one.parameters.numpy(), other.parameters.numpy())
         assert set(other.state) - set(one.state) == {AVERAGED_MODEL}

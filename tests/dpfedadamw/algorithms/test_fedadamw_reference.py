@@ -108,6 +108,7 @@ randomness: reproducible
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("engine", ["plain", "loop", "book-keeping"])
 @pytest.mark.parametrize("aggregation", ["tensor", "heads", "full", "none"])
 def test_without_noise_and_clipping_the_trajectory_is_fedadamws(

@@ -291,6 +291,7 @@ _SECOND_MOMENTS = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("decay", ["decoupled", "coupled"])
 @pytest.mark.parametrize("first", ["none", "full"])
 @pytest.mark.parametrize(("second", "counter", "denominator"), _SECOND_MOMENTS)

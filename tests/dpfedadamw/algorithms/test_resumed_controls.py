@@ -21,13 +21,23 @@ class PowerCutError(Exception):
     """The power goes."""
 
 
-@pytest.mark.parametrize("after", [4, 5])
+SPEC = small_spec("dp-scaffold", clients_per_round=2, rounds=5)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """The model of a run that was not cut off."""
+    whole, _ = train(SPEC, tmp_path_factory.mktemp("whole"))
+    return whole.run.weights.read_bytes()
+
+
+# Within a round, and between two.
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("after", [5, 4])
 def test_a_dp_scaffold_run_cut_off_and_resumed_equals_one_that_was_not(
-    after, tmp_path, monkeypatch
+    after, weights, tmp_path, monkeypatch
 ):
-    spec = small_spec("dp-scaffold", clients_per_round=2, rounds=5)
-    whole, _ = train(spec, tmp_path)
-    cut = begin(spec, tmp_path)
+    cut = begin(SPEC, tmp_path)
     answered = 0
     answer = rounds.Worker.take_part
 
@@ -46,21 +56,19 @@ def test_a_dp_scaffold_run_cut_off_and_resumed_equals_one_that_was_not(
     assert 1 < sum(name.startswith("client.") for name in kept) < 5, "some took part, some did not"
     resumed = engine_setup.resume(open_existing(cut.run.path), torch.device("cpu"))
     engine_run.train(resumed)
-    assert resumed.run.weights.read_bytes() == whole.run.weights.read_bytes()
+    assert resumed.run.weights.read_bytes() == weights
 
 
-def test_without_its_controls_a_resumed_run_would_end_elsewhere(tmp_path, monkeypatch):
+def test_without_its_controls_a_resumed_run_would_end_elsewhere(weights, tmp_path, monkeypatch):
     """So the test above can fail."""
-    spec = small_spec("dp-scaffold", clients_per_round=2, rounds=5)
-    whole, _ = train(spec, tmp_path)
-    forgetful, answer = begin(spec, tmp_path), rounds.Worker.take_part
+    forgetful, answer = begin(SPEC, tmp_path), rounds.Worker.take_part
 
     def forgetting(self, part):
         return answer(self, replace(part, memory={}))
 
     monkeypatch.setattr(rounds.Worker, "take_part", forgetting)
     engine_run.train(forgetful)
-    assert forgetful.run.weights.read_bytes() != whole.run.weights.read_bytes()
+    assert forgetful.run.weights.read_bytes() != weights
 
 
 def test_what_clients_keep_is_not_broadcast(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import pytest
@@ -18,6 +19,7 @@ OPTIMISERS = {"dp-fedopt", "fedadam"}
 AVERAGED = sorted(ALGORITHMS.keys() - OPTIMISERS)
 
 
+@functools.cache
 def after_a_round(section: str) -> tuple[ServerState, ServerState, list[Upload]]:
     """The server before and after one round, and what it was sent."""
     system = worlds.algorithm(section)
@@ -30,6 +32,7 @@ def after_a_round(section: str) -> tuple[ServerState, ServerState, list[Upload]]
     return before, system.server.combine(before, uploads, broadcast), uploads
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", AVERAGED)
 def test_the_servers_step_is_its_rate_times_the_mean_update(name):
     _, plain, uploads = after_a_round(f"{{name: {name}}}")
@@ -43,6 +46,7 @@ def test_the_servers_step_is_its_rate_times_the_mean_update(name):
     torch.testing.assert_close(after.parameters, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", AVERAGED)
 def test_whatever_else_the_server_keeps_does_not_depend_on_its_rate(name):
     _, plain, _ = after_a_round(f"{{name: {name}}}")

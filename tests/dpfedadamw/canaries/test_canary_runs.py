@@ -28,7 +28,7 @@ from dpfedadamw.run.journal import Journal
 from dpfedadamw.run.start_options import StartOptions
 from tests.audit.corruptions import finding_of
 from tests.faults.canary_table import noise_times, people_clipped_by_record
-from tests.people import BY_HOSPITAL, people_spec, write_people
+from tests.people import BY_HOSPITAL, people_spec, people_table
 from tests.runs import attest, call, failing, small_spec, torch, verdicts
 
 CLIENTS = (
@@ -55,6 +55,12 @@ def audited(tmp_path_factory):
     return audit_training(tmp_path_factory.mktemp("audited"), CanaryOrder(120, "gradient", "a-run"))
 
 
+@pytest.fixture(scope="module")
+def findings(audited):
+    """What the whole audit finds of it."""
+    return audit_run(audited.path)
+
+
 def copied(run, tmp_path):
     return shutil.copytree(run.path, tmp_path / run.identifier)
 
@@ -69,8 +75,8 @@ def finding(path):
     return finding_of(path, "canaries")
 
 
-def test_an_audit_run_passes_every_check_of_a_run_and_one_more(audited):
-    found = audit_run(audited.path).to_json()
+def test_an_audit_run_passes_every_check_of_a_run_and_one_more(findings):
+    found = findings.to_json()
     assert found["verdict"] == "PASS", failing(found)
     assert verdicts(found)["canaries"] == "PASS"
     (check,) = [one for one in found["checks"] if one["name"] == "canaries"]
@@ -85,7 +91,7 @@ def test_an_audit_run_passes_every_check_of_a_run_and_one_more(audited):
     assert check["details"]["audited"] == "a-run"
 
 
-def test_an_audit_run_says_everywhere_what_it_is(audited):
+def test_an_audit_run_says_everywhere_what_it_is(audited, findings):
     said = "audit run with 120 planted canaries: its model is not for release"
     assert "-canaries-" in audited.identifier
     assert "name: small-canaries" in audited.spec.read_text()
@@ -96,7 +102,7 @@ def test_an_audit_run_says_everywhere_what_it_is(audited):
     assert all(
         json.loads(line)["canaries"] == 120 for line in audited.metrics.read_text().splitlines()
     )
-    assert said in audit_run(audited.path).qualifications
+    assert said in findings.qualifications
     assert not (audited.path.parent / "latest").exists()
 
 
@@ -137,10 +143,12 @@ def test_coins_that_are_not_fair_are_not_judged(audited, tmp_path):
         path / "evidence" / "canaries.npz",
         lambda arrays: {"included": np.ones_like(arrays["included"])},
     )
-    assert finding(path).verdict.value == "NOT VERIFIED"
-    assert "coins" in finding(path).measurement
+    found = finding(path)
+    assert found.verdict.value == "NOT VERIFIED"
+    assert "coins" in found.measurement
 
 
+@pytest.mark.thorough
 def test_an_audit_run_of_a_retired_kind_is_still_judged_by_guesses(audited, monkeypatch):
     bundle = open_bundle(audited.path)
     planted = dataclasses.replace(bundle.header.canaries, kind="label")
@@ -176,8 +184,9 @@ def test_fewer_canaries_or_answers_than_there_were_are_not_judged(audited, tmp_p
         return {**kept, "projections": arrays["projections"][:-last]}
 
     rewrite(file, without_last_row)
-    assert "lacks an answer" in finding(path).measurement
-    assert finding(path).verdict.value == "NOT VERIFIED"
+    found = finding(path)
+    assert "lacks an answer" in found.measurement
+    assert found.verdict.value == "NOT VERIFIED"
 
     def without_last_canary(arrays):
         keep = arrays["row_first"] + arrays["row_count"] < len(arrays["client"])
@@ -199,11 +208,12 @@ def test_coins_that_the_scores_know_contradict_the_claim(audited, tmp_path):
         path / "evidence" / "canaries.npz",
         lambda arrays: {"loss_after": arrays["loss_before"] - arrays["included"]},
     )
-    assert finding(path).verdict.value == "FAIL"
-    assert finding(path).measurement.startswith("contradicts the claim: the final model")
+    found = finding(path)
+    assert found.verdict.value == "FAIL"
+    assert found.measurement.startswith("contradicts the claim: the final model")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "overrides", "kind"),
     [
@@ -241,17 +251,22 @@ def test_canaries_suit_every_algorithm_and_sampler_of_record_level(
     assert not [name for name, verdict in verdicts(found).items() if verdict == "FAIL"]
 
 
-def test_an_audit_run_of_whole_clients_passes_every_check_of_its_level(tmp_path):
-    experiment = prepare(
-        small_spec(overrides=("data.clients=60", "data.partition={kind: iid}", *CLIENTS)),
-        torch.device("cpu"),
-    )
+@pytest.fixture(scope="module")
+def audited_clients(tmp_path_factory):
+    """One audit run of whole clients, shared by the tests that look at it or at copies of it."""
+    spec = small_spec(overrides=("data.clients=60", "data.partition={kind: iid}", *CLIENTS))
     training = engine_setup.start(
-        experiment, tmp_path, options=StartOptions(canaries=CanaryOrder(40))
+        prepare(spec, torch.device("cpu")),
+        tmp_path_factory.mktemp("clients"),
+        options=StartOptions(canaries=CanaryOrder(40)),
     )
     engine_run.train(training)
     attest(training)
-    found = audit_run(training.run.path).to_json()
+    return training.run
+
+
+def test_an_audit_run_of_whole_clients_passes_every_check_of_its_level(audited_clients):
+    found = audit_run(audited_clients.path).to_json()
     assert found["verdict"] == "PASS", failing(found)
     assert verdicts(found)["canaries"] == "PASS"
 
@@ -259,8 +274,8 @@ def test_an_audit_run_of_whole_clients_passes_every_check_of_its_level(tmp_path)
 def people_audit_run(parent, kind="gradient", overrides=()):
     """An audit run of people, most of whom are at both of two hospitals."""
     parent.mkdir(exist_ok=True)
-    table = write_people(parent / "visits.csv")
-    table.write_text(re.sub(r",H(\d)", lambda found: f",H{int(found[1]) % 2}", table.read_text()))
+    table, visits = parent / "visits.csv", people_table().read_text()
+    table.write_text(re.sub(r",H(\d)", lambda found: f",H{int(found[1]) % 2}", visits))
     spec = people_spec(partition=BY_HOSPITAL, clients=2, s=2, table=table, overrides=overrides)
     training = engine_setup.start(
         prepare(spec, torch.device("cpu")),
@@ -318,8 +333,9 @@ def test_coins_that_differ_within_one_person_are_not_judged(audited_people, tmp_
         return {"included": included}
 
     rewrite(path / "evidence" / "canaries.npz", differ)
-    assert finding(path).verdict.value == "NOT VERIFIED"
-    assert "different coins" in finding(path).measurement
+    found = finding(path)
+    assert found.verdict.value == "NOT VERIFIED"
+    assert "different coins" in found.measurement
     rewrite(path / "evidence" / "canaries.npz", lambda arrays: {"person": arrays["person"] + 1})
     assert "number the canaries" in finding(path).measurement
 
@@ -342,13 +358,13 @@ def sparse_audit_run(parent, kind):
     return training
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind",
     [
-        "random",
-        pytest.param("released-top", marks=pytest.mark.slow),
         "local-top",
+        pytest.param("released-top", marks=pytest.mark.slow),
+        "random",
         pytest.param("blurs", marks=pytest.mark.slow),
     ],
 )
@@ -375,20 +391,16 @@ def test_canary_clients_show_missing_noise_in_updates_that_are_cut(kind, tmp_pat
     assert found.details["scores"]["contribution"] == pytest.approx(1.0, rel=0.01)
 
 
-def test_the_evidence_of_canary_clients_must_have_every_release(tmp_path):
-    spec = small_spec(overrides=("data.clients=60", "data.partition={kind: iid}", *CLIENTS))
-    training = engine_setup.start(
-        prepare(spec, torch.device("cpu")), tmp_path, options=StartOptions(canaries=CanaryOrder(40))
-    )
-    engine_run.train(training)
+def test_the_evidence_of_canary_clients_must_have_every_release(audited_clients, tmp_path):
+    path = copied(audited_clients, tmp_path)
     rewrite(
-        training.run.evidence / "canaries.npz",
+        path / "evidence" / "canaries.npz",
         lambda arrays: {
             **{name: arrays[name][1:] for name in arrays if name.startswith("row_")},
             "projections": arrays["projections"][40:],
         },
     )
-    assert "lacks a round's release" in finding(training.run.path).measurement
+    assert "lacks a round's release" in finding(path).measurement
 
 
 def test_a_spec_that_canaries_do_not_suit_is_refused_and_nothing_is_written(tmp_path):

@@ -101,6 +101,7 @@ def crafted_of(scale, kind):
     return found.reshape(30, -1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
 def test_crafted_patterns_are_sparse_of_four_densities_and_of_one_brightness(kind):
     # Of gradients that clipping leaves as they are the densest pattern's is largest.
@@ -113,6 +114,7 @@ def test_crafted_patterns_are_sparse_of_four_densities_and_of_one_brightness(kin
     assert set(found.ravel().tolist()) <= {0, *([255] if kind == np.uint8 else AMPLITUDES)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("scale", "amplitude"), [(2.0, 1), (0.2, 4), (0.05, 16), (0.01, 64), (1e-6, 64)]
 )

@@ -40,10 +40,17 @@ def drawn(spec, count=6, kind="secret"):
     return RecordCanaries.draw(experiment, CanaryOrder(count, kind), coins), experiment
 
 
+@pytest.fixture(scope="module")
+def plain():
+    """The canaries and the experiment of the plain spec, which no test changes."""
+    return drawn(secret_spec())
+
+
 def written(tokens):
     return "".join([*SPECIAL, *WRITTEN][token] for token in tokens)
 
 
+@pytest.mark.thorough
 def test_a_private_model_knows_planted_secrets_no_better_than_those_it_never_saw():
     found = judged(secret_spec((STEPS,)), 10)
     assert found.verdict.value == "PASS", found.measurement
@@ -97,8 +104,8 @@ class _Sure(torch.nn.Module):
 
 
 @pytest.mark.parametrize("height", [0.0, 5.0, math.nan, -5.0])
-def test_rank_greedy_decoding_and_chance_follow_from_the_scores_of_the_code(height):
-    setup, _ = drawn(secret_spec())
+def test_rank_greedy_decoding_and_chance_follow_from_the_scores_of_the_code(plain, height):
+    setup, _ = plain
     made = replace(setup.secrets, prompts=setup.secrets.prompts[:1])
     canaries = replace(setup.canaries, client=np.zeros(1, np.int64))
     model = _Sure(made.records(0)[0], height)
@@ -115,8 +122,8 @@ def test_rank_greedy_decoding_and_chance_follow_from_the_scores_of_the_code(heig
     assert found["nats"][0] == pytest.approx(9 * math.log1p(others), rel=1e-5)
 
 
-def test_secrets_are_the_same_for_the_same_spec_and_each_has_a_prompt_of_its_own():
-    (first, _), (again, _) = drawn(secret_spec()), drawn(secret_spec())
+def test_secrets_are_the_same_for_the_same_spec_and_each_has_a_prompt_of_its_own(plain):
+    (first, _), (again, _) = plain, drawn(secret_spec())
     assert first.secrets.prompts == again.secrets.prompts
     assert first.secrets.codes == again.secrets.codes
     assert len(set(first.secrets.prompts)) == 6
@@ -190,8 +197,8 @@ def test_what_cannot_hold_a_secret_is_refused_in_one_line(spec, message, tmp_pat
     assert "\n" not in str(error.value)
 
 
-def test_secrets_of_more_clients_than_one_are_drawn_as_other_canaries_are():
-    setup, experiment = drawn(secret_spec())
+def test_secrets_of_more_clients_than_one_are_drawn_as_other_canaries_are(plain):
+    setup, experiment = plain
     sizes = np.bincount(experiment.owner).tolist()
     order = CanaryOrder(6, "secret")
     coins = ReproducibleRandomness(1).stream("canary coins", -1, -1)
@@ -215,6 +222,7 @@ def test_a_model_that_is_asked_in_pieces_knows_what_it_knows_as_a_whole():
 
 def test_secrets_of_people_are_judged_by_the_persons_claim():
     found = judged(secret_spec((*PEOPLE, "federation.local_steps=3")), 8)
+    assert found.verdict.value != "FAIL", found.measurement
     assert found.details["unit"] == "person"
     assert sum(found.details["secrets"][name]["secrets"] for name in ("there", "not_there")) == 8
     assert "scores" in found.details

@@ -127,6 +127,7 @@ def test_shards_leave_a_client_few_classes_and_equal_records():
         partition(data_spec(kind="shards", clients=1, shards=2001), labels)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("alpha", [0.05, 0.6])
 def test_a_million_records_are_divided_within_seconds(alpha):
     labels = np.random.default_rng(0).integers(0, 100, 1_000_000)

@@ -46,13 +46,19 @@ def visits(*more):
     return spec_of(", ".join(("dataset: visits", "person: patient_id", *more)))
 
 
-@pytest.fixture
-def table(tmp_path):
-    """A small table of the visits; its people are called P00000, P00001, …"""
+@pytest.fixture(scope="module")
+def first_visits():
+    """The first 2,000 rows of the visits."""
     text = io.StringIO()
     write_table(text)
+    return "".join(text.getvalue().splitlines(keepends=True)[:2001])
+
+
+@pytest.fixture
+def table(first_visits, tmp_path):
+    """A small table of the visits; its people are called P00000, P00001, …"""
     path = tmp_path / "visits.csv"
-    path.write_text("".join(text.getvalue().splitlines(keepends=True)[:2001]))
+    path.write_text(first_visits)
     return path
 
 

@@ -184,6 +184,7 @@ def test_other_engines_have_the_clipped_sum_of_book_keeping(models, engine):
     torch.testing.assert_close(found.total, right.total, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_layers_that_are_computed_again_give_the_same_sum_and_keep_less(models, case, tmp_path):
     kind, name = case

@@ -80,7 +80,7 @@ def texts(*places: int) -> Tensor:
     return records
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("tuning", TUNINGS)
 @pytest.mark.parametrize("kind", sorted(BLIND_TO_PADDING))
 def test_every_records_gradient_is_the_same_with_and_without_padding(kind, tuning, tmp_path):

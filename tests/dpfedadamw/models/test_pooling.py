@@ -78,6 +78,7 @@ def texts(*places: int) -> Tensor:
     return records
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("tuning", TUNINGS)
 @pytest.mark.parametrize("kind", ["albert", "bert"])
 def test_the_clipped_sum_is_the_loops_with_and_without_padding(kind, tuning, tmp_path):

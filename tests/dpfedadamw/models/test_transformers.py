@@ -46,7 +46,7 @@ TUNINGS = {
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", TUNINGS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_clipped_sum_is_the_per_record_loops(name: str, kind: str):
@@ -55,6 +55,7 @@ def test_the_clipped_sum_is_the_per_record_loops(name: str, kind: str):
     assert len(found.total) == layout_of(model).size
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["lora", "all"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_no_layer_falls_back_to_vmap_or_the_loop(name: str, kind: str):
@@ -65,6 +66,7 @@ def test_no_layer_falls_back_to_vmap_or_the_loop(name: str, kind: str):
     assert "vmap" not in engine.layers.values()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", TUNINGS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_blocks_cover_every_trained_coordinate_exactly_once(name: str, kind: str):
