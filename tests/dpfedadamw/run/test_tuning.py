@@ -31,7 +31,7 @@ from tests.faults.tuning_faults import (
 )
 from tests.runs import attest, failing, probed, small_spec
 
-SPEC = small_spec("dp-fedavg", overrides=SELECTED)
+SPEC = small_spec("dp-fedavg", rounds=2, overrides=SELECTED)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def selected(tmp_path_factory):
 def of_clients(tmp_path_factory):
     """The same where whole clients are protected, and add the noise."""
     overrides = (*CLIENTS_SELECTED, "privacy.noise_added_by=clients")
-    spec = small_spec("dp-fedavg", overrides=overrides)
+    spec = small_spec("dp-fedavg", rounds=2, overrides=overrides)
     experiment = prepare(spec, torch.device("cpu"))
     parent = tmp_path_factory.mktemp("of-clients")
     return finished(
