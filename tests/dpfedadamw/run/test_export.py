@@ -224,6 +224,7 @@ def test_weights_of_another_model_are_refused(tmp_path):
         load_model(training.run)
 
 
+@pytest.mark.thorough
 def test_checkpoints_audit_and_probe_hold_the_trained_part_alone(published, tmp_path):
     model = f"{{name: transformers, source: {published}, fine_tuning: {PAIRS}}}"
     training = begin(small_spec(rounds=2, overrides=(f"model={model}",)), tmp_path)
