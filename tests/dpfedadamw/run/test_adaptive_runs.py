@@ -67,6 +67,7 @@ def test_where_rounds_are_plentiful_every_round_takes_one_step_until_nothing_is_
     assert [line["round"] for line in metrics] == list(range(limit + 1))
 
 
+@pytest.mark.thorough
 def test_the_last_round_is_tested_even_where_it_comes_early(tmp_path):
     spec = small_spec("ali-dpfl", rounds=12, overrides=("evaluation.every=100",))
     training, outcome = train(spec, tmp_path)

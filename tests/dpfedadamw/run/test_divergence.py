@@ -153,6 +153,7 @@ def test_one_number_in_any_tensor_that_is_sent_is_seen(bad, where):
     assert has_diverged(ServerState(vectors["parameters"], whole))
 
 
+@pytest.mark.thorough
 def test_records_near_the_end_of_float32_pass(tmp_path):
     inputs = np.random.default_rng(3).uniform(0.0, 3e37, (600, 8)).astype(np.float32)
     labels = np.arange(600) % 2

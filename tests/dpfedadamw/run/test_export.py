@@ -181,6 +181,7 @@ def test_the_loaded_model_is_the_one_that_was_trained(tmp_path):
     assert torch.equal(load_model(training.run)(IMAGES), expected)
 
 
+@pytest.mark.thorough
 def test_published_weights_that_have_changed_are_refused(published, tmp_path):
     folder = tmp_path / "published"
     shutil.copytree(published, folder)

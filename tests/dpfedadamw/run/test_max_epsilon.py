@@ -67,8 +67,8 @@ def ended(tmp_path_factory):
     return ended_one
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("case", sorted(ENDS))
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("case", ENDS)
 def test_a_run_ends_before_its_limit_says_so_and_passes(case, ended):
     training, outcome = ended(case)
     limit = training.experiment.plan.max_epsilon
@@ -93,7 +93,7 @@ def test_a_limit_that_is_not_reached_changes_nothing(tmp_path):
     assert findings["verdict"] == "PASS", failing(findings)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ["fixed", "poisson", "client"])
 def test_a_repeated_round_is_paid_out_of_the_same_limit(case, ended, tmp_path, monkeypatch):
     whole, _ = ended(case)
@@ -135,8 +135,8 @@ def uncut(tmp_path_factory):
     return uncut_one
 
 
-# Three of 24 in every test run: other places of other kinds.
-@pytest.mark.sampled(9)
+# Two of 24 in every test run: other places of other kinds.
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("place", ["first client", "second round", "last round", "last client"])
 @pytest.mark.parametrize("case", sorted(TARGETS))
 def test_a_run_with_a_target_that_is_cut_off_keeps_to_it_and_passes(

@@ -259,7 +259,7 @@ def trained(name: str, folder: Path) -> Trained:
     return Trained(training.run, rows, torch.cat(found), case.module() if case.module else None)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=case.marks) for name, case in CASES.items()]
 )

@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("algorithm", ["dp-fedadamw", "fed-smp"])
 def test_how_long_a_ledger_will_be_is_known_to_an_eighth(tmp_path, algorithm):
-    spec = small_spec(algorithm, rounds=12)
+    spec = small_spec(algorithm, rounds=6)
     training = begin(spec, tmp_path)
     train(training)
     length = training.run.ledger.stat().st_size

@@ -91,8 +91,8 @@ class PowerCutError(Exception):
     """The power goes."""
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("after", [0, 1, 5, 7])
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("after", [5, 0, 1, 7])
 def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(
     after, whole, tmp_path, monkeypatch
 ):

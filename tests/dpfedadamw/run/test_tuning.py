@@ -101,6 +101,7 @@ def test_the_report_gives_no_number_of_one_trial_as_the_headline(selected):
     assert (tree.view, tree.root.event) == ("third_party", "repeat-and-select")
 
 
+@pytest.mark.thorough
 def test_of_whole_clients_claim_audit_and_report_are_those_of_the_selection(of_clients):
     run, claim, findings = of_clients
     assert [name for name, _ in failing(findings)] == ["reexecution"]
