@@ -156,6 +156,7 @@ def plain(tmp_path_factory):
     return train(small_spec("dp-fedavg", rounds=3), tmp_path_factory.mktemp("plain"))[0].run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "section"),
     [

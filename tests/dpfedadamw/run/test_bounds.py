@@ -124,6 +124,7 @@ def test_an_honest_run_at_the_bound_of_a_key_passes(algorithm, overrides, tmp_pa
     assert findings["verdict"] == "PASS", failing(findings)
 
 
+@pytest.mark.thorough
 def test_an_honest_run_with_next_to_no_noise_does_not_fail(tmp_path):
     """Noise times gradient outweighs the squares of noise that the second moment should show."""
     spec = small_spec(rounds=2, overrides=("privacy.noise_multiplier=0.01",))
