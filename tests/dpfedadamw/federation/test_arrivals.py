@@ -76,6 +76,7 @@ class Checked:
         pass
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "algorithm", ["dp-fedadamw", "dp-scaffold", "dp-fedsam-randk", "dp-fedsam-topk", "fedcm"]
 )

@@ -40,12 +40,14 @@ DIFFERENT = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_switched_off_parts_leave_the_simpler_system(one, other, tmp_path):
     # Bit for bit: the same operations in the same order, and the same streams of noise.
     assert differ(one, other, tmp_path) == 0.0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_parts_that_are_on_make_a_difference(one, other, tmp_path):
     assert differ(one, other, tmp_path) > 1e-4

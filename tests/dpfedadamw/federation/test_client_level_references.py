@@ -121,7 +121,7 @@ SYSTEMS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("by", ["server", "clients"])
 @pytest.mark.parametrize("section", SYSTEMS)

@@ -11,7 +11,7 @@ from tests.runs import small_spec, train
 
 # Softmax regression on 8 x 8 digits: one weight and one bias tensor, 64·10 + 10 parameters.
 PARAMETERS, TENSORS, FLOAT = 650, 2, 4
-ROUNDS, CLIENTS = 3, 4
+ROUNDS, CLIENTS = 2, 4
 
 
 def floats(message: bytes) -> int:
@@ -42,6 +42,7 @@ def sent(monkeypatch) -> dict[str, list[bytes]]:
     return messages
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("algorithm", "change", "up", "down"),
     [

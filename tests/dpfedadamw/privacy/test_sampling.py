@@ -178,10 +178,12 @@ def test_shuffled_epochs_never_use_a_record_more_often_than_is_counted(
     assert rounds.steps == 3 * counted
 
 
+# Of letters that a relation's name has: all letters that there are take seconds to list.
+OTHER_WORDS = st.text("acdelmnoprv-' A\n\u00e9", max_size=12)
 SAMPLERS = (PoissonSampling(4), FixedSizeSampling(4), ShuffledEpochs(4), FullBatch())
 
 
-@given(sampling=st.sampled_from(SAMPLERS), adjacency=st.text() | st.sampled_from(ADJACENCIES))
+@given(sampling=st.sampled_from(SAMPLERS), adjacency=OTHER_WORDS | st.sampled_from(ADJACENCIES))
 def test_what_no_accountant_covers_is_refused_with_the_reason_and_the_way_out(
     sampling: Sampling, adjacency: str
 ) -> None:

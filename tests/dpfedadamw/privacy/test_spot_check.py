@@ -118,6 +118,7 @@ def checked(engine, of: nn.Module, inputs: Tensor, targets: Tensor) -> None:
     assert check.made == len(targets)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", [BookKeepingEngine, VmapEngine])
 def test_a_right_engine_passes_on_every_record_of_every_model(kind, name):

@@ -34,7 +34,7 @@ UPDATES = st.lists(st.floats(-1e6, 1e6, width=32) | EXTREMES, min_size=7, max_si
 
 
 @given(others=st.lists(UPDATES, max_size=5), adversary=UPDATES, norm=st.floats(1e-3, 1e3))
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_one_client_moves_the_sum_by_at_most_the_clipping_norm(others, adversary, norm):
     def total(updates):
         clipped = [clip_update(torch.tensor(u, dtype=torch.float32), norm).update for u in updates]
@@ -89,20 +89,22 @@ def test_an_empty_round_releases_noise_all_the_same():
 SPARSE = [
     Sparsification(kind, 7, kept, 0)
     for kind in ("random", "released-top", "local-top")
-    for kept in (1, 3, 7)
+    for kept in (3, 1, 7)
 ]
 
 
+# Of each kind the first in every test run, with three of seven coordinates.
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("sparse", SPARSE)
 @given(
     others=st.lists(UPDATES, max_size=4),
     adversary=UPDATES,
     norm=st.floats(1e-3, 1e3),
-    sparse=st.sampled_from(SPARSE),
     index=st.integers(0, 50),
 )
-@settings(max_examples=300)
+@settings(max_examples=35)
 def test_one_sparse_client_moves_the_sum_by_at_most_the_clipping_norm(
-    others, adversary, norm, sparse, index
+    sparse, others, adversary, norm, index
 ):
     kept = torch.from_numpy(sparse.draw(index)) if sparse.public else None
     size = len(kept) if kept is not None else 7

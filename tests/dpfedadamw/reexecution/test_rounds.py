@@ -39,6 +39,7 @@ def some(rerun: Rerun, rounds: tuple[int, ...]) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -90,12 +90,14 @@ def test_measures_that_an_earlier_version_did_not_tell_are_not_missed(
     assert replayed(RunDirectory(earlier), capsys)[1]["metrics.jsonl"] is False
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit", ["fedavg", "dp-fedsam"])
 def test_a_run_of_any_unit_is_run_again(unit: str, tmp_path: Path, capsys) -> None:
-    run = train(small_spec(unit, rounds=2, clients_per_round=3), tmp_path)[0].run
+    run = train(small_spec(unit, rounds=1, clients_per_round=3), tmp_path)[0].run
     assert replayed(run, capsys)[0] == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["dp-fedavg", "fed-smp"])
 def test_noise_that_was_drawn_on_the_device_is_drawn_again(name: str, tmp_path, capsys) -> None:
     overrides = ("privacy.gaussian_sampler=on-device",)
@@ -123,6 +125,7 @@ def changed(path: Path, before: bytes, after: bytes) -> bytes:
     return content
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [

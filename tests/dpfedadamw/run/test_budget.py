@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from audit.verdict import Verdict
 from dpfedadamw import spec as specs
 from dpfedadamw.budget import reservations
 from dpfedadamw.budget.charges import epsilon_of, reserved
@@ -25,8 +27,9 @@ from dpfedadamw.run import budget as budget_of_run
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import RunDirectory, open_existing
+from tests.audit.corruptions import finding_of
 from tests.audit.synthetic_run import rewrite_ledger
-from tests.runs import attest, begin, call, failing, small_spec, train, verdicts
+from tests.runs import attest, begin, call, failing, small_spec, train
 
 
 def spec_of(folder, epsilon=4.0, algorithm="dp-fedavg", overrides=(), **more):
@@ -45,7 +48,7 @@ def audited(training):
 
 
 def test_a_run_is_settled_says_so_and_passes_and_its_report_tells_what_is_left(tmp_path):
-    training, outcome = train(spec_of(tmp_path), tmp_path / "runs")
+    training, outcome = train(spec_of(tmp_path, rounds=2), tmp_path / "runs")
     header = training.ledger.entries[0]
     assert header["budget"].keys() == {"epsilon", "delta", "reservation"}
     found = standing(tmp_path)
@@ -68,7 +71,7 @@ def _auditor():
 
 
 def test_a_run_that_does_not_fit_is_refused_and_leaves_nothing(tmp_path):
-    train(spec_of(tmp_path, epsilon=1.9), tmp_path / "runs")
+    engine_run.train(begin(spec_of(tmp_path, epsilon=1.9), tmp_path / "runs"))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(BudgetError, match=r"is left, and \d+ rounds? would fit instead of 4"):
         begin(spec_of(tmp_path, epsilon=1.9), tmp_path / "runs")
@@ -104,7 +107,7 @@ def stopped_after(spec, parent, monkeypatch, after):
 
 
 def test_a_run_that_is_cut_off_goes_on_within_the_budget(tmp_path, monkeypatch):
-    spec = spec_of(tmp_path, clients_per_round=5)
+    spec = spec_of(tmp_path, rounds=3, clients_per_round=5)
     cut = stopped_after(spec, tmp_path / "runs", monkeypatch, 8)
     most = epsilon_of([reserved(cut.experiment.plan)], 1e-5)
     assert standing(tmp_path).epsilon == most
@@ -124,9 +127,9 @@ def test_a_cut_off_run_that_was_settled_meanwhile_asks_again_and_may_be_refused(
     spec = spec_of(tmp_path, epsilon=2.2)
     cut = stopped_after(spec, tmp_path / "runs", monkeypatch, 3)
     small = spec_of(tmp_path, epsilon=2.2, rounds=2)
-    train(small, tmp_path / "runs")
+    engine_run.train(begin(small, tmp_path / "runs"))
     assert [str(condition) for _, condition in standing(tmp_path).reservations] == ["settled"] * 2
-    train(small, tmp_path / "runs")
+    engine_run.train(begin(small, tmp_path / "runs"))
     lines = cut.run.ledger.read_bytes()
     with pytest.raises(BudgetError, match="is left"):
         engine_setup.resume(open_existing(cut.run.path), torch.device("cpu"))
@@ -136,14 +139,14 @@ def test_a_cut_off_run_that_was_settled_meanwhile_asks_again_and_may_be_refused(
 
 def test_clients_are_protected_together_only_where_they_hold_the_same_records(tmp_path):
     def spec(*overrides):
-        return spec_of(tmp_path, epsilon=8.0, algorithm="fed-smp", overrides=overrides)
+        return spec_of(tmp_path, 8.0, "fed-smp", overrides=overrides, rounds=2)
 
     training, outcome = train(spec(), tmp_path / "runs")
     assert standing(tmp_path).account.unit == "client"
     findings = audited(training)
     assert findings["verdict"] == "PASS", failing(findings)
     assert outcome.claim["budget"]["charged"] <= 8.0
-    train(spec("algorithm.learning_rate=0.2"), tmp_path / "runs")
+    engine_run.train(begin(spec("algorithm.learning_rate=0.2"), tmp_path / "runs"))
     with pytest.raises(BudgetError, match=r"data\.partition: divides the records differently"):
         begin(spec("data.partition.alpha=0.5"), tmp_path / "runs")
     with pytest.raises(BudgetError, match=r"privacy\.unit: is record"):
@@ -186,6 +189,13 @@ def _more(entries):
     entries[-1]["budget"]["charged"] = 4.5
 
 
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory):
+    """A run that ended within its budget, and the folder that the budget is in."""
+    folder = tmp_path_factory.mktemp("settled")
+    return train(spec_of(folder), folder / "runs")[0].run, folder
+
+
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
@@ -195,29 +205,29 @@ def _more(entries):
         (_more, "more than the 4"),
     ],
 )
-def test_a_ledger_that_contradicts_its_budget_fails(lie, words, tmp_path):
-    training, _ = train(spec_of(tmp_path), tmp_path / "runs")
-    rewrite_ledger(training.run.path, lie)
-    findings = audited(training)
-    assert verdicts(findings)["promise"] == "FAIL"
-    said = next(one["measurement"] for one in findings["checks"] if one["name"] == "promise")
-    assert words in said
+def test_a_ledger_that_contradicts_its_budget_fails(lie, words, settled, tmp_path):
+    shutil.copytree(settled[0].path, tmp_path / "run")
+    assert finding_of(tmp_path / "run", "promise").verdict is Verdict.PASS
+    rewrite_ledger(tmp_path / "run", lie)
+    found = finding_of(tmp_path / "run", "promise")
+    assert found.verdict is Verdict.FAIL
+    assert words in found.measurement
 
 
-def test_a_budget_is_shown_and_a_file_that_is_none_is_one_line(tmp_path, capsys):
-    training, _ = train(spec_of(tmp_path), tmp_path / "runs")
-    path = str(tmp_path / "budget.sqlite")
+def test_a_budget_is_shown_and_a_file_that_is_none_is_one_line(settled, tmp_path, capsys):
+    run, folder = settled
+    path = str(folder / "budget.sqlite")
     capsys.readouterr()
     assert call("budget", "show", path) == 0
     shown = capsys.readouterr().out
     assert "left" in shown
-    assert training.run.identifier in shown
+    assert run.identifier in shown
     assert call("budget", "show", path, "--json") == 0
     told = json.loads(capsys.readouterr().out)["budgets"][0]
     assert told["epsilon"] == 4.0
     assert told["left"] == pytest.approx(4.0 - told["charged"])
     assert told["runs"][0]["state"] == "settled"
-    for wrong in (str(training.run.spec), str(tmp_path / "none.sqlite")):
+    for wrong in (str(run.spec), str(tmp_path / "none.sqlite")):
         assert call("budget", "show", wrong) == 2
         error = capsys.readouterr().err
         assert len(error.strip().splitlines()) == 1

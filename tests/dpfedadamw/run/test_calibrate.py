@@ -34,6 +34,7 @@ def spent(spec) -> float:
     return float(accountant.get_epsilon(plan.delta))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("solve", "nearest"), [("noise", 0.99), ("rate", 0.99), ("rounds", 0.6), ("local-steps", 0.4)]
 )

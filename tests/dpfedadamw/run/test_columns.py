@@ -105,6 +105,7 @@ def test_a_limit_on_epsilon_counts_them():
     assert 0 < rounds[0] < rounds[1] < 200
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_ended_by_its_limit_passes(tmp_path):
     spec = learning_spec("federation.rounds=30", "federation.max_epsilon=1.1")
     training, outcome = train(spec, tmp_path)
@@ -149,8 +150,7 @@ def test_the_ledger_has_charges_then_bounds_then_rounds(trained):
     assert not {"query", "bounds"} & set(kinds[6:])
 
 
-def test_a_run_that_was_cut_off_later_draws_no_histogram_again(tmp_path, monkeypatch):
-    whole, _ = train(learning_spec(), tmp_path / "whole")
+def test_a_run_that_was_cut_off_later_draws_no_histogram_again(trained, tmp_path, monkeypatch):
     training = begin(learning_spec(), tmp_path / "cut")
     done = []
 
@@ -172,7 +172,7 @@ def test_a_run_that_was_cut_off_later_draws_no_histogram_again(tmp_path, monkeyp
     with again.lock:
         outcome = engine_run.train(again)
     assert (again.run.evidence / "columns.npz").read_bytes() == before
-    assert again.run.weights.read_bytes() == whole.run.weights.read_bytes()
+    assert again.run.weights.read_bytes() == trained[0].run.weights.read_bytes()
     assert [one["kind"] for one in lines(again.run)].count("query") == 4
     assert claimed(outcome.claim["server_worst_case"]) > 0
     attest(again)
@@ -210,6 +210,7 @@ def test_bounds_that_were_kept_reach_a_model_config_that_was_not(tmp_path, monke
     assert json.loads(again.run.model_config.read_text())["learnt"] == said["columns"]
 
 
+@pytest.mark.thorough
 def test_clients_in_other_processes_have_the_same_bounds(trained, tmp_path):
     training, _ = train(learning_spec("federation.workers=2"), tmp_path)
     assert training.run.weights.read_bytes() == trained[0].run.weights.read_bytes()
@@ -258,7 +259,9 @@ def test_canaries_are_refused_with_the_reason(tmp_path):
 
 def test_in_release_mode_noise_is_that_of_a_committed_key(tmp_path):
     spec = learning_spec("randomness={mode: release}")
-    one, other = (train(spec, tmp_path / name)[0].run for name in "ab")
-    first, second = (np.load(run.evidence / "columns.npz") for run in (one, other))
+    begun = [begin(spec, tmp_path / name) for name in "ab"]
+    for training in begun:
+        training.lock.release()
+    first, second = (np.load(one.run.evidence / "columns.npz") for one in begun)
     assert np.array_equal(first["counts"], second["counts"])
     assert not np.array_equal(first["noised"], second["noised"])

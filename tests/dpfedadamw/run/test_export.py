@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import zipfile
@@ -20,11 +21,12 @@ from dpfedadamw.run import checkpoints
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import export, load_model
+from dpfedadamw.run.training import Training
 from dpfedadamw.rundir import RunDirectory, open_existing
 from dpfedadamw.vectors.flat import layout_of
 from reports.signatures import verification
 from reports.signatures.verification import verify_and_read
-from tests.runs import attest, begin, call, small_spec, train, verdicts
+from tests.runs import attest, begin, call, small_spec, verdicts
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -55,10 +57,29 @@ def published(tmp_path_factory) -> Path:
     return folder
 
 
+def train(spec: specs.Spec, parent: Path) -> Training:
+    """A whole training, without the probe that no export reads."""
+    training = begin(spec, parent)
+    with training.lock:
+        engine_run.train(training)
+    return training
+
+
 def trained(folder: Path, parent: Path, weights: str, tuning: str) -> RunDirectory:
     model = f"{{name: transformers, source: {folder}, weights: {weights}, fine_tuning: {tuning}}}"
     spec = small_spec(rounds=1, overrides=(f"model={model}",))
-    return train(spec, parent)[0].run
+    return train(spec, parent).run
+
+
+@pytest.fixture(scope="module")
+def run_of(published, tmp_path_factory):
+    """Makes a run on the published weights, trained once for each way of tuning."""
+
+    @functools.cache
+    def run(tuning: str) -> RunDirectory:
+        return trained(published, tmp_path_factory.mktemp("tuned"), "pretrained", tuning)
+
+    return run
 
 
 def scores(model, images: torch.Tensor) -> torch.Tensor:
@@ -71,8 +92,8 @@ IMAGES = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("tuning", [PAIRS, B_OF_PAIRS])
-def test_low_rank_pairs_are_written_alone_and_loaded_by_peft(published, tmp_path, tuning):
-    run = trained(published, tmp_path, "pretrained", tuning)
+def test_low_rank_pairs_are_written_alone_and_loaded_by_peft(published, run_of, tmp_path, tuning):
+    run = run_of(tuning)
     stored = load_file(run.weights)
     assert all(".lora_" in name or "modules_to_save" in name for name in stored)
     assert sum(".lora_A." in name for name in stored) == sum(".lora_B." in name for name in stored)
@@ -89,6 +110,7 @@ def test_low_rank_pairs_are_written_alone_and_loaded_by_peft(published, tmp_path
         assert str(published) not in path.read_text(), path
 
 
+@pytest.mark.thorough
 def test_a_random_backbone_is_written_beside_its_pairs(published, tmp_path):
     run = trained(published, tmp_path, "random", PAIRS)
     written = export(run, tmp_path / "out")
@@ -100,8 +122,8 @@ def test_a_random_backbone_is_written_beside_its_pairs(published, tmp_path):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("tuning", ["all", "head"])
-def test_whole_models_are_loaded_by_transformers(published, tmp_path, tuning):
-    run = trained(published, tmp_path, "pretrained", tuning)
+def test_whole_models_are_loaded_by_transformers(run_of, tmp_path, tuning):
+    run = run_of(tuning)
     assert export(run, tmp_path / "out").form == "whole"
     loaded = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "out")
     assert torch.equal(scores(loaded, IMAGES), load_model(run)(IMAGES))
@@ -109,8 +131,9 @@ def test_whole_models_are_loaded_by_transformers(published, tmp_path, tuning):
     assert metadata.count(b'"__metadata__":{"format":"pt"}') == 1
 
 
-def test_whole_models_know_the_names_of_their_classes(published, tmp_path):
-    run = trained(published, tmp_path, "pretrained", "head")
+def test_whole_models_know_the_names_of_their_classes(run_of, tmp_path):
+    whole = run_of("all").path
+    run = open_existing(shutil.copytree(whole, tmp_path / whole.name))
     config = json.loads(run.model_config.read_text())
     run.model_config.write_text(json.dumps({**config, "labels": list("abcdefghij")}))
     written = export(run, tmp_path / "out")
@@ -120,9 +143,8 @@ def test_whole_models_know_the_names_of_their_classes(published, tmp_path):
 
 
 def test_the_packages_own_models_are_written_as_they_are(tmp_path):
-    run = train(small_spec(rounds=1, overrides=("model={name: simple-cnn, hidden: 8}",)), tmp_path)[
-        0
-    ].run
+    own = "model={name: simple-cnn, hidden: 8}"
+    run = train(small_spec(rounds=1, overrides=(own,)), tmp_path).run
     assert export(run, tmp_path / "out").form == "own"
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == run.weights.read_bytes()
     assert load_model(run)(IMAGES).shape == (4, 10)
@@ -143,7 +165,7 @@ def test_of_a_program_that_could_not_be_finished_no_half_is_left(tmp_path, monke
         Path(path).write_bytes(b"PK\x03\x04 half of a program")
         raise RuntimeError("this layer cannot be stored\nwith a long trace")
 
-    run = train(small_spec(rounds=1), tmp_path)[0].run
+    run = train(small_spec(rounds=1), tmp_path).run
     monkeypatch.setattr(torch.export, "save", cut_off)
     written = export(run, tmp_path / "out")
     assert written.program is False
@@ -154,11 +176,12 @@ def test_of_a_program_that_could_not_be_finished_no_half_is_left(tmp_path, monke
 
 
 def test_the_loaded_model_is_the_one_that_was_trained(tmp_path):
-    training, _ = train(small_spec(rounds=2), tmp_path)
+    training = train(small_spec(rounds=2), tmp_path)
     expected = training.experiment.model.eval()(IMAGES)
     assert torch.equal(load_model(training.run)(IMAGES), expected)
 
 
+@pytest.mark.thorough
 def test_published_weights_that_have_changed_are_refused(published, tmp_path):
     folder = tmp_path / "published"
     shutil.copytree(published, folder)
@@ -196,12 +219,13 @@ def test_an_unfinished_run_and_a_folder_in_use_are_refused(tmp_path):
 
 
 def test_weights_of_another_model_are_refused(tmp_path):
-    training, _ = train(small_spec(rounds=1), tmp_path)
+    training = train(small_spec(rounds=1), tmp_path)
     checkpoints.write_weights(training.run.weights, torch.nn.Linear(2, 2))
     with pytest.raises(DpfedadamwError, match="not those of the model"):
         load_model(training.run)
 
 
+@pytest.mark.thorough
 def test_checkpoints_audit_and_probe_hold_the_trained_part_alone(published, tmp_path):
     model = f"{{name: transformers, source: {published}, fine_tuning: {PAIRS}}}"
     training = begin(small_spec(rounds=2, overrides=(f"model={model}",)), tmp_path)
@@ -269,7 +293,7 @@ def test_the_command_says_what_it_wrote_for_people_and_as_json(finished, tmp_pat
 
 
 def test_the_card_holds_the_third_partys_claim_and_nothing_restricted(finished, tmp_path):
-    assert call("export", str(finished), "--output", str(tmp_path / "out")) == 0
+    assert call("export", str(finished), "--output", str(tmp_path / "out"), "--no-program") == 0
     text = (tmp_path / "out" / "README.md").read_text()
     ledger = [json.loads(line) for line in (finished / "ledger.jsonl").read_text().splitlines()]
     claim = next(entry for entry in ledger if entry["kind"] == "claim")
@@ -286,7 +310,8 @@ def test_a_bill_of_materials_lies_beside_and_the_internal_one_is_for_its_owner(f
     header = json.loads((finished / "ledger.jsonl").read_text().splitlines()[0])
     for audience, mode in (("public", 0o644), ("internal", 0o600)):
         out = tmp_path / audience
-        assert call("export", str(finished), "--output", str(out), "--audience", audience) == 0
+        asked = ("--output", str(out), "--audience", audience, "--no-program")
+        assert call("export", str(finished), *asked) == 0
         bill = out / "bom.cdx.json"
         assert (header["data_sha256"] in bill.read_text()) == (audience == "internal")
         assert bill.stat().st_mode & 0o777 == mode
@@ -299,7 +324,8 @@ def test_an_entry_for_the_registry_takes_what_the_spec_leaves_open_from_a_file(
     assert call("export", str(finished), "--output", out, "--registry") == 2
     assert "report.governance.region" in capsys.readouterr().err
     said.write_text("governance: {sector: Farming}")
-    wanted = ("export", str(finished), "--output", out, "--registry", "--statements", str(said))
+    wanted = ("export", str(finished), "--output", out, "--no-program")
+    wanted += ("--registry", "--statements", str(said))
     assert call(*wanted) == 2
     assert "sector" in capsys.readouterr().err
     said.write_text(

@@ -61,6 +61,7 @@ def test_keys_that_are_named_are_combined_and_what_cannot_be_is_told():
     assert all("500 exceeds the" in one.reason for one in found.refused)
 
 
+@pytest.mark.thorough
 def test_of_whole_clients_rounds_and_clients_are_varied():
     spec = small_spec("fed-smp", clients_per_round=2)
     found = frontier(spec, 8.0, View.third_party)

@@ -41,6 +41,7 @@ def charge(plan: RunPlan, client: int, index: int, attempt: int = 0) -> dict[str
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("algorithm", "changes"),
     [

@@ -45,14 +45,21 @@ print(said[0].tolist())
 """
 
 
-def test_an_adapter_is_trained_audited_and_continued_elsewhere(tmp_path):
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """A run of an adapter with what its network continued after each round."""
     continued = []
 
     def continues(done):
         continued.append(done.model().network.generate(**GREEDY, input_ids=torch.tensor([[5, 6]])))
 
     spec = language_spec((PAIRS,)).to_mapping()
-    run = api.run(spec, out=tmp_path / "runs", callbacks=[continues])
+    run = api.run(spec, out=tmp_path_factory.mktemp("runs"), callbacks=[continues])
+    return run, continued
+
+
+def test_an_adapter_is_trained_audited_told_and_exported(adapted, tmp_path):
+    run, continued = adapted
     assert torch.equal(
         continued[-1], run.model.network.generate(**GREEDY, input_ids=torch.tensor([[5, 6]]))
     )
@@ -71,13 +78,8 @@ def test_an_adapter_is_trained_audited_and_continued_elsewhere(tmp_path):
     settings = json.loads((folder / "adapter_config.json").read_text())
     assert settings["task_type"] == "CAUSAL_LM"
     assert (folder / "tokenizer.json").is_file()
-    asked = [sys.executable, "-c", STRANGER, str(folder)]
-    told = subprocess.run(asked, check=True, capture_output=True, text=True, cwd=tmp_path)
-    begun = torch.tensor([json.loads(told.stdout)[:5]])
-    expected = run.model.network.generate(**GREEDY, input_ids=begun)
-    assert expected[0].tolist() == json.loads(told.stdout)
     # Called as it is, it answers with scores as its network does.
-    tokens = torch.tensor([json.loads(told.stdout)[:5]])
+    tokens = torch.tensor([[5, 6, 7, 8, 9]])
     scores = run.model.network(input_ids=tokens).logits
     record = torch.stack([tokens, torch.ones_like(tokens)], 1)
     torch.testing.assert_close(run.model(record), scores)
@@ -85,6 +87,18 @@ def test_an_adapter_is_trained_audited_and_continued_elsewhere(tmp_path):
         api.predict(run.path, [{"text": "a cat"}])
 
 
+@pytest.mark.thorough
+def test_an_exported_adapter_is_continued_by_a_process_without_this_package(adapted, tmp_path):
+    run, _ = adapted
+    folder = run.export(tmp_path / "adapter", licence="mit")
+    asked = [sys.executable, "-c", STRANGER, str(folder)]
+    told = subprocess.run(asked, check=True, capture_output=True, text=True, cwd=tmp_path)
+    begun = torch.tensor([json.loads(told.stdout)[:5]])
+    expected = run.model.network.generate(**GREEDY, input_ids=begun)
+    assert expected[0].tolist() == json.loads(told.stdout)
+
+
+@pytest.mark.thorough
 def test_whole_tied_models_are_trained_for_people_and_pass_their_audit(tmp_path):
     tied = {**SMALLEST, "tie_word_embeddings": True}
     folder = folder_of("tied llama", tmp_path, configuration=tied)

@@ -116,6 +116,7 @@ def test_the_command_and_the_function_agree(tmp_path, monkeypatch, capsys):
     assert "becomes GroupNorm" in capsys.readouterr().out.replace("\n", "")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("changes", "records"),
     [

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from audit.verdict import Verdict
 from dpfedadamw import spec as specs
 from dpfedadamw.data.formats.visits import write_table
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
-from tests.runs import call, failing, train, verdicts
+from tests.audit.corruptions import finding_of
+from tests.runs import call, failing, train
 
 SPEC = """
 version: 1
@@ -54,8 +56,14 @@ def run(spec, table):
     return training.run
 
 
+@pytest.fixture(scope="module")
+def audited(run):
+    """What the audit finds of the run."""
+    return filing.audit(run)
+
+
 def rewritten(run, change):
-    """Findings where the claim is another one, chained anew as a forger would."""
+    """What `views` finds where the claim is another one, chained anew as a forger would."""
     lines = run.ledger.read_bytes()
     entries = [json.loads(line) for line in lines.splitlines()]
     claim = {name: entries[-1][name] for name in entries[-1] if name not in ("previous", "digest")}
@@ -64,13 +72,13 @@ def rewritten(run, change):
     run.ledger.write_bytes(b"".join(line + b"\n" for line in lines.splitlines()[:-1]))
     Ledger(run.ledger).append("claim", change(claim))
     try:
-        return filing.audit(run).to_json()
+        return finding_of(run.path, "views")
     finally:
         run.ledger.write_bytes(lines)
 
 
-def test_the_claim_says_what_it_means_for_the_person_with_most_records(run, table, spec):
-    findings = filing.audit(run).to_json()
+def test_the_claim_says_what_it_means_for_the_person_with_most_records(run, audited):
+    findings = audited.to_json()
     assert [name for name, _ in failing(findings)] == ["reexecution"]
     told, claim = Journal(run).claim["person"], Journal(run).claim
     assert 2 < told["records"] <= 10
@@ -88,13 +96,13 @@ def test_a_claim_that_says_less_fails(run, wrong):
         value = type(claim["person"][wrong])(claim["person"][wrong] * factor)
         return {**claim, "person": {**claim["person"], wrong: value}}
 
-    assert verdicts(rewritten(run, change))["views"] == "FAIL"
+    assert rewritten(run, change).verdict is Verdict.FAIL
 
 
-def test_no_identifier_is_in_any_file_of_the_run(run):
+def test_no_identifier_is_in_any_file_of_the_run(run, audited):
     key = filing.load_key("auditor", None, [])
     with filing.writing(run):
-        filing.file_report(run, filing.audit(run), key)
+        filing.file_report(run, audited, key)
     for file in run.path.rglob("*"):
         assert file.is_dir() or b"Zoe-7f3a" not in file.read_bytes()
     report = json.loads((run.path / "report.json").read_text())

@@ -26,6 +26,7 @@ def test_the_quickstart_learns_within_its_budget(finished):
     assert 0 < outcome.claim["server"]["epsilon"]["pld"] <= 8
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("finished", [0], indirect=True)
 def test_the_quickstart_passes_its_audit(finished):
     training, _ = finished

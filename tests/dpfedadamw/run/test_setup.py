@@ -7,16 +7,18 @@ import torch
 
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.run.setup import MOST_LEDGER_BYTES, ledger_bytes
+from dpfedadamw.run.training import train
 from reports.files import FILE_LIMIT
-from tests.runs import begin, small_spec, train
+from tests.runs import begin, small_spec
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("algorithm", ["dp-fedadamw", "fed-smp"])
 def test_how_long_a_ledger_will_be_is_known_to_an_eighth(tmp_path, algorithm):
-    spec = small_spec(algorithm, rounds=12)
-    training, _ = train(spec, tmp_path)
+    spec = small_spec(algorithm, rounds=6)
+    training = begin(spec, tmp_path)
+    train(training)
     length = training.run.ledger.stat().st_size
     plan = prepare(spec, CPU).plan
     assert ledger_bytes(plan, plan.rounds) == pytest.approx(length, rel=0.125)

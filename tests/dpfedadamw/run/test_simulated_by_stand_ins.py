@@ -106,7 +106,7 @@ def started(spec, folder):
 def trained(spec, folder, *, by_flower):
     training = started(spec, folder)[0] if by_flower else runs.begin(spec, folder)
     with training.lock:
-        engine_run.train(training, before_claim=runs.probed)
+        engine_run.train(training)
     return training.run
 
 
@@ -126,6 +126,7 @@ def left(run):
     return model, [{k: v for k, v in line.items() if k not in own} for line in lines]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("algorithm", "clients"),
     [("dp-scaffold", 4), ("blur", 4), ("dp-fedadamw", 4), ("dp-fedavg", 1)],

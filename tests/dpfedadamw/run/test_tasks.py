@@ -18,7 +18,7 @@ from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine
 from dpfedadamw.run.start_options import StartOptions
-from tests.runs import failing, small_spec, train
+from tests.runs import begin, failing, small_spec, train
 
 TAGGER = """
 from torch import nn
@@ -55,11 +55,11 @@ def spec_of(tmp_path, monkeypatch):
     (tmp_path / "tagger.py").write_text(TAGGER)
     monkeypatch.chdir(tmp_path)
 
-    def make(kind: str):
+    def make(kind: str, rounds: int = 4):
         generator = np.random.default_rng(0)
         (x_train, y_train), (x_test, y_test) = (made(kind, n, generator) for n in (240, 60))
         np.savez("records.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-        mapping = small_spec(rounds=4).to_mapping()
+        mapping = small_spec(rounds=rounds).to_mapping()
         mapping["model"]["hidden"] = [8]
         mapping["data"] = {
             "dataset": "arrays",
@@ -119,7 +119,7 @@ def test_a_run_of_every_task_passes_its_audit_and_tells_its_measures(spec_of, tm
 def test_sums_computed_again_plainly_agree_with_the_engine_and_so_do_canaries(
     spec_of, tmp_path, kind
 ):
-    experiment = prepare(spec_of(kind), torch.device("cpu"))
+    experiment = prepare(spec_of(kind, rounds=1), torch.device("cpu"))
     order = CanaryOrder(20, "input")
     training = engine_setup.start(
         experiment, tmp_path / "runs", options=StartOptions(canaries=order)
@@ -141,12 +141,13 @@ def test_sums_computed_again_plainly_agree_with_the_engine_and_so_do_canaries(
 
 def test_epsilon_by_round_grows_to_the_claim_and_is_the_same_whoever_took_part(tmp_path):
     for unit, algorithm in (("record", "dp-fedadamw"), ("client", "blur")):
-        spec = small_spec(algorithm, rounds=3)
+        spec = small_spec(algorithm, rounds=2)
         assert spec.privacy.unit == unit
         told = []
         for seed in (1, 2):
-            one = small_spec(algorithm, rounds=3, seed=seed)
-            training, outcome = train(one, tmp_path / f"{unit}-{seed}")
+            one = small_spec(algorithm, rounds=2, seed=seed)
+            training = begin(one, tmp_path / f"{unit}-{seed}")
+            outcome = engine.train(training)
             lines = training.run.metrics.read_text().splitlines()
             told.append([json.loads(line)["epsilon"] for line in lines])
             assert told[-1][-1] == pytest.approx(headline(outcome.claim), rel=1e-9)

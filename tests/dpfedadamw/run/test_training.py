@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import stat
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.federation import rounds
 from dpfedadamw.federation.flower import required
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.measures import FINAL
 from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
@@ -35,7 +37,7 @@ from dpfedadamw.run.start_options import StartOptions
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
-from tests.runs import begin, judged, probed, small_spec, train
+from tests.runs import begin, probed, small_spec, train
 
 CPU = torch.device("cpu")
 
@@ -44,22 +46,27 @@ def weights(training) -> bytes:
     return training.run.weights.read_bytes()
 
 
-def test_two_reproducible_runs_give_byte_identical_models(tmp_path):
-    first, _ = train(small_spec(), tmp_path)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A training of the small spec that nothing cut off, and its outcome."""
+    return train(small_spec(), tmp_path_factory.mktemp("whole"))
+
+
+def test_two_reproducible_runs_give_byte_identical_models(whole, tmp_path):
     second, _ = train(small_spec(), tmp_path)
     other, _ = train(small_spec(seed=2), tmp_path)
-    assert weights(first) == weights(second)
-    assert weights(first) != weights(other)
+    assert weights(whole[0]) == weights(second)
+    assert weights(whole[0]) != weights(other)
 
 
 def test_two_release_runs_differ(tmp_path):
-    first, _ = train(small_spec(mode="release"), tmp_path)
-    second, _ = train(small_spec(mode="release"), tmp_path)
+    first, _ = train(small_spec(mode="release", rounds=1), tmp_path)
+    second, _ = train(small_spec(mode="release", rounds=1), tmp_path)
     assert weights(first) != weights(second)
 
 
-def test_the_weights_rebuild_the_model_from_the_run_alone(tmp_path):
-    training, _ = train(small_spec(), tmp_path)
+def test_the_weights_rebuild_the_model_from_the_run_alone(whole):
+    training, _ = whole
     config = json.loads(training.run.model_config.read_text())
     model = build(training.experiment.spec.model, config["input_shape"], config["classes"], seed=0)
     model.load_state_dict(load_file(training.run.weights))
@@ -76,17 +83,20 @@ def test_a_run_in_either_precision_passes_its_audit_and_says_which_it_was(precis
     training, outcome = train(spec, tmp_path)
     assert training.ledger.of_kind("header")[0]["precision"] == precision
     assert ("bfloat16" in outcome.engine) == (precision == "bfloat16")
-    assert judged(spec, tmp_path)["verdict"] == "PASS"
+    filing.attest_training(training.run, filing.load_signers(None, None))
+    assert filing.audit(training.run).to_json()["verdict"] == "PASS"
 
 
 class PowerCutError(Exception):
     """The power goes."""
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("after", [0, 1, 5, 7])
-def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_path, monkeypatch):
-    whole, outcome = train(small_spec(), tmp_path)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("after", [5, 0, 1, 7])
+def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(
+    after, whole, tmp_path, monkeypatch
+):
+    uncut, outcome = whole
     cut = begin(small_spec(), tmp_path)
     answered = 0
     answer = rounds.Worker.take_part
@@ -105,7 +115,7 @@ def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_p
     resumed = engine_setup.resume(open_existing(cut.run.path), torch.device("cpu"))
     completed, epsilon_after = resumed.completed, resumed.experiment.plan.epsilon_after
     continued = engine_run.train(resumed)
-    assert weights(resumed) == weights(whole)
+    assert weights(resumed) == weights(uncut)
     lines = [json.loads(line) for line in cut.run.metrics.read_text().splitlines()]
     assert [line["round"] for line in lines] == list(range(5))
     # Each line after the cut tells what the round that was begun twice has cost, too.
@@ -148,8 +158,8 @@ def test_whoever_runs_the_clients_is_let_go_of_however_a_training_ends(ends, tmp
     assert closed == [True]
 
 
-def test_the_last_line_of_metrics_is_measured_on_the_model_that_is_published(tmp_path):
-    training, _ = train(small_spec(), tmp_path)
+def test_the_last_line_of_metrics_is_measured_on_the_model_that_is_published(whole):
+    training, _ = whole
     lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()]
     config = json.loads(training.run.model_config.read_text())
     model = build(training.experiment.spec.model, config["input_shape"], config["classes"], seed=0)
@@ -201,7 +211,7 @@ def test_a_resumed_round_draws_fresh_noise_in_release_mode(tmp_path, monkeypatch
 
 
 def test_the_ledger_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
-    training = begin(small_spec(), tmp_path)
+    training = begin(small_spec(rounds=2), tmp_path)
     add = oracle.add_gaussian_noise
     missing = []
 
@@ -232,38 +242,48 @@ def test_a_start_that_fails_once_the_run_is_there_names_the_command_that_goes_on
     assert not (run / UNFINISHED).exists()
 
 
-@pytest.mark.parametrize(
-    "spoil", [lambda found: found[0, 0], lambda found: found.astype("<U60"), lambda found: found.T]
-)
-def test_second_moments_that_are_none_are_refused_when_a_run_goes_on(spoil, tmp_path):
+@pytest.fixture(scope="module")
+def after_a_round(tmp_path_factory):
+    """The path of a run that was cut off after the first of its two rounds."""
+
     def cut(*_):
         raise KeyboardInterrupt
 
-    training = begin(small_spec(rounds=2), tmp_path)
+    training = begin(small_spec(rounds=2), tmp_path_factory.mktemp("cut"))
     with pytest.raises(KeyboardInterrupt):
         engine_run.train(training, on_round=cut)
-    path = training.run.evidence / "round-00000.npz"
+    return training.run.path
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda found: found[0, 0], lambda found: found.astype("<U60"), lambda found: found.T]
+)
+def test_second_moments_that_are_none_are_refused_when_a_run_goes_on(
+    spoil, after_a_round, tmp_path
+):
+    run = open_existing(shutil.copytree(after_a_round, tmp_path / after_a_round.name))
+    path = run.evidence / "round-00000.npz"
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "v_clean": spoil(arrays["v_clean"])})
     with pytest.raises(DpfedadamwError, match=r"round-00000\.npz: has no second moments"):
-        engine_setup.resume(open_existing(training.run.path), CPU)
+        engine_setup.resume(run, CPU)
 
 
-def test_a_finished_run_cannot_be_resumed(tmp_path):
-    training, _ = train(small_spec(), tmp_path)
+def test_a_finished_run_cannot_be_resumed(whole):
+    training, _ = whole
     with pytest.raises(DpfedadamwError, match="this run is finished"):
         engine_setup.resume(open_existing(training.run.path), torch.device("cpu"))
 
 
-def test_evidence_is_for_its_owner_alone(tmp_path):
-    training, _ = train(small_spec(), tmp_path)
+def test_evidence_is_for_its_owner_alone(whole):
+    training, _ = whole
     folder = training.run.evidence
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(f.stat().st_mode) for f in folder.iterdir()} == {0o600}
 
 
-def test_the_header_binds_the_ledger_to_the_spec(tmp_path):
-    training, _ = train(small_spec(), tmp_path)
+def test_the_header_binds_the_ledger_to_the_spec(whole):
+    training, _ = whole
     header = json.loads(training.run.ledger.read_text().splitlines()[0])
     assert header["spec_sha256"] == hashlib.sha256(training.run.spec.read_bytes()).hexdigest()
 
@@ -311,8 +331,8 @@ def test_a_delta_that_permits_publishing_a_record_is_refused():
         prepare(spec, torch.device("cpu"))
 
 
-def test_metrics_hold_nothing_measured_on_training_records(tmp_path):
-    training, _ = train(small_spec(), tmp_path)
+def test_metrics_hold_nothing_measured_on_training_records(whole):
+    training, _ = whole
     keys = {
         key for line in training.run.metrics.read_text().splitlines() for key in json.loads(line)
     }
@@ -332,8 +352,8 @@ def test_metrics_hold_nothing_measured_on_training_records(tmp_path):
     }
 
 
-def test_the_classes_of_the_last_line_add_up_to_its_accuracy(tmp_path):
-    training, outcome = train(small_spec(), tmp_path)
+def test_the_classes_of_the_last_line_add_up_to_its_accuracy(whole):
+    training, outcome = whole
     lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()]
     assert all("test_classes" not in line for line in lines[:-1])
     classes = lines[-1]["test_classes"]
@@ -343,8 +363,8 @@ def test_the_classes_of_the_last_line_add_up_to_its_accuracy(tmp_path):
 
 
 @pytest.mark.parametrize(("mode", "said"), [("reproducible", True), ("release", False)])
-def test_what_a_known_seed_means_stands_on_ledger_and_model_config(mode, said, tmp_path):
-    training, _ = train(small_spec(mode=mode), tmp_path)
+def test_what_a_known_seed_means_stands_on_ledger_and_model_config(mode, said, whole, tmp_path):
+    training, _ = whole if said else train(small_spec(mode=mode, rounds=1), tmp_path)
     for path in (training.run.ledger, training.run.model_config):
         assert (b"anyone who knows the seed" in path.read_bytes()) == said
 

@@ -31,7 +31,7 @@ from tests.faults.tuning_faults import (
 )
 from tests.runs import attest, failing, probed, small_spec
 
-SPEC = small_spec("dp-fedavg", overrides=SELECTED)
+SPEC = small_spec("dp-fedavg", rounds=2, overrides=SELECTED)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def selected(tmp_path_factory):
 def of_clients(tmp_path_factory):
     """The same where whole clients are protected, and add the noise."""
     overrides = (*CLIENTS_SELECTED, "privacy.noise_added_by=clients")
-    spec = small_spec("dp-fedavg", overrides=overrides)
+    spec = small_spec("dp-fedavg", rounds=2, overrides=overrides)
     experiment = prepare(spec, torch.device("cpu"))
     parent = tmp_path_factory.mktemp("of-clients")
     return finished(
@@ -101,6 +101,7 @@ def test_the_report_gives_no_number_of_one_trial_as_the_headline(selected):
     assert (tree.view, tree.root.event) == ("third_party", "repeat-and-select")
 
 
+@pytest.mark.thorough
 def test_of_whole_clients_claim_audit_and_report_are_those_of_the_selection(of_clients):
     run, claim, findings = of_clients
     assert [name for name, _ in failing(findings)] == ["reexecution"]

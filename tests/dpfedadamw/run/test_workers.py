@@ -93,6 +93,7 @@ def test_noise_of_a_release_is_drawn_from_the_keys_of_the_run_in_every_worker(tm
     assert found["verdict"] == "PASS", runs.failing(found)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_ends_the_run_in_one_sentence_and_the_run_can_be_resumed(tmp_path):
     spec = runs.small_spec("dp-scaffold", rounds=3)
     whole = trained(spec, tmp_path / "whole", 1)

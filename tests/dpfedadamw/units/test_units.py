@@ -66,7 +66,8 @@ def test_options_of_performance_change_neither_charge_nor_claim(tmp_path):
     """One record at a time, or all at once: what is drawn, charged and claimed is the same."""
     spends = []
     for size in (1, 512):
-        spec = small_spec("dp-fedavg", overrides=(f"compute.physical_batch_size={size}",))
+        options = f"compute.physical_batch_size={size}"
+        spec = small_spec("dp-fedavg", rounds=2, overrides=(options,))
         training, outcome = train(spec, tmp_path / str(size))
         options = training.federation.worker.performance
         assert options == PerformanceOptions(physical_batch_size=size)
