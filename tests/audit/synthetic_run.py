@@ -760,11 +760,12 @@ def gaussian_dp(history: Sequence[Steps]) -> dict[str, Any]:
         return {"mu": mu, "exact": True, "misses_smaller_by": 0.0}
     pair = privacy_profile(history, 1e-10)
     epsilons = np.linspace(0.0, pair.epsilon(1e-10), 200)
+    deltas = [pair.delta(one) for one in epsilons]
     low, high = 0.0, 20.0
     while high - low > 1e-6:
         mu = (low + high) / 2
         first, second = ndtr(mu / 2 - epsilons / mu), ndtr(-mu / 2 - epsilons / mu)
-        covers = first - np.exp(epsilons) * second >= [pair.delta(one) for one in epsilons]
+        covers = first - np.exp(epsilons) * second >= deltas
         low, high = (low, mu) if covers.all() else (mu, high)
     return {"mu": high, "exact": False, "misses_smaller_by": 1e-10}
 
