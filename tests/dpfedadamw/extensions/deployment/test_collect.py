@@ -351,6 +351,7 @@ def test_a_collection_without_both_signatures_cannot_be_replaced(finished, tmp_p
     assert (second.path / name).read_text() == "{}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "spoil", "told"),
     [

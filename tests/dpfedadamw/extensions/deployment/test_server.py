@@ -109,6 +109,7 @@ def test_a_run_that_failed_goes_on_and_pays_again(fresh, clients):
         assert [(each["round"], each["attempt"]) for each in spends] == [(0, 1), (0, 2), (1, 1)]
 
 
+@pytest.mark.thorough
 def test_who_does_not_answer_is_asked_again_and_what_comes_late_changes_nothing(fresh, clients):
     away = iter([True, True])
 

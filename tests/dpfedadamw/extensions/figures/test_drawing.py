@@ -59,6 +59,7 @@ def texts(monkeypatch) -> list[str]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_every_format_is_drawn(kind):
     begins = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
