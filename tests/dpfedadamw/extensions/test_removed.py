@@ -137,7 +137,7 @@ def test_without_any_extension_a_run_is_trained_audited_reported_and_verified(co
         assert told.returncode == 0
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", ASKED)
 def test_without_one_extension_all_others_are_there(name: str, copy: Path) -> None:
     with without(copy, name):

@@ -87,6 +87,7 @@ def test_nothing_is_cut_off_in_80_columns(runs, tmp_path, monkeypatch, capsys):
     assert any("dp-fedavg" in line.split() for line in lines)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
 def test_a_figure_is_written_where_it_was_asked_for(kind, runs, tmp_path):
     figure = tmp_path / f"figure.{kind}"

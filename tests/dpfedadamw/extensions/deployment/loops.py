@@ -17,6 +17,7 @@ from dpfedadamw.extensions.deployment.server import Patience
 from dpfedadamw.federation.links import Reply
 from dpfedadamw.federation.stations import Asked
 from dpfedadamw.filing import after_training
+from tests.audit.corruptions import finding_of
 
 _OF_ONE_RUN = {
     "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "contents_sha256",
@@ -95,3 +96,10 @@ def audited(run):
     after_training.attest_training(run, after_training.load_signers(None, None), None)
     found = after_training.audit(run).to_json()
     return found["verdict"], {one["name"]: one for one in found["checks"]}
+
+
+def found(run, name):
+    """What one check finds of a run that is signed now: its verdict in words, its measurement."""
+    after_training.attest_training(run, after_training.load_signers(None, None), None)
+    finding = finding_of(run.path, name)
+    return finding.verdict.value, finding.measurement

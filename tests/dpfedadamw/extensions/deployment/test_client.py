@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import stat
 from dataclasses import asdict, replace
 
@@ -18,6 +19,7 @@ from dpfedadamw.extensions.deployment.client import Client, statement
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.identity import INTRODUCTION, PIN, UPLOAD, is_signed
 from dpfedadamw.extensions.deployment.listening import answered
+from dpfedadamw.extensions.deployment.project import Project
 from dpfedadamw.extensions.deployment.refusals import RefusalError, Refusals
 from dpfedadamw.extensions.deployment.site import Site, read_noted
 from dpfedadamw.federation.flower.arrays import wires_of
@@ -53,6 +55,16 @@ def test_a_client_runs_no_code_that_the_server_s_spec_names(fresh, tmp_path, mon
 @pytest.fixture
 def client(fresh):
     one = Client(fresh.site(0))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def refusing(unused, tmp_path_factory):
+    """One for all that it refuses: it stays as it was begun."""
+    place = tmp_path_factory.mktemp("refusing") / "project"
+    shutil.copytree(unused.path, place)
+    one = Client(Project(place, unused.clients).site(0))
     yield one
     one.close()
 
@@ -153,10 +165,10 @@ def test_what_a_participation_noted_that_failed_is_no_part_of_the_next_one(clien
         ({"place": 3}, "it has 3 clients"),
     ],
 )
-def test_it_refuses_what_its_spec_does_not_say_and_pays_nothing(client, changes, told):
+def test_it_refuses_what_its_spec_does_not_say_and_pays_nothing(refusing, changes, told):
     with pytest.raises(DeploymentError, match=told):
-        client.take_part("run", asked(**changes), broadcast(client), "")
-    assert kinds(client) == ["pin"]
+        refusing.take_part("run", asked(**changes), broadcast(refusing), "")
+    assert kinds(refusing) == ["pin"]
 
 
 @pytest.mark.parametrize(
@@ -171,11 +183,11 @@ def test_it_refuses_what_its_spec_does_not_say_and_pays_nothing(client, changes,
         ({"attempt": 2**31 - 1}, "round"),
     ],
 )
-def test_what_would_only_waste_what_is_paid_is_refused_too(client, changes, reason):
+def test_what_would_only_waste_what_is_paid_is_refused_too(refusing, changes, reason):
     with pytest.raises(RefusalError) as told:
-        client.take_part("run", asked(**changes), broadcast(client), "")
+        refusing.take_part("run", asked(**changes), broadcast(refusing), "")
     assert told.value.reason == reason
-    assert kinds(client) == ["pin"]
+    assert kinds(refusing) == ["pin"]
 
 
 def test_rounds_go_on_and_one_back_at_most_and_each_attempt_has_a_higher_number(tmp_path):
@@ -249,14 +261,14 @@ def test_who_it_is_and_what_it_sends_are_signed_as_different_things(client):
         lambda one: one | {"second_moment": torch.full((1,), math.inf)},
     ],
 )
-def test_a_broadcast_that_the_specs_server_does_not_send_is_not_paid_for(client, change):
-    tensors = {k.removeprefix("state."): v for k, v in load(broadcast(client)).items()}
+def test_a_broadcast_that_the_specs_server_does_not_send_is_not_paid_for(refusing, change):
+    tensors = {k.removeprefix("state."): v for k, v in load(broadcast(refusing)).items()}
     changed = change(tensors)
     message = pack(changed.pop("parameters"), changed)
     with pytest.raises(RefusalError) as told:
-        client.take_part("run", asked(), message, "")
+        refusing.take_part("run", asked(), message, "")
     assert told.value.reason == "broadcast"
-    assert kinds(client) == ["pin"]
+    assert kinds(refusing) == ["pin"]
 
 
 def test_no_refusal_tells_the_server_what_the_client_has(client, monkeypatch):

@@ -26,6 +26,7 @@ from tests.dpfedadamw.extensions.deployment.conftest import SPEC
 from tests.dpfedadamw.extensions.deployment.loops import (
     audited,
     content,
+    found,
     judged,
     led,
     made,
@@ -104,10 +105,9 @@ def test_a_client_whose_noise_was_half_of_what_it_charged_is_caught(copied, tmp_
         before = hashlib.sha256(path.read_bytes()).hexdigest()
         np.savez(path, **arrays)
         rewrite(site.ledger, before, hashlib.sha256(path.read_bytes()).hexdigest())
-    verdict, checks = audited(judged(copied, tmp_path / "out").run)
+    verdict, measurement = found(judged(copied, tmp_path / "out").run, "noise-scale")
     assert verdict == "FAIL"
-    assert checks["noise-scale"]["verdict"] == "FAIL"
-    assert "client 1" in checks["noise-scale"]["measurement"]
+    assert "client 1" in measurement
 
 
 def spoilt(site, index, change):
@@ -203,9 +203,9 @@ def test_a_clients_ledger_that_says_something_else_fails(copied, tmp_path, befor
     collected = judged(copied, tmp_path / "out")
     ledger = collected.run.evidence / "client-00001.jsonl"
     rewrite(ledger, before, after)
-    verdict, checks = audited(collected.run)
+    verdict, measurement = found(collected.run, "integrity")
     assert verdict == "FAIL"
-    assert told in checks["integrity"]["measurement"]
+    assert told in measurement
 
 
 def test_a_server_that_asks_for_more_than_its_ledger_says_is_found_out(tmp_path):
@@ -222,10 +222,10 @@ def test_a_server_that_asks_for_more_than_its_ledger_says_is_found_out(tmp_path)
     client.take_part(run, Asked(**{**values, "attempt": 2}), message, remembered)
     for one in clients.values():
         one.close()
-    verdict, checks = audited(judged(project, tmp_path / "out").run)
+    verdict, measurement = found(judged(project, tmp_path / "out").run, "integrity")
     assert verdict == "FAIL"
     told = "client 1: it was charged for round 0, attempt 2, but the run's ledger does not say so"
-    assert told in checks["integrity"]["measurement"]
+    assert told in measurement
 
 
 def test_a_client_that_was_cut_off_is_claimed_at_what_the_server_asked_for(tmp_path, monkeypatch):
@@ -274,9 +274,9 @@ def test_a_run_that_declares_no_drop_outs_may_have_none(copied, tmp_path):
     for line in lines:
         changed = {**line, **left} if line is first else line
         again.append(line["kind"], {k: v for k, v in changed.items() if k not in chain})
-    verdict, checks = audited(collected.run)
+    verdict, measurement = found(collected.run, "integrity")
     assert verdict == "FAIL"
-    assert "the run declares at most 0" in checks["integrity"]["measurement"]
+    assert "the run declares at most 0" in measurement
 
 
 def test_evidence_that_was_changed_after_it_was_named_is_not_taken(copied, tmp_path):
@@ -351,16 +351,17 @@ def test_a_collection_without_both_signatures_cannot_be_replaced(finished, tmp_p
     assert (second.path / name).read_text() == "{}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "spoil", "told"),
     [
-        ("places", lambda found: found + 10**6, "not the ones that were divided"),
+        ("places", lambda one: one + 10**6, "not the ones that were divided"),
         ("places", np.zeros_like, "not the ones that were divided"),
-        ("places", lambda found: found.astype(np.float64), "holds no records"),
-        ("rows", lambda found: found - 10**6, "client 0's records have row numbers"),
-        ("labels", lambda found: found + 10, "client 0's records have labels"),
-        ("labels", lambda found: found.reshape(-1, 1), "holds no records"),
-        ("values", lambda found: found[..., :3], "client 0's records are"),
+        ("places", lambda one: one.astype(np.float64), "holds no records"),
+        ("rows", lambda one: one - 10**6, "client 0's records have row numbers"),
+        ("labels", lambda one: one + 10, "client 0's records have labels"),
+        ("labels", lambda one: one.reshape(-1, 1), "holds no records"),
+        ("values", lambda one: one[..., :3], "client 0's records are"),
     ],
 )
 def test_records_that_are_none_of_the_federation_are_refused(copied, tmp_path, name, spoil, told):

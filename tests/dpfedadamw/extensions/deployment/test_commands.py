@@ -39,6 +39,7 @@ def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(
     assert "exists already" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_what_clients_refused_is_printed_and_stands_in_the_json(copied, tmp_path, capsys):
     refusals = Refusals(copied.site(1).refusals)
     refusals.note("noise", "")

@@ -67,6 +67,7 @@ def test_the_file_tells_why_a_run_failed_in_the_words_of_the_error(fresh, client
     assert told(fresh) == {"state": "failed", "reason": str(caught.value)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("broken", [KeyboardInterrupt(), ZeroDivisionError("a record of a client")])
 def test_the_file_names_an_unforeseen_end_by_its_kind_and_shows_none_of_its_words(
     broken, fresh, clients

@@ -42,7 +42,12 @@ from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.extensions.deployment.conftest import SPEC
 from tests.dpfedadamw.extensions.deployment.test_client import asked
 
-SERVED = "tests.dpfedadamw.extensions.deployment.served"
+# A client's process, in which whoever imports Flower fails.
+WITHOUT_FLOWER = """
+import runpy, sys
+sys.modules["flwr"] = None
+runpy.run_module("tests.dpfedadamw.extensions.deployment.served", run_name="__main__")
+"""
 PATIENCE = 1.0
 MIB = 1 << 20
 
@@ -71,12 +76,7 @@ class Process:
     def start(self):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.dpfedadamw.extensions.deployment.served",
-                    self.site.path,
-                ],
+                [sys.executable, "-c", WITHOUT_FLOWER, self.site.path],
                 stderr=log,
             )
         last = time.monotonic() + 120.0
@@ -131,13 +131,11 @@ def process(unused):
     one.end()
 
 
-@pytest.fixture(scope="module")
-def answered(unused):
+@pytest.fixture
+def answered(process):
     """One that has answered the first message of a run, and so knows the run."""
-    one = Process(unused)
-    one.ask(Frame(question(), wires_of(first_broadcast())))
-    yield one
-    one.end()
+    assert "steps" in process.ask(Frame(question(), wires_of(first_broadcast()))).values
+    return process
 
 
 def framed(content):
@@ -254,13 +252,11 @@ def corpus():
         yield f"an array named {name[:20]!r}", [with_array(name, file.getvalue())]
 
 
-HOSTILE = list(corpus())
-
-
 def test_no_bytes_on_the_socket_end_the_process_fill_its_memory_or_its_ledger(process):
-    assert len(HOSTILE) >= 300
+    hostile = list(corpus())
+    assert len(hostile) >= 300
     ledger, memory = process.site.ledger.read_bytes(), process.most_memory
-    for what, parts in HOSTILE:
+    for what, parts in hostile:
         process.throw(*parts)
         assert process.process.poll() is None, what
     # An array that is within the limits is read, and no other byte is kept.
@@ -406,7 +402,7 @@ HEADS = st.one_of(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(head=HEADS, rest=st.binary(max_size=64))
 def test_whatever_a_message_says_is_refused_and_charges_nothing(head, rest, client):
     ledger, refusals = client.ledger.size, Refusals(client._site.refusals)
@@ -518,10 +514,7 @@ def test_a_text_of_a_message_is_taken_up_to_its_limit(name, good, bad):
         listening._asked(question(**{name: bad}))
 
 
-def test_the_clients_process_loads_no_flower():
-    code = (
-        "import sys; sys.modules['flwr'] = None; "
-        "import dpfedadamw.extensions.deployment.listening as here; "
-        "assert here.serve"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_the_clients_process_loads_no_flower(answered):
+    """It answers a server, and takes part in a round, where an import of Flower would fail."""
+    assert answered.process.args[:3] == [sys.executable, "-c", WITHOUT_FLOWER]
+    assert answered.process.poll() is None

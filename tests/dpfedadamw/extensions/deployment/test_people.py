@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from dpfedadamw.extensions.deployment import project as making
 from dpfedadamw.extensions.deployment.client import Client
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Share
@@ -17,6 +18,7 @@ from dpfedadamw.filing import after_training
 from tests.dpfedadamw.extensions.deployment.loops import (
     audited,
     content,
+    found,
     judged,
     led,
     made,
@@ -28,6 +30,7 @@ from tests.runs import train
 _NAME = "Zoe-7f3a-"
 _CLIENTS = "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
 _MOST = "data.most_records_per_person=3"
+_ONE_ROUND = "federation.rounds=1"
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +44,11 @@ def table(tmp_path_factory):
     return write_people(tmp_path_factory.mktemp("people") / "visits.csv", _NAME)
 
 
-def spec_of(table, s=3, **more):
-    return people_spec("dp-fedavg", BY_HOSPITAL, clients=8, s=s, table=table, **more)
+def spec_of(table, s=3, overrides=(), **more):
+    overrides = (_ONE_ROUND, *overrides)
+    return people_spec(
+        "dp-fedavg", BY_HOSPITAL, clients=8, s=s, table=table, overrides=overrides, **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +63,22 @@ def project(unused_people, tmp_path):
     place = tmp_path / "project"
     shutil.copytree(unused_people.path, place)
     return Project(place, unused_people.clients)
+
+
+@pytest.fixture(scope="module")
+def finished_people(unused_people, table):
+    """A copy whose run is led to its claim; nobody may change it."""
+    place = table.parent / "finished"
+    shutil.copytree(unused_people.path, place)
+    return finished(Project(place, unused_people.clients))
+
+
+@pytest.fixture
+def afterwards(finished_people, tmp_path):
+    """A copy of it to change after the training."""
+    place = tmp_path / "finished"
+    shutil.copytree(finished_people.path, place)
+    return Project(place, finished_people.clients)
 
 
 def finished(project):
@@ -82,7 +104,7 @@ def split_one_person(arrays):
     digests[first[times > 1][0]] ^= 1
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "given",
     [
@@ -105,6 +127,7 @@ def test_a_federation_has_the_model_the_claim_and_the_verdicts_of_a_run_in_one_p
     lines = table.read_text().splitlines()[:200]
     tested.write_text("\n".join([lines[0], *(line.replace(".", ".9") for line in lines[1:])]))
     changes = tuple(one.replace("{tested}", str(tested)) for one in given.get("overrides", ()))
+    changes = (_ONE_ROUND, *changes)
     spec = people_spec(**{**given, "overrides": changes}, table=table)
     collected = judged(finished(made(spec, tmp_path / "project")), tmp_path / "out")
     assert collected.missing == ()
@@ -112,16 +135,16 @@ def test_a_federation_has_the_model_the_claim_and_the_verdicts_of_a_run_in_one_p
     assert content(collected.run) == content(alone.run)
     verdict, checks = audited(collected.run)
     assert verdict == "PASS"
-    found = {name: check["verdict"] for name, check in checks.items()}
-    assert found == {name: check["verdict"] for name, check in audited(alone.run)[1].items()}
+    told = {name: check["verdict"] for name, check in checks.items()}
+    assert told == {name: check["verdict"] for name, check in audited(alone.run)[1].items()}
 
 
 def test_nothing_anywhere_has_an_identifier_and_the_server_tells_nobody_apart(
-    unused_people, project, tmp_path
+    unused_people, finished_people, tmp_path
 ):
-    run = judged(finished(project), tmp_path / "out").run
+    run = judged(finished_people, tmp_path / "out").run
     after_training.attest_training(run, after_training.load_signers(None, None), None)
-    files = [path for root in (project.path, run.path) for path in root.rglob("*")]
+    files = [path for root in (finished_people.path, run.path) for path in root.rglob("*")]
     assert len(files) > 100
     assert not [path for path in files if path.is_file() and _NAME.encode() in path.read_bytes()]
     shares = [Share.read(unused_people.site(one).share) for one in range(8)]
@@ -139,8 +162,12 @@ def test_a_client_knows_of_its_own_records_alone_whom_they_are_about(unused_peop
     assert np.array_equal(np.sort(rows), np.arange(len(rows)))
 
 
-def test_records_beyond_the_bound_stay_with_the_hospital_that_has_them(table, tmp_path):
+def test_records_beyond_the_bound_stay_with_the_hospital_that_has_them(
+    table, tmp_path, monkeypatch
+):
     """Elsewhere they would say how many records of a person other hospitals have."""
+    # What clients agree to takes longer than the division.
+    monkeypatch.setattr(making, "sentences", lambda *_: [])
     lines = [line.split(",") for line in table.read_text().splitlines()]
     place = lines[0].index("hospital")
     hospital = np.array([line[place] for line in lines[1:]])
@@ -154,9 +181,9 @@ def test_records_beyond_the_bound_stay_with_the_hospital_that_has_them(table, tm
 @pytest.mark.parametrize("change", [split_one_person, lambda arrays: arrays.pop("people")])
 def test_a_client_whose_people_are_not_those_it_was_given_does_not_start(project, change):
     changed_share(project.site(1), change)
-    with pytest.raises(DeploymentError, match=r"01/share\.npz|people are named") as found:
+    with pytest.raises(DeploymentError, match=r"01/share\.npz|people are named") as told:
         Client(project.site(1))
-    assert _NAME not in str(found.value)
+    assert _NAME not in str(told.value)
 
 
 def test_one_person_under_two_digests_fails(project, tmp_path, monkeypatch):
@@ -166,24 +193,23 @@ def test_one_person_under_two_digests_fails(project, tmp_path, monkeypatch):
     collected = judged(finished(project), tmp_path / "out")
     (line,) = collected.missing
     assert line.startswith("client 1: its share.npz does not say whom")
-    verdict, checks = audited(collected.run)
-    assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
-    assert "is not what the ledger's header committed to" in checks["partition"]["measurement"]
+    verdict, measurement = found(collected.run, "partition")
+    assert verdict == "FAIL"
+    assert "is not what the ledger's header committed to" in measurement
 
 
-def test_a_client_that_changes_its_people_after_training_fails(project, tmp_path):
-    changed_share(finished(project).site(1), split_one_person)
-    verdict, checks = audited(judged(project, tmp_path / "out").run)
+def test_a_client_that_changes_its_people_after_training_fails(afterwards, tmp_path):
+    changed_share(afterwards.site(1), split_one_person)
+    verdict, checks = audited(judged(afterwards, tmp_path / "out").run)
     assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
 
 
 def test_more_records_of_a_person_in_a_batch_than_the_bound_fail(project, tmp_path, monkeypatch):
     honest = Whose.of
     monkeypatch.setattr(Whose, "of", lambda self, rows, most: honest(self, rows, 2 * most))
-    verdict, checks = audited(judged(finished(project), tmp_path / "out").run)
-    assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
-    told = "more records of a person are in a batch than 3"
-    assert told in checks["partition"]["measurement"]
+    verdict, measurement = found(judged(finished(project), tmp_path / "out").run, "partition")
+    assert verdict == "FAIL"
+    assert "more records of a person are in a batch than 3" in measurement
 
 
 def rewritten(project, before, after, facts):
@@ -225,9 +251,9 @@ def test_people_at_more_clients_than_claimed_fail(project, tmp_path):
     """The person who divides the data can also forge the count; the shares show it."""
     facts = {"clients_per_person": 1}
     rewritten(project, "clients_per_person: 3", "clients_per_person: 1", facts)
-    verdict, checks = audited(judged(finished(project), tmp_path / "out").run)
-    assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
-    assert "at more clients than the 1 that" in checks["partition"]["measurement"]
+    verdict, measurement = found(judged(finished(project), tmp_path / "out").run, "partition")
+    assert verdict == "FAIL"
+    assert "at more clients than the 1 that" in measurement
 
 
 @pytest.mark.slow
@@ -245,9 +271,9 @@ def test_more_training_records_of_a_person_than_the_bound_are_refused_and_fail(
     assert (verdict, checks["partition"]["verdict"]) == ("FAIL", "FAIL")
 
 
-def test_without_one_client_s_records_nobody_says_whom_they_are_about(project, tmp_path):
-    finished(project).site(1).share.unlink()
-    collected = judged(project, tmp_path / "out")
+def test_without_one_client_s_records_nobody_says_whom_they_are_about(afterwards, tmp_path):
+    afterwards.site(1).share.unlink()
+    collected = judged(afterwards, tmp_path / "out")
     assert collected.missing == ("client 1: its records were not handed in",)
     verdict, checks = audited(collected.run)
     assert (verdict, checks["partition"]["verdict"]) == ("NOT VERIFIED", "NOT VERIFIED")

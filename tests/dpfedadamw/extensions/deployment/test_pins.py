@@ -75,6 +75,7 @@ def test_the_first_start_pins_and_others_add_nothing(fresh):
     assert site.ledger.read_bytes() == content
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "told"),
     [

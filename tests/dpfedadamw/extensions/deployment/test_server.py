@@ -55,23 +55,23 @@ def nan(tensors):
     return tensors
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda reply: with_upload(reply, nan), "not finite"),
-        (lambda reply: with_upload(reply, lambda one: {**one, "x": one["parameters"]}), "further"),
-        (
-            lambda reply: with_upload(reply, lambda one: {**one, "parameters": torch.zeros(3)}),
-            r"float32 \[3\]",
-        ),
         (
             lambda reply: with_upload(
                 reply, lambda one: {**one, "parameters": one["parameters"] * 2}
             ),
             "not signed by its key",
         ),
+        (lambda reply: with_upload(reply, lambda one: {**one, "x": one["parameters"]}), "further"),
+        (
+            lambda reply: with_upload(reply, lambda one: {**one, "parameters": torch.zeros(3)}),
+            r"float32 \[3\]",
+        ),
         (saying(steps="x"), "says other steps, gradients or memory than it was asked for"),
+        (lambda reply: with_upload(reply, nan), "not finite"),
         (saying(steps=2, queries=2), "says other steps, gradients or memory than it was asked for"),
         (saying(steps=10**9), "says other steps, gradients or memory than it was asked for"),
         (saying(steps=math.inf), "says other steps, gradients or memory than it was asked for"),
@@ -109,6 +109,7 @@ def test_a_run_that_failed_goes_on_and_pays_again(fresh, clients):
         assert [(each["round"], each["attempt"]) for each in spends] == [(0, 1), (0, 2), (1, 1)]
 
 
+@pytest.mark.thorough
 def test_who_does_not_answer_is_asked_again_and_what_comes_late_changes_nothing(fresh, clients):
     away = iter([True, True])
 
@@ -130,7 +131,7 @@ def test_a_missing_client_is_named_before_anything_is_written(fresh, clients):
     assert not list(runs.iterdir() if runs.exists() else ())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if ALGORITHMS[name].unit != "none"])
 def test_clients_take_every_broadcast_of_an_honest_server_whatever_the_algorithm(name, tmp_path):
     per_round = 3 if ALGORITHMS[name].unit == "record" else 2

@@ -130,6 +130,7 @@ def test_a_release_is_drawn_again_with_its_key_alone(tmp_path, capsys):
     assert (tmp_path / "figures" / "private-drift.svg").is_file()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["ledger.jsonl", "model.json"])
 def test_no_file_of_a_run_is_followed_where_it_is_a_link(name, run, tmp_path, capsys):
     """A stranger's run would show what another one, or the system, keeps to itself."""

@@ -74,7 +74,11 @@ print(status("CapEff"), status("CapBnd"), status("NoNewPrivs"), flush=True)
 
 @pytest.fixture(scope="module", autouse=True)
 def possible(tmp_path_factory):
+    """Cells can be made here; the gate has a secret before any of their processes begins."""
     needs_cells(tmp_path_factory.mktemp("possible"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GATE_SECRET", "a secret of the gate")
+        yield
 
 
 def lines_of(path, count, seconds=60.0):
@@ -85,27 +89,30 @@ def lines_of(path, count, seconds=60.0):
     return path.read_text().splitlines()
 
 
-@pytest.fixture
-def cells():
+@pytest.fixture(scope="module")
+def cells(possible):
     with Cells() as made:
         yield made
 
 
-@pytest.fixture
-def trainers(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def trainers(possible, tmp_path_factory):
     """Cells as copies of a process that has loaded a trainer, which runs the code it is told."""
-    (tmp_path / "loaded.py").write_text(
+    folder = tmp_path_factory.mktemp("trainer")
+    (folder / "loaded.py").write_text(
         "import sys, numpy.random\n"
         "def run(words):\n"
         "    sys.argv = ['loaded', *words[1:]]\n"
         "    exec(compile(words[0], 'loaded', 'exec'), {'__name__': 'loaded'})\n"
     )
-    (tmp_path / "begin.py").write_text(
-        f"import runpy, sys\nsys.path.append({str(tmp_path)!r})\n"
+    (folder / "begin.py").write_text(
+        f"import runpy, sys\nsys.path.append({str(folder)!r})\n"
         f"runpy.run_path({first_process.__file__!r}, run_name='__main__')\n"
     )
-    monkeypatch.setattr(first_process, "__file__", str(tmp_path / "begin.py"))
     with Cells("loaded") as made:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(first_process, "__file__", str(folder / "begin.py"))
+            made._begun()
         yield made
 
 
@@ -119,11 +126,10 @@ def shards(tmp_path):
 
 @pytest.mark.parametrize("way", ["cells", "trainers"])
 def test_a_cell_reaches_its_own_shard_and_the_gate_and_nothing_that_its_job_reaches_outside(
-    way, shards, tmp_path, monkeypatch, request
+    way, shards, tmp_path, request
 ):
     mine, other = shards
     made = request.getfixturevalue(way)
-    monkeypatch.setenv("GATE_SECRET", "a secret of the gate")
     shared = Path("/dev/shm") / f"cell-test-{os.getpid()}"
     shared.write_text("31337")
     with (

@@ -120,6 +120,7 @@ def test_laplace_noise_that_states_less_than_it_costs_fails(tmp_path: Path) -> N
     assert _failed(audit_run(run)) == {"accounting"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stated", [1e-3, 19.8])
 def test_a_mechanism_without_an_accountant_is_not_verified_whatever_it_states(
     tmp_path: Path, stated: float

@@ -11,7 +11,7 @@ from torch import nn
 from audit.auditor import audit_run
 from audit.verdict import Finding, Verdict
 from dpfedadamw.extensions.recorders.opacus import Recorder, RecorderError
-from tests.audit.corruptions import attest
+from tests.audit.corruptions import attest, finding_of
 from tests.dpfedadamw.extensions.recorders import loops
 
 transformers = pytest.importorskip("transformers")
@@ -111,7 +111,7 @@ def trained(
 
 
 def found(run: Path, name: str) -> Finding:
-    return audit_run(attest(run)).named(name)
+    return finding_of(attest(run), name)
 
 
 def test_the_recipe_passes(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -44,6 +44,7 @@ def test_a_run_without_privacy_neither_wins_nor_loses_against_a_private_one():
         assert (found.verdict, found.detectable) == ("other ε", None)
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_only_seeds_that_both_rows_have_are_compared_each_with_itself_in_any_order(data):
     """Whatever other seeds either row has, and in which order its runs came."""

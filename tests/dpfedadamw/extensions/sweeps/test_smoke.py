@@ -36,6 +36,7 @@ def test_published_images_become_random_records_of_their_shape_and_classes(tmp_p
     assert prepare(spec, CPU).dataset.classes == 100
 
 
+@pytest.mark.thorough
 @published
 def test_a_published_model_keeps_its_architecture_and_what_is_trained_of_it(tmp_path):
     spec, notes = tried(load_sweep("paper-dp-fedadamw-table-4", ["seeds=1"]), tmp_path)
