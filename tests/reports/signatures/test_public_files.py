@@ -303,6 +303,7 @@ def test_without_a_public_report_nothing_public_is_attested(handed: Handed) -> N
         files_for(handed.run, "public")
 
 
+@pytest.mark.thorough
 def test_public_files_of_a_run_without_privacy_hold(
     run_builder: Callable[..., Path], tmp_path: Path
 ) -> None:

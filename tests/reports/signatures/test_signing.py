@@ -224,7 +224,7 @@ SIGNED_FILES = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("change", ["append", "flip", "remove", "empty", "link", "folder"])
 def test_every_tampering_names_the_file(signed: Signed, change: str) -> None:
     outside = signed.run.parent / "outside"
