@@ -330,6 +330,7 @@ WARNINGS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("value", "level", "randomness", "against", "alarming", "reserved"),
     [

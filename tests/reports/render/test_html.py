@@ -280,6 +280,7 @@ def test_the_verdict_has_the_colour_of_its_meaning_and_its_warning_first(
     assert bands_of(Page(html.typeset(replace(shown, band=None)))) == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None:
     report = data_of(make_run())

@@ -150,6 +150,7 @@ def test_a_strangers_signature_does_not_make_a_change_hold(desk: Desk, name: str
     is_not_forged(found)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BEFORE)
 def test_a_change_before_the_signature_is_not_told_as_the_decision(desk: Desk, name: str) -> None:
     found = desk.check(desk.sign(BEFORE[name](desk.unsigned)), desk.officer)
@@ -161,6 +162,7 @@ def test_a_change_before_the_signature_is_not_told_as_the_decision(desk: Desk, n
         assert found.outcome is Outcome.NOT_VALID
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BOTH)
 def test_what_was_prepared_cannot_be_switched_over(desk: Desk, name: str) -> None:
     prepare, switch = BOTH[name]

@@ -157,6 +157,7 @@ def test_each_audience_can_check_what_it_was_given(handed: Handed, tmp_path: Pat
     assert any("evidence is not here" in text for text in verify(archive).statements)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_a_changed_or_missing_public_file_is_named(handed: Handed, name: str) -> None:
     path = handed.folder / name
