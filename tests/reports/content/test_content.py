@@ -421,7 +421,6 @@ def write_files(run: Path, files: dict[str, Any]) -> None:
 
 ENDLESS = "a\u202eb\x00" * 5_000
 JUNK: dict[str, Any] = {
-    "endless": ENDLESS,
     "negative": -1,
     "huge": 1e300,
     "empty": [],
@@ -429,6 +428,7 @@ JUNK: dict[str, Any] = {
     "null": None,
     "list": [1, None],
     "text": "x",
+    "endless": ENDLESS,
 }
 
 

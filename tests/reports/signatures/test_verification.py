@@ -371,7 +371,7 @@ def test_a_copy_with_a_high_number_by_another_key_does_not_make_the_true_run_voi
     assert signed.verify(memory=memory).ok
     # The auditor's part alone, over the true trainer's signature, is Mallory's alone too.
     half = Path(shutil.copytree(signed.run, tmp_path / "half"))
-    for _ in range(3):
+    for _ in range(4):
         signing.sign(half, auditor=mallory["auditor"])
     given["trainer_key"] = signed.keys / "trainer.pub"
     assert verify(half, **given, memory=memory).ok
