@@ -22,9 +22,11 @@ from reports.content.parts import INTERNAL, PUBLIC, Report
 from reports.render import html, pages
 from reports.render.pages import document
 from reports.source import RunSource, load
+from tests.reports import drawings
 from tests.reports.data import data_of, hold_against_schema
 
 MakeRun = Any  # the builder that conftest gives
+undrawn = drawings.undrawn
 OTHERS = Auditing("SHA256:theirs", "SHA256:ours", one_hand=False)
 
 

@@ -18,7 +18,7 @@ def made(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Made
     return origins.base(run_builder, tmp_path_factory.mktemp("origins")), {}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("kind", "audience"), origins.SECTIONS)
 def test_each_number_of_a_report_comes_from_where_the_table_says(
     made: Made, kind: str, audience: str

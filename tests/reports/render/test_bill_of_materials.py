@@ -278,6 +278,7 @@ def test_every_reference_leads_somewhere_and_every_name_is_there_once(
     assert {text for key, text in found if key in links} <= set(names)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("audience", [PUBLIC, INTERNAL])
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_fits_the_published_schema(make_run: MakeRun, kind: str, audience: str) -> None:

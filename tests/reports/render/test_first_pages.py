@@ -24,15 +24,17 @@ from reports.content.parts import INTERNAL, PUBLIC
 from reports.render import html as page
 from reports.render import pdf
 from reports.render.pages import band, document
+from tests.reports import drawings
 from tests.reports.changed_runs import rewrite_header
 from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
+undrawn = drawings.undrawn
 POPPLER = pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="poppler is not installed")
 
 KEY = "SHA256:4CGGQ5QhRiKNbDnCc7H/Db0ZMqhegi7Ioa8hVBNThmk"
 ONE_HAND = Auditing(KEY, "SHA256:ksxj5IBt9as33Alp1EQjgNjdavtfjEHzyLReeQ4tswk", one_hand=True)
-KINDS = ("record", "client", "person", "fail", "not verified", "none", "loop")
+KINDS = ("record", "not verified", "person", "fail", "client", "none", "loop")
 STATED = {
     "purpose": "Planning of beds.",
     "responsible": "The data protection officer, dpo@hospital.example.",
@@ -232,6 +234,7 @@ def test_thirteen_questions_are_answered_by_the_first_two_pages_of_the_pdf(
     answered(f"{page_text(path, 1)} {page_text(path, 2)}", kind)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_thirteen_questions_are_answered_by_the_top_of_the_web_page(
     kind: str, make_run: MakeRun, make_client_run: MakeRun
@@ -258,6 +261,7 @@ def test_a_long_statement_is_cut_and_names_where_the_rest_is(
     assert re.fullmatch(r".{,160} … \(section \d+\)", str(dict(shown.subject)["Purpose"]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["failed", "not_verified"])
 @pytest.mark.parametrize(
     ("audience", "most"), [(INTERNAL, 6), (PUBLIC, 30)], ids=["internal", "public"]
@@ -292,6 +296,7 @@ def test_a_budget_is_shown_with_what_is_left_of_it(
     assert rows["Budget left"].startswith(left)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("randomness", "again", "green"),
     [
@@ -325,6 +330,7 @@ WARNINGS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("value", "level", "randomness", "against", "alarming", "reserved"),
     [
@@ -401,6 +407,7 @@ def long_run(make_client_run: MakeRun, language: str) -> Path:
 
 
 @POPPLER
+@pytest.mark.usefixtures("drawn_anew")
 @pytest.mark.parametrize(
     ("audience", "language"),
     [
@@ -424,6 +431,8 @@ def test_section_1_begins_on_page_3_whatever_is_said_before(
 
 
 @POPPLER
+@pytest.mark.usefixtures("drawn_anew")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "audience"),
     [

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from reports import build_report
+from reports.content import parts
 from reports.content.build import build
 from reports.content.parts import AUDIENCES, PUBLIC
 from reports.document import Band, Document
 from reports.files import clean
 from reports.render import html, pdf
 from reports.render.pages import document
+from tests.reports import drawings
 from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
@@ -143,7 +145,7 @@ def made(
     return Made(shown, source, Page(source))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 def test_the_page_is_whole_and_asks_for_nothing(made: Made) -> None:
     source, page = made.source, made.page
     assert page.faults == []
@@ -161,6 +163,7 @@ def test_the_page_is_whole_and_asks_for_nothing(made: Made) -> None:
     assert "script" not in policy
 
 
+@pytest.mark.sampled(5)
 def test_the_page_is_built_so_that_machines_can_read_it_out(made: Made) -> None:
     page = made.page
     assert page.named("html")[0]["lang"] == "en-GB"
@@ -187,6 +190,7 @@ def test_the_page_is_built_so_that_machines_can_read_it_out(made: Made) -> None:
     assert not [a for _, a, _ in page.elements if int(a.get("tabindex") or 0) > 0]
 
 
+@pytest.mark.sampled(5)
 def test_the_page_says_everything_that_the_document_says(made: Made) -> None:
     page = made.page.text
     for text in shown_texts(made.shown):
@@ -194,6 +198,7 @@ def test_the_page_says_everything_that_the_document_says(made: Made) -> None:
             assert squeezed(part) in page, part
 
 
+@pytest.mark.sampled(5)
 def test_the_scale_is_a_picture_with_its_values_as_text(made: Made) -> None:
     scales = [block for section in made.shown.front for block in section.blocks
               if block["kind"] == "scale"]  # fmt: skip
@@ -204,6 +209,7 @@ def test_the_scale_is_a_picture_with_its_values_as_text(made: Made) -> None:
         assert "2 to 16" in scale["alt"]
 
 
+@pytest.mark.sampled(3)
 @POPPLER
 @pytest.mark.parametrize("options", [{}, {"verdict": "FAIL", "randomness": "reproducible"}])
 @pytest.mark.parametrize("audience", AUDIENCES)
@@ -221,6 +227,13 @@ def test_the_pdf_says_everything_that_the_page_says(
             assert squeezed(word) in page, word
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No figure is drawn, for a test that looks at other things."""
+    monkeypatch.setattr(parts, "draw", drawings.nothing)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_failure_is_the_first_thing_on_the_page(make_run: MakeRun) -> None:
     page = Page(html.typeset(document(build(make_run(verdict="FAIL")))))
     shown = squeezed("".join(page.texts)).removeprefix(squeezed("Skip to the content"))
@@ -233,10 +246,12 @@ def bands_of(page: Page) -> list[str]:
     return [one for one in classes if re.match("band (alarm|calm)", one)]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_verdict_has_the_colour_of_its_meaning_and_its_warning_first(
     make_run: MakeRun,
 ) -> None:
-    shown = document(build(make_run()))
+    # What follows the first pages makes no difference, and takes the time.
+    shown = replace(document(build(make_run())), sections=(), pictures={})
     css = html.typeset(shown).decode("utf-8").partition("</style>")[0]
     warning = "No meaningful protection"
     for value, warned, alarming, classes in (
@@ -265,6 +280,7 @@ def test_the_verdict_has_the_colour_of_its_meaning_and_its_warning_first(
     assert bands_of(Page(html.typeset(replace(shown, band=None)))) == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None:
     report = data_of(make_run())
@@ -311,6 +327,7 @@ def test_the_public_page_names_no_client(make_run: MakeRun) -> None:
     assert json.loads(files.json.read_text())["sampling"]["participations"] == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_long_reason_is_cut_on_the_first_page_and_whole_in_its_section(
     make_run: MakeRun,
 ) -> None:
@@ -327,6 +344,7 @@ def test_a_long_reason_is_cut_on_the_first_page_and_whole_in_its_section(
     assert reason in json.dumps([section.blocks for section in shown.sections])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_public_page_never_cuts_a_reason_and_shows_each(make_run: MakeRun) -> None:
     """Nothing else in the public report has it in full."""
     report = data_of(make_run(verdict="FAIL"), PUBLIC)

@@ -17,9 +17,15 @@ PINNED = {"source": "some/model", "revision": "a" * 40, "weights_sha256": "b" * 
 LOCAL = {"source": "a local folder", "revision": "", "weights_sha256": "b" * 64}
 
 
+@pytest.fixture(scope="module")
+def read(run_builder, tmp_path_factory) -> dict:
+    return data_of(run_builder(tmp_path_factory.mktemp("card") / "run"), PUBLIC)
+
+
 @pytest.fixture
-def public(make_run) -> dict:
-    return data_of(make_run(), PUBLIC)
+def public(read) -> dict:
+    """The public data of a run, to be changed."""
+    return copy.deepcopy(read)
 
 
 def header_of(text: str) -> dict:
@@ -89,6 +95,7 @@ TASKS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("reads", TASKS)
 @pytest.mark.parametrize("form", LIBRARIES)
 def test_the_header_names_library_and_task_as_the_hub_does(form, reads, public):

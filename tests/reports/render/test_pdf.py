@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import typst
 
-from reports import ReportError, build_report
+from reports import ReportError, ReportFiles, build_report
 from reports.content import parts
 from reports.content.parts import AUDIENCES, figure_texts
 from reports.figures import tell_apart, whole_ticks
 from reports.files import clean as clean_text
 from reports.render import pdf
 from reports.render.pages import document
+from tests.reports import drawings
 from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
@@ -43,6 +44,7 @@ def text_of(path: Path) -> str:
     return " ".join(done.stdout.decode("utf-8").split())
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("drawn_anew")
 def test_same_run_same_pages(make_run: MakeRun) -> None:
     run = make_run()
@@ -52,8 +54,14 @@ def test_same_run_same_pages(make_run: MakeRun) -> None:
     assert (second.json.read_bytes(), second.pdf.read_bytes()) == once
 
 
-def test_the_pages_are_archivable_tagged_and_carry_the_data(make_run: MakeRun) -> None:
-    data = build_report(make_run()).pdf.read_bytes()
+@pytest.fixture(scope="module")
+def filed(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
+    """The internal report of a usual run, to be read."""
+    return build_report(run_builder(tmp_path_factory.mktemp("filed") / "run"))
+
+
+def test_the_pages_are_archivable_tagged_and_carry_the_data(filed: ReportFiles) -> None:
+    data = filed.pdf.read_bytes()
     for part in (
         b"<pdfaid:part>3</pdfaid:part>",
         b"<pdfaid:conformance>A</pdfaid:conformance>",
@@ -66,26 +74,24 @@ def test_the_pages_are_archivable_tagged_and_carry_the_data(make_run: MakeRun) -
         assert part in data
 
 
-def test_the_pages_metadata_names_run_and_model(make_run: MakeRun) -> None:
-    files = build_report(make_run())
-    identity = json.loads(files.json.read_text("utf-8"))["identity"]
+def test_the_pages_metadata_names_run_and_model(filed: ReportFiles) -> None:
+    identity = json.loads(filed.json.read_text("utf-8"))["identity"]
     digest = {entry["file"]: entry["sha256"] for entry in identity["hashes"]}["model.safetensors"]
-    data = files.pdf.read_bytes()
+    data = filed.pdf.read_bytes()
     assert f"run {identity['run']}".encode() in data
     assert f"model sha256:{digest}".encode() in data
 
 
 @POPPLER
 @pytest.mark.skipif(shutil.which("pdfdetach") is None, reason="poppler is not installed")
-def test_the_embedded_data_is_the_report(make_run: MakeRun, tmp_path: Path) -> None:
-    files = build_report(make_run())
+def test_the_embedded_data_is_the_report(filed: ReportFiles, tmp_path: Path) -> None:
     target = tmp_path / "embedded.json"
-    command = ["pdfdetach", "-savefile", "report.json", "-o", str(target), str(files.pdf)]
+    command = ["pdfdetach", "-savefile", "report.json", "-o", str(target), str(filed.pdf)]
     subprocess.run(command, capture_output=True, check=True, timeout=60)
-    assert target.read_bytes() == files.json.read_bytes()
+    assert target.read_bytes() == filed.json.read_bytes()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("audience", AUDIENCES)
 @pytest.mark.parametrize(
     "options",
@@ -172,6 +178,7 @@ def test_a_run_without_privacy_shows_no_loss(make_run: MakeRun) -> None:
     assert "ε =" not in shown
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("drawn_anew")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("clients", "blocks"), [(50, 60), (500, 200)])
@@ -211,7 +218,11 @@ def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> No
         assert b"<text" in drawing
 
 
-def test_a_figure_of_one_bar_is_a_sentence(make_run: MakeRun) -> None:
+def test_a_figure_of_one_bar_is_a_sentence(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The other figures need not be drawn for it.
+    monkeypatch.setattr(parts, "draw", drawings.nothing)
     report = data_of(make_run())
     moment = report["audit"]["second_moment"]
     moment["blocks"] = [
@@ -293,6 +304,7 @@ def test_a_run_without_privacy_has_no_privacy_figures(make_run: MakeRun) -> None
     assert names == ["client-sampling", "accuracy-over-rounds", "accuracy-by-class"]
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("value", [1e308, 5e-324, -1e308])
 def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: float) -> None:
@@ -307,7 +319,7 @@ def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: 
         pdf.typeset(document(report_of(report)))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "created", ["", "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1900-01-01"]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,22 @@ MakeRun = Any  # the builder that conftest gives
 undrawn = drawings.undrawn
 
 
-@pytest.fixture
-def run(make_run: MakeRun) -> Path:
+@pytest.fixture(scope="module")
+def filed(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run and its report, an officer's key, and the annex signed with it."""
+    folder = tmp_path_factory.mktemp("filed")
     stated = {"purpose": "Reading postal codes.", "governance": {"controller": "Example Ltd."}}
-    made = Path(make_run(spec_extra={"report": stated}))
+    made = Path(run_builder(folder / "run", spec_extra={"report": stated}))
     build_report(made)
-    return made
+    key = keyring.load_signing_key("auditor", create("auditor", folder / "officer").private)
+    answers = {"governance.retention": "One year.", "purpose": "ignored: the spec states it"}
+    sign_off.write(made, folder / "annex.pdf", answers=answers, decision=DECISION, key=key)
+    return folder
+
+
+@pytest.fixture
+def run(filed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(filed / "run", tmp_path / "run"))
 
 
 def test_it_names_the_report_by_its_digests_and_says_what_is_open(
@@ -70,16 +81,14 @@ DECISION = sign_off.Decision("Approved, for one year.", "A. Person, privacy offi
 
 
 @pytest.fixture
-def officer(tmp_path: Path) -> SigningKey:
-    return keyring.load_signing_key("auditor", create("auditor", tmp_path / "officer").private)
+def officer(filed: Path, tmp_path: Path) -> SigningKey:
+    shutil.copytree(filed / "officer", tmp_path / "officer")
+    return keyring.load_signing_key("auditor", tmp_path / "officer" / "auditor.key")
 
 
 @pytest.fixture
-def annex(run: Path, tmp_path: Path, officer: SigningKey) -> Path:
-    target = tmp_path / "annex.pdf"
-    answers = {"governance.retention": "One year.", "purpose": "ignored: the spec states it"}
-    sign_off.write(run, target, answers=answers, decision=DECISION, key=officer)
-    return target
+def annex(filed: Path, tmp_path: Path, officer: SigningKey) -> Path:
+    return Path(shutil.copy(filed / "annex.pdf", tmp_path / "annex.pdf"))
 
 
 def problems(annex: Path, run: Path | None, key: Path | None = None) -> list[str]:

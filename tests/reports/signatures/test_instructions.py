@@ -82,6 +82,7 @@ def test_a_good_run_all_holds_for_who_knows_the_fingerprints(case: Case) -> None
     assert "evidence: is not here" in said.text
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_signed_while_types_had_addresses_all_holds(case: Case) -> None:
     """By the script that is written today; the one in the run knows those names alone."""
     earlier_names.rename(case.run, case.trainer, case.auditor)
@@ -91,7 +92,7 @@ def test_a_run_that_was_signed_while_types_had_addresses_all_holds(case: Case) -
     assert case.check().code == 1
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -407,7 +408,7 @@ FORGERIES: dict[str, tuple[Callable[[Case], None], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_named_in_the_last_line(case: Case, name: str) -> None:
     forge, reasons = FORGERIES[name]

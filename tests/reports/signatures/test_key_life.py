@@ -188,6 +188,7 @@ def test_a_rotation_of_before_is_followed_once_the_new_key_signs_again(case: Cas
     assert verify(case.run, case.public("trainer"), case.public("auditor-2")).is_intact
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("given", ["auditor", "auditor-2"])
 def test_memory_goes_with_a_replaced_key(case: Case, tmp_path: Path, given: str) -> None:
     memory = tmp_path / "memory" / "verified.json"
@@ -291,6 +292,7 @@ def test_a_revoked_trainer_takes_the_models_own_signature_along(case: Case) -> N
     }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("signed", "revoked", "holds"),
     [(5, 3, True), (3, 5, False), (3, 3, False)],

@@ -157,6 +157,7 @@ def test_each_audience_can_check_what_it_was_given(handed: Handed, tmp_path: Pat
     assert any("evidence is not here" in text for text in verify(archive).statements)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_a_changed_or_missing_public_file_is_named(handed: Handed, name: str) -> None:
     path = handed.folder / name
@@ -303,6 +304,7 @@ def test_without_a_public_report_nothing_public_is_attested(handed: Handed) -> N
         files_for(handed.run, "public")
 
 
+@pytest.mark.thorough
 def test_public_files_of_a_run_without_privacy_hold(
     run_builder: Callable[..., Path], tmp_path: Path
 ) -> None:

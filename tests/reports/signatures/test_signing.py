@@ -224,7 +224,7 @@ SIGNED_FILES = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("change", ["append", "flip", "remove", "empty", "link", "folder"])
 def test_every_tampering_names_the_file(signed: Signed, change: str) -> None:
     outside = signed.run.parent / "outside"
@@ -255,6 +255,7 @@ def test_every_tampering_names_the_file(signed: Signed, change: str) -> None:
     assert verify(signed.run).is_intact
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "name"),
     [
@@ -355,6 +356,7 @@ def test_the_two_envelopes_cannot_take_each_others_place(signed: Signed) -> None
     assert "training.attestation.json" in named(verify(signed.run))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "envelope",
     [
@@ -378,6 +380,7 @@ def test_hostile_envelopes_are_problems_not_tracebacks(signed: Signed, envelope:
     assert {"attestation.json", "training.attestation.json"} <= named(result)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "statement",
     [

@@ -70,6 +70,28 @@ def run(reported: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(reported, tmp_path / "run"))
 
 
+@pytest.fixture(scope="module")
+def stamped_once(
+    reported: Path,
+    trainer: SigningKey,
+    auditor: SigningKey,
+    authority: LocalAuthority,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    run = Path(shutil.copytree(reported, tmp_path_factory.mktemp("timestamped") / "run"))
+    authority.moment, authority.answer, authority.status = None, None, 200
+    authority.requests, authority.fails_after = 0, None
+    with authority.serve() as address:
+        signing.sign(run, trainer, auditor, Authority(address))
+    return run
+
+
+@pytest.fixture
+def stamped(stamped_once: Path, tmp_path: Path) -> Path:
+    """A run that both signed, with timestamps, to be changed."""
+    return Path(shutil.copytree(stamped_once, tmp_path / "run"))
+
+
 def test_a_timestamp_is_trusted_under_the_given_root_only(
     authority: LocalAuthority, url: str, tmp_path: Path
 ) -> None:
@@ -105,6 +127,7 @@ assert aiohttp.__file__ and aiohttp_client.aiohttp.ClientSession is aiohttp.Clie
 """
 
 
+@pytest.mark.thorough
 def test_the_http_client_is_loaded_by_the_first_request(url: str) -> None:
     """In a process of its own: this one has loaded it."""
     command = [sys.executable, "-c", _STAMPED, url]
@@ -178,41 +201,38 @@ def test_a_certificate_file_that_cannot_be_read_is_the_callers_error(tmp_path: P
 
 
 def test_a_run_is_timestamped_in_pdf_and_both_envelopes(
-    run: Path, trainer: SigningKey, auditor: SigningKey, authority: LocalAuthority, url: str
+    stamped: Path, authority: LocalAuthority
 ) -> None:
-    signing.sign(run, trainer, auditor, Authority(url))
-    result = verify(run, tsa_roots=[authority.root])
+    result = verify(stamped, tsa_roots=[authority.root])
     assert result.is_intact
     assert {entry.envelope for entry in result.signers if entry.time} == {
         "training.attestation.json",
         "attestation.json",
         "report.pdf",
     }
-    result = verify(run)
+    result = verify(stamped)
     assert result.is_intact
     assert not any(entry.time for entry in result.signers)
     assert sum("give its certificate" in text for text in result.statements) == 3
 
 
-def test_a_timestamp_of_another_envelope_is_named(
-    run: Path, trainer: SigningKey, auditor: SigningKey, url: str
-) -> None:
-    signing.sign(run, trainer, auditor, Authority(url))
-    shutil.copy(run / "training.attestation.json.tsr", run / "attestation.json.tsr")
-    assert [str(problem) for problem in verify(run).problems] == [
+def test_a_timestamp_of_another_envelope_is_named(stamped: Path) -> None:
+    shutil.copy(stamped / "training.attestation.json.tsr", stamped / "attestation.json.tsr")
+    assert [str(problem) for problem in verify(stamped).problems] == [
         "attestation.json.tsr: is over other bytes, or was changed"
     ]
 
 
 def test_signing_anew_without_an_authority_takes_the_old_timestamps_away(
-    run: Path, trainer: SigningKey, auditor: SigningKey, url: str
+    stamped: Path, trainer: SigningKey, auditor: SigningKey
 ) -> None:
-    signing.sign(run, trainer, auditor, Authority(url))
-    signing.sign(run, trainer, auditor)
-    assert not list(run.glob("*.tsr"))
-    assert verify(run).is_intact
+    assert list(stamped.glob("*.tsr"))
+    signing.sign(stamped, trainer, auditor)
+    assert not list(stamped.glob("*.tsr"))
+    assert verify(stamped).is_intact
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("answers", range(4))
 def test_an_authority_that_fails_leaves_nothing_half_written(
     run: Path,
@@ -231,30 +251,26 @@ def test_an_authority_that_fails_leaves_nothing_half_written(
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_openssl_accepts_the_timestamps(
-    run: Path, trainer: SigningKey, auditor: SigningKey, authority: LocalAuthority, url: str
-) -> None:
-    signing.sign(run, trainer, auditor, Authority(url))
+def test_openssl_accepts_the_timestamps(stamped: Path, authority: LocalAuthority) -> None:
     for name in ("training.attestation.json", "attestation.json"):
         command = ["openssl", "ts", "-verify", "-data", name, "-in", f"{name}.tsr"]
         command += ["-CAfile", str(authority.root)]
-        done = subprocess.run(command, cwd=run, capture_output=True, timeout=60)
+        done = subprocess.run(command, cwd=stamped, capture_output=True, timeout=60)
         assert b"Verification: OK" in done.stdout + done.stderr
 
 
 @needs_shell
 def test_the_written_commands_check_the_timestamps_too(
-    run: Path, trainer: SigningKey, auditor: SigningKey, authority: LocalAuthority, url: str
+    stamped: Path, trainer: SigningKey, auditor: SigningKey, authority: LocalAuthority
 ) -> None:
-    signing.sign(run, trainer, auditor, Authority(url))
     known = {"TRAINER": trainer.fingerprint, "AUDITOR": auditor.fingerprint}
     trusting = {**known, "TSA_ROOT": str(authority.root)}
-    said = stranger.check(run, **trusting)
+    said = stranger.check(stamped, **trusting)
     assert said.last == "ALL HOLD"
     assert said.text.count("Time stamp:") == 2
-    assert stranger.check(run, **known).text.count(".tsr: not judged") == 2
-    shutil.copy(run / "training.attestation.json.tsr", run / "attestation.json.tsr")
-    said = stranger.check(run, **trusting)
+    assert stranger.check(stamped, **known).text.count(".tsr: not judged") == 2
+    shutil.copy(stamped / "training.attestation.json.tsr", stamped / "attestation.json.tsr")
+    said = stranger.check(stamped, **trusting)
     assert said.last == "DOES NOT HOLD: attestation.json.tsr: does not hold under TSA_ROOT"
 
 

@@ -59,6 +59,7 @@ def test_a_header_of_more_clients_than_a_call_has_arguments_is_held_to_its_spec(
     assert any("records of a client" in fault for fault in faults)
 
 
+@pytest.mark.thorough
 def test_a_long_text_is_json_and_too_many_values_are_not() -> None:
     long = json.dumps(["a" * 20_000_000])
     assert second("canonical", [long]) == [long]
@@ -66,6 +67,7 @@ def test_a_long_text_is_json_and_too_many_values_are_not() -> None:
     assert "has more than 4194304 values" in found["refused"]
 
 
+@pytest.mark.thorough
 def test_an_envelope_of_many_megabytes_is_told_from_one_that_holds(run: Path) -> None:
     payload = base64.b64encode(bytes(8_000_000)).decode()
     (run / "attestation.json").write_text(

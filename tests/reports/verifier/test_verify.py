@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import io
+import itertools
 import json
 import math
 import shutil
@@ -381,24 +382,23 @@ def test_a_charge_costs_what_its_sampler_costs() -> None:
     ]
 
 
-@pytest.mark.parametrize("verdict", ["PASS", "FAIL"])
-@pytest.mark.parametrize("agrees", [True, False])
-@pytest.mark.parametrize("coin", [True, False])
-def test_a_level_needs_what_it_says(verdict: str, agrees: bool, coin: bool) -> None:
+def test_a_level_needs_what_it_says() -> None:
     """As `reports.content.assurance` computes it; whom the reader trusts is not asked here."""
-    said = {"verdict": verdict, "agrees": agrees, "public_coin": coin}
     one, other = {"fingerprint": "a"}, {"fingerprint": "b"}
-    cases, due = [], []
-    for auditor in (one, other):
-        for challenger in (None, "a", "b", "c"):
-            cases.append([said, {"trainer": one, "auditor": auditor}, challenger])
-            known = coin and challenger == auditor["fingerprint"]
-            facts = Facts(verdict, agrees, None, known)
-            due.append(level_of(facts, another_key=auditor is other))
-    assert second("levels", [*cases, [None, {}]]) == [*due, None]
-    assert second("levels", [[said, {"auditor": other}, "b"]]) == [
-        min(due[-1], 2) if due[-1] else None
-    ]
+    cases, due = [[None, {}]], [None]
+    for verdict, agrees, coin in itertools.product(("PASS", "FAIL"), (True, False), (True, False)):
+        said = {"verdict": verdict, "agrees": agrees, "public_coin": coin}
+        for auditor in (one, other):
+            for challenger in (None, "a", "b", "c"):
+                cases.append([said, {"trainer": one, "auditor": auditor}, challenger])
+                known = coin and challenger == auditor["fingerprint"]
+                facts = Facts(verdict, agrees, None, known)
+                due.append(level_of(facts, another_key=auditor is other))
+        cases.append([said, {"auditor": other}, "b"])
+        due.append(min(due[-1], 2) if due[-1] else None)
+    found = second("levels", cases)
+    for case, level, wanted in zip(cases, found, due, strict=True):
+        assert level == wanted, case
 
 
 def test_it_reads_specs_of_every_form_and_refuses_what_is_none() -> None:

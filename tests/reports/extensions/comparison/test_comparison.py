@@ -581,6 +581,7 @@ def test_rows_can_be_sorted_and_ranks_stay():
     assert [(entry.label, entry.rank) for entry in group.entries] == [("a", 2), ("z", 1)]
 
 
+@pytest.mark.thorough
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "start"), [("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89")])
 def test_the_figure_is_the_same_every_time(kind: str, start: bytes):

@@ -270,6 +270,7 @@ def rewritten(compared: Compared, change: Callable[[Statement], None]) -> list[s
 OTHERS = "comparison.attestation.json: names other runs, verdicts or digests than comparison.json"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
