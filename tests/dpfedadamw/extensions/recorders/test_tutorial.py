@@ -21,7 +21,6 @@ def _after(mark: str, pattern: str) -> str:
     return found[1]
 
 
-@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:Full backward hook", "ignore:Secure RNG turned off")
 def test_the_tutorial_ends_in_a_signed_report_that_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys

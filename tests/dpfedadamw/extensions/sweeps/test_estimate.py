@@ -26,7 +26,6 @@ def test_two_questions_a_batch_cost_twice_and_a_stated_rate_says_how_large_batch
     assert stated == pytest.approx(once * 0.1 * 1438 / 10 / 40)
 
 
-@pytest.mark.thorough
 def test_frozen_weights_are_passed_through_and_not_differentiated():
     pytest.importorskip("peft")
     change = "data={dataset: cifar10, path: none, clients: 4}"
