@@ -167,8 +167,8 @@ def _seeded(spec: Spec, paths: Iterable[KeyPath], number: int | None) -> Spec:
 
 
 def _with(section: Any, path: KeyPath, value: Any) -> Any:
-    name, *rest = path
-    inner = _with(getattr(section, name), tuple(rest), value) if rest else value
+    name, rest = str(path[0]), path[1:]
+    inner = _with(getattr(section, name), rest, value) if rest else value
     return section.replace(**{name: inner})
 
 
