@@ -314,8 +314,8 @@ WEAKENINGS = (
     Weakening(
         "another-search-s-choice-taken-over",
         "dpfedadamw/extensions/sweeps/commands/results.py",
-        "for name in run_rows.OF_THE_RUN if name in row",
-        "for name in row",
+        "for name in run_rows.OF_THE_RUN\n",
+        "for name in row\n",
         "a table that goes on from a published one says of how many candidates that one chose",
         ("tests/dpfedadamw/extensions/sweeps/commands/test_command.py",),
     ),

@@ -63,7 +63,7 @@ def audited(run):
 
 
 def rewritten(run, change):
-    """What `views` finds where the claim is another one, chained anew as a forger would."""
+    """What `views` finds where the claim is another one, with digests made to fit."""
     lines = run.ledger.read_bytes()
     entries = [json.loads(line) for line in lines.splitlines()]
     claim = {name: entries[-1][name] for name in entries[-1] if name not in ("previous", "digest")}

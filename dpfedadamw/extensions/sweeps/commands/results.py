@@ -21,6 +21,8 @@ def known_in(tables: Sequence[Path], sweep: Sweep) -> dict[str, dict[str, Any]]:
     from reports import run_rows
 
     ours = {named(one) for cell in sweep.cells for one in (cell, *cell.released)}
+    # A run's own row has these also where they are empty.
+    always = (*run_rows.COLUMNS, *run_rows.MACHINE)
     found: dict[str, dict[str, Any]] = {}
     for path in tables:
         rows = read_results(path, "--from ")
@@ -31,9 +33,12 @@ def known_in(tables: Sequence[Path], sweep: Sweep) -> dict[str, dict[str, Any]]:
                 "of the same specs, paths of the data included"
             )
         for digest, row in taken.items():
-            own = {name: row[name] for name in run_rows.OF_THE_RUN if name in row}
-            always = (*run_rows.COLUMNS, *run_rows.MACHINE)
-            found.setdefault(digest, {k: v for k, v in own.items() if v is not None or k in always})
+            own = {
+                name: row.get(name)
+                for name in run_rows.OF_THE_RUN
+                if row.get(name) is not None or name in always
+            }
+            found.setdefault(digest, own)
     return found
 
 

@@ -42,7 +42,7 @@ from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.extensions.deployment.conftest import SPEC
 from tests.dpfedadamw.extensions.deployment.test_client import asked
 
-# A client's process, in which whoever imports Flower fails.
+# A client's process, in which an import of Flower fails.
 WITHOUT_FLOWER = """
 import runpy, sys
 sys.modules["flwr"] = None
