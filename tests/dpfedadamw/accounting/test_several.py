@@ -164,7 +164,7 @@ def test_two_equal_clients_are_twice_the_steps():
     ),
     most=st.integers(1, 3),
 )  # fmt: skip
-@settings(max_examples=10)
+@settings(max_examples=25)
 def test_no_set_of_clients_costs_more_and_the_auditor_finds_the_same(clients, most):
     spends = [spend(client, parts) for client, parts in enumerate(clients)]
     found = together(spends, most, DELTA)

@@ -188,7 +188,7 @@ _CELLS = st.text(max_size=12) | st.sampled_from(
 
 
 @pytest.mark.parametrize("column", [*ALL.columns, AGE.replace(scale="bins")], ids=str)
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(cell=_CELLS, decimal=st.sampled_from(["point", "comma"]))
 def test_whatever_a_cell_holds_becomes_numbers_from_minus_1_to_1_or_a_line(column, cell, decimal):
     preparation = Preparation(columns=(column,), missing_values=("NA",), decimal=decimal)

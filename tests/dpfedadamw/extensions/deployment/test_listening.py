@@ -402,7 +402,7 @@ HEADS = st.one_of(
 )
 
 
-@settings(max_examples=75, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(head=HEADS, rest=st.binary(max_size=64))
 def test_whatever_a_message_says_is_refused_and_charges_nothing(head, rest, client):
     ledger, refusals = client.ledger.size, Refusals(client._site.refusals)

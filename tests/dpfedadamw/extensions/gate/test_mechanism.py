@@ -54,7 +54,7 @@ def test_a_flat_vector_gets_its_arrays_back_each_from_its_own_place():
 
 
 @given(FLAT)
-@settings(max_examples=150)
+@settings(max_examples=300)
 def test_a_clipped_update_is_finite_and_never_longer_than_c(update):
     found = mechanism.clipped(update, CLIP)
     assert np.isfinite(found).all()
@@ -62,7 +62,7 @@ def test_a_clipped_update_is_finite_and_never_longer_than_c(update):
 
 
 @given(WHOLE, st.lists(REPLY, min_size=4, max_size=4), REPLY, st.integers(0, 3))
-@settings(max_examples=150)
+@settings(max_examples=300)
 def test_any_other_reply_of_one_shard_moves_the_sum_by_at_most_2c(sent, replies, other, changed):
     broadcast = mechanism.flat(sent, MODEL)
     neighbours = [other if place == changed else one for place, one in enumerate(replies)]

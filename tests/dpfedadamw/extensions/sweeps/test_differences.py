@@ -44,7 +44,7 @@ def test_a_run_without_privacy_neither_wins_nor_loses_against_a_private_one():
         assert (found.verdict, found.detectable) == ("other ε", None)
 
 
-@settings(max_examples=50)
+@settings(max_examples=100)
 @given(st.data())
 def test_only_seeds_that_both_rows_have_are_compared_each_with_itself_in_any_order(data):
     """Whatever other seeds either row has, and in which order its runs came."""
