@@ -290,7 +290,8 @@ def contents(held: Stored, salt: bytes) -> NDArray[np.uint8]:
         held: The records.
         salt: The run's.
     """
-    values, key, digests = held.values, salt[:64], list[bytes]()
+    # A mapped file as a plain array: each row taken from np.memmap costs more than its digest.
+    values, key, digests = np.asarray(held.values), salt[:64], list[bytes]()
     rows = _rows(held)
     for near in stretches(rows, values.nbytes // max(1, len(values))):
         digests += [_digest(values[row], key) for row in rows[near].tolist()]

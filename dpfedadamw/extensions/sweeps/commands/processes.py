@@ -19,6 +19,8 @@ _LOADED = (
     "reports.render.pages",
     "reports.render.html",
     "reports.render.pdf",
+    "dp_accounting",
+    "matplotlib.figure",
 )
 
 
