@@ -340,6 +340,30 @@ def judged(row: Mapping[str, Any]) -> str:
     return in_front(str(row.get("audit")), unprotected(numbers))
 
 
+def against_majority(
+    named: Iterable[tuple[str, float | None, Sequence[float | None]]],
+) -> list[str]:
+    """What always giving the most frequent answer comes to, and what is no better; or nothing.
+
+    Args:
+        named: Names with their mean accuracy and the majority rates of their runs; each None where
+            it is not known.
+    """
+    entries = [
+        (name, mean, [rate for rate in rates if rate is not None]) for name, mean, rates in named
+    ]
+    known = sorted({rate for _, _, rates in entries for rate in rates})
+    if not known:
+        return []
+    span = " to ".join(formatting.percent(one) for one in dict.fromkeys((known[0], known[-1])))
+    found = f"Majority rate: always giving the most frequent answer has an accuracy of {span}."
+    # Where a rate is not known, that of the others' records is taken.
+    worse = [name for name, mean, own in entries if mean is not None and mean <= max(own or known)]
+    if worse:
+        found += f" No better than that by accuracy: {', '.join(dict.fromkeys(worse))}."
+    return [found]
+
+
 def row_of(run_dir: Path) -> dict[str, Value]:
     """What a finished run says of itself to everybody, by column.
 

@@ -26,6 +26,7 @@ from reports.run_rows import (
     TRIAL,
     Row,
     Value,
+    against_majority,
 )
 
 # Digits of a printed number behind the point: of a loss, and of an accuracy in percent.
@@ -44,11 +45,13 @@ class Entry:
         values: The measure by seed.
         epsilons: The different claimed ε of its runs, rising.
         printed: What a paper prints for it, and the printed deviation; each None where it does not.
+        majority_rates: The different accuracies of always giving the most frequent answer.
     """
 
     values: dict[Value, float]
     epsilons: tuple[float, ...]
     printed: tuple[float | None, float | None] = (None, None)
+    majority_rates: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -106,6 +109,12 @@ class CrossTable:
             )
         if high := self._unprotected():
             found.append(f"{WORDS['anyone']}: {high}. {WHY}")
+        if self.measure == "test_accuracy":
+            found += against_majority(
+                (f"{row} in column {column}" if column else row, entry.mean, entry.majority_rates)
+                for (row, column), entry in self.entries.items()
+                if entry.majority_rates
+            )
         found += self.remarks
         if any(entry.printed[0] is not None for entry in self.entries.values()):
             found.append(f"In brackets, what is printed: {self.source}.")
@@ -154,6 +163,7 @@ def tabulate(
     sources: dict[str, None] = {}
     readings: dict[str, None] = {}
     losses: dict[tuple[str, str], set[float]] = {}
+    majority: dict[tuple[str, str], set[float]] = {}
     cells: dict[tuple[str, str, Value], Value] = {}
     edges: dict[tuple[str, Value], dict[str, None]] = {}
     for row in rows:
@@ -185,6 +195,8 @@ def tabulate(
         epsilon = row.get("epsilon_third_party") if epsilon is None else epsilon
         if isinstance(epsilon, int | float):
             losses.setdefault(where, set()).add(float(epsilon))
+        if (rate := _number(row.get("test_majority_rate"))) is not None:
+            majority.setdefault(where, set()).add(rate)
     if not groups:
         raise ReportError("there is nothing to show: " + (_told(left_out) or "no rows"))
     remarks |= dict.fromkeys(
@@ -193,7 +205,12 @@ def tabulate(
         for (column, edge), names in edges.items()
     )
     entries = {
-        where: Entry(values, tuple(sorted(losses.get(where, ()))), printed[where])
+        where: Entry(
+            values,
+            tuple(sorted(losses.get(where, ()))),
+            printed[where],
+            tuple(majority.get(where, ())),
+        )
         for where, values in groups.items()
     }
     columns = tuple(dict.fromkeys(column for _, column in entries))

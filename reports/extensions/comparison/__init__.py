@@ -231,7 +231,9 @@ def _remarks(
     tolerance: float,
 ) -> list[str]:
     found = [entry.behind.sentence(entry.label) for entry in entries if entry.behind is not None]
-    found += _majority(entries)
+    found += run_rows.against_majority(
+        (entry.label, entry.mean, [run.majority_rate for run in entry.runs]) for entry in entries
+    )
     for entry in entries:
         found += [
             f"{run} repeats a run of {entry.label} and is not counted twice."
@@ -253,24 +255,6 @@ def _remarks(
     if agreed.private and members[0].source.header.get("randomness") == "reproducible":
         found.append(f"Reproducible mode: {wording.SEED_CAVEAT}.")
     return found
-
-
-def _majority(entries: Sequence[RankedSpec]) -> list[str]:
-    """What always giving the most frequent answer comes to, and which specs are no better."""
-    rates = [run.majority_rate for entry in entries for run in entry.runs]
-    known = sorted({rate for rate in rates if rate is not None})
-    if not known:
-        return []
-    span = " to ".join(formatting.percent(one) for one in dict.fromkeys((known[0], known[-1])))
-    worse = list(
-        dict.fromkeys(
-            one.label for one in entries if one.mean is not None and one.mean <= known[-1]
-        )
-    )
-    found = f"Majority rate: always giving the most frequent answer has an accuracy of {span}."
-    if worse:
-        found += f" No better than that by accuracy: {', '.join(worse)}."
-    return [found]
 
 
 def _refusal(before: Sequence[Group], group: Group, tolerance: float) -> Refusal:

@@ -39,6 +39,40 @@ def test_cells_whose_epsilon_protects_nobody_are_named():
     assert "protection" not in table(8.0, 20.0)
 
 
+def test_what_the_most_frequent_answer_reaches_is_told_with_the_cells_that_are_no_better():
+    rows = [
+        row(
+            f"{method}{data}{seed}",
+            seed,
+            accuracy,
+            method=method,
+            data=data,
+            test_loss=1.0,
+            **known,
+        )
+        for data, known in (
+            ("digits", {"test_majority_rate": 0.105}),
+            ("wards", {"test_majority_rate": 0.6}),
+            ("of an earlier version", {}),
+        )
+        for seed in (0, 1)
+        for method, accuracy in (("adam", 0.7), ("sgd", 0.6))
+    ]
+
+    def notes(of=rows, **options):
+        return cross_table.tabulate(of, "method", "data", **options).notes()
+
+    said = (
+        "Majority rate: always giving the most frequent answer has an accuracy of 10.5 % to 60.0 %."
+    )
+    assert f"{said} No better than that by accuracy: sgd in column wards." in notes()
+    assert said.replace("10.5 % to ", "") in notes(
+        [one for one in rows if one["method"] == "adam" and one["data"] == "wards"]
+    )
+    for silent in (notes(rows[-4:]), notes(measure="test_loss")):
+        assert not any("Majority" in note for note in silent)
+
+
 def test_the_best_mean_of_several_repeated_rows_is_bold_and_not_judged():
     made = cross_table.tabulate(results(adam=[0.5, 0.7], sgd=[0.5, 0.6]), "method", None)
     text = cross_table.as_markdown(made)
