@@ -85,6 +85,13 @@ def test_every_leaf_of_every_shape_of_tree_is_found_under_the_root(rounds, clien
         leaf["path"].pop()
 
 
+def test_a_path_of_a_million_digests_is_refused_before_they_are_read(keys):
+    document = written(keys)
+    document["leaves"][0]["path"] = ["no digest"] * 65
+    with pytest.raises(UntrustedError, match="path is not a list of at most 64 items"):
+        opened(document, tree_of(keys))
+
+
 def test_a_key_that_was_not_committed_to_is_refused(keys):
     with pytest.raises(UntrustedError, match="not the one that the intent committed to"):
         opened(written(keys, key=b"k" * 32), tree_of(keys))

@@ -186,7 +186,7 @@ TABLES = (
     _columns("{name: ward, kind: category}"),
     _columns("{name: ward, kind: category, categories: auto}"),
     _columns("{name: ward, kind: category, categories: [x, y], buckets: 8}"),
-    _columns("{name: ward, kind: category, categories: [x, x]}"),
+    _columns("{name: ward, kind: category, categories: [x, y, y]}"),
     _columns("{name: ward, kind: category, categories: [x, y], missing: w}"),
     _columns("{name: ward, kind: category, categories: [x, y], unseen: drop}"),
     _columns("{name: ward, kind: category, buckets: 8, unseen: other}"),

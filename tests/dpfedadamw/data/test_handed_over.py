@@ -132,11 +132,16 @@ def test_what_records_are_made_of_is_guessed_only_where_there_is_one_way(columns
         assert read(frame, tokens).input_shape == shape
 
 
-def test_the_second_of_two_guessed_texts_is_read():
+@pytest.mark.parametrize("named", [False, True])
+def test_the_second_of_two_texts_is_read_guessed_or_named(named):
     other = ["well", "ill", "fine", "bad"]
     tokens = plain_tokens("words", 50, 9)
     pairs, again, single = (
-        read(_Frame({**columns, "label": [0, 1, 0, 1]}), tokens).sha256
+        read(
+            _Frame({**columns, "label": [0, 1, 0, 1]}),
+            tokens,
+            **({"text": list(columns), "label": "label"} if named else {}),
+        ).sha256
         for columns in ({"a": TEXT, "b": other}, {"a": TEXT, "b": TEXT}, {"a": TEXT})
     )
     assert len({pairs, again, single}) == 3

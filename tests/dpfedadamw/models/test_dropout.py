@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -61,6 +63,18 @@ def test_records_layers_and_entries_are_dropped_independently_and_at_the_right_r
     both = float((masks[0] & masks[1]).float().mean())
     assert abs(both - 0.09) < 0.005
     assert len({bytes(row.tolist()) for row in masks[0]}) == 200
+
+
+def test_no_two_of_many_layers_draw_the_same_masks():
+    layers = nn.ModuleList(RecordDropout(0.3) for _ in range(64)).train()
+    number_layers(layers)
+    values = torch.randn(1, 200)
+    with dropping(layers, values, torch.zeros(1)):
+        masks = {bytes((layer(torch.ones_like(values)) == 0)[0].tolist()) for layer in layers}
+    assert len(masks) == 64
+    # A layer's seed is its number and a digest's: near numbers could come to one seed.
+    numbers = sorted(layer.number for layer in layers)
+    assert min(b - a for a, b in pairwise(numbers)) > 2**40
 
 
 def test_what_is_left_is_scaled_up_and_evaluation_drops_nothing():

@@ -21,6 +21,7 @@ from reports.content import accounting, clients, tuning, wording
 from reports.content.build import build, serialise
 from reports.content.findings import for_audience
 from reports.content.parts import AUDIENCES
+from reports.files import clean
 from tests.reports.data import data_of, hold_against_schema, report_of
 
 MakeRun = Any  # the builder that conftest gives
@@ -563,6 +564,28 @@ def test_control_and_bidirectional_characters_do_not_reach_the_report(make_run: 
     shown = data_of(run)["identity"]["name"]
     assert not set("\u202e\x00\x1b\ud800") & set(shown)
     assert "end" in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("a\tb", "a b"),
+        ("a\r\nb", "a\nb"),
+        ("a \u00a0\u2003 b", "a b"),
+        ("a\u2028b", "a b"),
+        ("a\x07b\x1bc", "a\ufffdb\ufffdc"),
+        ("a\u200bb", "ab"),
+        ("a\ue000b", "a\ufffdb"),
+        ("  a  b \n c  ", "a b\nc"),
+        ("e\u0301", "é"),
+        (None, ""),
+        (3, "3"),
+        ("abcdef", "abcd…"),
+        ("abcde", "abcde"),
+    ],
+)
+def test_a_text_is_shown_with_its_words_and_without_what_steers_a_page(given, shown) -> None:
+    assert clean(given, 5 if str(given).startswith("abc") else 100) == shown
 
 
 def test_a_spec_with_aliases_is_refused(make_run: MakeRun) -> None:

@@ -193,6 +193,28 @@ def test_without_a_finite_epsilon_nothing_is_promised(make_run: MakeRun) -> None
 
 
 @pytest.mark.parametrize(
+    ("endless", "held"),
+    [
+        # Who sees less than the server is held to its limit, and not the other way round.
+        (("server", "server_worst_case"), [False, False, True, False, False]),
+        (("third_party",), [True, True, True, False, False]),
+    ],
+)
+@pytest.mark.parametrize("audience", [INTERNAL, PUBLIC])
+def test_who_sees_less_may_be_the_only_one_held_to_a_limit(
+    make_run: MakeRun, endless: tuple[str, ...], held: list[bool], audience: str
+) -> None:
+    def claimed(claim: dict[str, Any]) -> None:
+        for view in endless:
+            claim[view]["epsilon"]["pld"] = None
+
+    report = build(with_claim(make_run(), claimed), audience)
+    assert protected(report) == held
+    told = [row.epsilon is not None for row in report[Readers].root]
+    assert told == held
+
+
+@pytest.mark.parametrize(
     ("epsilon", "band", "weak"),
     [(0.9, "strong", False), (4.25, "reasonable", False), (7.09, "reasonable", True),
      (19.0, "weak", True)],

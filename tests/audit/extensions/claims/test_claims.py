@@ -106,6 +106,12 @@ def test_the_third_party_lies_between_nobody_and_everybody() -> None:
     assert not next(one for one in readings(claim()) if one.key == "client-amplified").bounds
 
 
+def test_where_every_client_is_in_every_round_a_third_party_knows_as_much_as_the_server() -> None:
+    found = values(federation__participation=1.0)
+    assert "every-round" in found
+    assert not {"expected-rounds", "mixture"} & set(found)
+
+
 def test_closed_forms_are_evaluated_as_printed() -> None:
     found = values()
     logs = math.log(2 / 1e-5) * math.log(200 / 1e-5)
