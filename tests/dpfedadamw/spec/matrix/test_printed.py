@@ -77,6 +77,12 @@ def test_what_cannot_be_a_printed_number_is_refused_with_its_place(tmp_path, old
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("printed", "read"), [("100", 1.0), ("0", 0.0), ("0.50 ± 0", 0.005)])
+def test_a_printed_accuracy_is_a_percentage_from_0_to_100(tmp_path, printed, read):
+    sweep = swept(tmp_path, MATRIX + EXPECTED.replace("60]", f"{printed}]", 1))
+    assert sweep.expected[0].of(sweep.cells[1].values).value == read
+
+
 def test_a_reading_names_a_field_that_the_file_or_an_axis_sets(tmp_path):
     text = MATRIX + "readings: {algorithm.learning_rate: Not  stated., data.clients: Ours.}\n"
     assert swept(tmp_path, text).readings == {
