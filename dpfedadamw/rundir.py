@@ -152,7 +152,7 @@ def starting(
         raise
 
 
-def mark_resumable(error: BaseException, folder: Path, escrow: bool = False) -> None:
+def mark_resumable(error: BaseException, folder: Path, escrow: bool) -> None:
     """Let an exception that ends a run in progress name the command that continues it.
 
     It is a note (PEP 678), which is told with the exception itself. An I/O error that names no file

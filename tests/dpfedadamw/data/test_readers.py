@@ -92,10 +92,13 @@ def test_an_image_folder_is_a_class_a_folder(tmp_path):
         for name in ("cat", "dog")
         for number in range(5)
     }
+    # What a file manager leaves there is no class, and neither is a folder without images.
+    files[".thumbnails/0.png"] = files["cat/0.png"]
+    files["notes/read me.txt"] = b"none"
     write_folder(tmp_path, files)
     data = load(data_spec("image-folder", tmp_path, size=16, channels=1))
     assert data.input_shape == (1, 16, 16)
-    assert (len(data.train), len(data.test)) == (8, 2)
+    assert (len(data.train), len(data.test), data.classes) == (8, 2, 2)
 
 
 def test_images_of_more_than_8_bits_are_refused_and_not_cut_off(tmp_path):
