@@ -87,6 +87,22 @@ def test_the_claim_says_what_it_means_for_the_person_with_most_records(run, audi
     assert f"a person with {told['records']} records" in measured
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_person_of_one_record_has_its_epsilon_and_one_of_two_more_than_twice_as_much(
+    table, tmp_path, monkeypatch, capsys, most
+):
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text(SPEC.format(path=table, cache=tmp_path / "cache"))
+    assert call("epsilon", "spec.yaml", f"--set=data.most_records_per_person={most}", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["person"]["records"] == most
+    of_a_record = found["server_worst_case"]["epsilon"]["pld"]
+    if most == 1:
+        assert found["person"]["epsilon"] == of_a_record
+    else:
+        assert found["person"]["epsilon"] > 2 * of_a_record
+
+
 @pytest.mark.parametrize("wrong", ["epsilon", "records", "missing"])
 def test_a_claim_that_says_less_fails(run, wrong):
     def change(claim):
