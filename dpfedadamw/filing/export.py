@@ -118,11 +118,15 @@ def read_statements(run: RunDirectory, path: Path) -> dict[str, str]:
     except DpfedadamwError as error:
         raise FilingError(f"{path}: {error}") from error
     known = _flat(read.report.to_mapping())
-    return {name: text for name, text in known.items() if isinstance(text, str) and name != "paper"}
+    # How a report looks is no statement, and has a value where nobody gave one.
+    looks = ("paper", "language")
+    return {name: text for name, text in known.items() if text is not None and name not in looks}
 
 
 def _flat(report: dict[str, Any]) -> dict[str, Any]:
     """Return the section report with the keys of governance dotted."""
-    inner = report.get("governance")
+    from reports.files import mapping
+
+    inner = mapping(report.get("governance"))
     flat = {name: value for name, value in report.items() if name != "governance"}
-    return flat | {f"governance.{name}": value for name, value in dict(inner or {}).items()}
+    return flat | {f"governance.{name}": value for name, value in inner.items()}
