@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dpfedadamw.cli import replaying, terminal
+from dpfedadamw.reexecution import history, rounds, whole
+from dpfedadamw.run import environment
 from tests.challenged import Parties, challenged, challenged_and_signed
 from tests.faults.challenge_forgeries import FORGERIES
 from tests.faults.forgeries import check_of
@@ -128,3 +133,55 @@ def test_what_does_not_go_together_is_one_line(
 ) -> None:
     assert call("audit", str(announced.run), *arguments) == 2
     assert told in " ".join(capsys.readouterr().err.split())
+
+
+SAME = SimpleNamespace(file="model.safetensors", same=True, note="byte for byte")
+OTHER = SimpleNamespace(file="ledger.jsonl", same=False, note="charges, digests and claim " * 9)
+
+
+@pytest.mark.parametrize("differences", [(), ("torch 2.1 and 2.2",)])
+@pytest.mark.parametrize("compared", [(SAME,), (SAME, OTHER)])
+def test_a_whole_run_again_says_which_files_differ_and_what_may_explain_it(
+    compared: tuple[Any, ...],
+    differences: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "a-run"
+    run.mkdir()
+    (run / "spec.yaml").touch()
+    same, asked = OTHER not in compared, list[Any]()
+    found = SimpleNamespace(same=same, compared=compared, differences=differences, rounds=3)
+
+    def again(rerun: Any, of: Any, progress: Any) -> Any:
+        progress(1, 3)
+        asked.append((rerun, of.path))
+        return found
+
+    monkeypatch.setattr(history, "PastLedger", lambda _: SimpleNamespace(header="header"))
+    monkeypatch.setattr(replaying, "keys_of", lambda header, escrow: (header, escrow))
+    monkeypatch.setattr(environment, "device_of", lambda _, named: f"{named} here")
+    monkeypatch.setattr(rounds, "Rerun", lambda of, *given: given)
+    monkeypatch.setattr(whole, "replay", again)
+    monkeypatch.setattr(terminal.out, "_width", 60)
+    monkeypatch.setenv("COLUMNS", "60")
+    given = ("--escrow", "key", "--data", "there", "--device", "cpu")
+    assert call("replay", str(run), *given, "--json") == (0 if same else 1)
+    assert json.loads(capsys.readouterr().out) == {
+        "run": "a-run",
+        "same": same,
+        "files": [vars(one) for one in compared],
+        "environment": list(differences),
+    }
+    assert call("replay", str(run)) == (0 if same else 1)
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines()]
+    # Names of files are whole, and what was compared is folded.
+    assert ["model.safetensors", "same", "byte", "for", "byte"] in rows
+    assert any(row[:2] == ["ledger.jsonl", "DIFFERS"] for row in rows) == (not same)
+    assert ("torch 2.1" in shown) == (bool(differences) and not same)
+    assert asked == [
+        ((("header", [Path("key")]), "cpu here", Path("there")), run),
+        ((("header", []), "auto here", None), run),
+    ]

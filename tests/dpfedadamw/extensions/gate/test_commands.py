@@ -13,6 +13,8 @@ from dpfedadamw.extensions.gate import book, spending, verification
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import Refused
 from dpfedadamw.extensions.gate.settings import read
+from reports.render import pdf
+from reports.signatures import pades
 from tests.dpfedadamw.extensions.gate.replies import ask, facts_of
 from tests.runs import call
 
@@ -205,3 +207,40 @@ def test_a_missing_gate_is_one_line(tmp_path, capsys):
     for name in ("show", "verify"):
         assert call("gate", name, str(tmp_path / "gate.yaml")) == 2
         assert "gate.yaml: cannot be read" in capsys.readouterr().err
+
+
+def test_audit_judges_a_gate_s_folder_by_the_key_and_the_anchor_that_it_is_given(gate, capsys):
+    ask(gate)
+    ledger, anchor = gate.settings.ledger, gate.settings.anchor
+    given = ("--key", str(ledger / "gate.pub"), "--anchor", str(anchor))
+    for folder in (ledger, ledger.parent):
+        assert call("audit", str(folder), *given, "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["verdict"] == "PASS"
+        assert {one["name"] for one in found["checks"]} >= {"chain", "signature", "noise", "budget"}
+    assert call("audit", str(ledger), *given) == 0
+    assert "overall: PASS" in capsys.readouterr().out
+    anchor.write_bytes(b"{}")
+    assert call("audit", str(ledger), *given, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "NOT VERIFIED"
+
+
+def test_a_page_is_private_named_by_its_days_and_says_what_holds_without_an_anchor(
+    gate, tmp_path, monkeypatch, capsys
+):
+    ask(gate)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pdf, "typeset", lambda _: b"pages of ")
+    monkeypatch.setattr(pades, "sign", lambda pages, _, name, authority: pages + name.encode())
+    span = ("--from", "2026-01-02", "--to", "2099-03-04")
+    asked = ("gate", "report", str(gate.settings.path), *span, "--json")
+    for more, name in (((), "gate-2026-01-02-2099-03-04.pdf"), (("--out", "q.pdf"), "q.pdf")):
+        assert call(*asked, *more) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["report"], told["verdict"], told["releases"]) == (name, "PASS", 1)
+        assert (told["from"], told["to"]) == ("2026-01-02", "2099-03-04")
+        assert (tmp_path / name).read_bytes() == b"pages of " + name.encode()
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    gate.settings.anchor.unlink()
+    assert call(*asked) == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "NOT VERIFIED"

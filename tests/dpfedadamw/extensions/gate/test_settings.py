@@ -186,3 +186,62 @@ def test_a_file_with_integers_cannot_be_noised(tmp_path):
     save_file({"steps": np.zeros(2, "i8")}, tmp_path / "m.safetensors")
     with pytest.raises(SpecError, match="steps has the type I64; only F32 and F64"):
         read(tmp_path, model="m.safetensors")
+
+
+LINES = """\
+unit: patient
+shards: 4
+clip: 0.5
+noise_multiplier: 4.0
+budget: {epsilon: 1.8, delta: 7}
+model: {w: "int64[3]"}
+ledger: ledger
+anchor: 5
+sigma: 5
+"""
+
+
+def test_a_mistake_stands_at_the_column_of_its_value_and_an_unknown_key_at_its_own(tmp_path):
+    with pytest.raises(SpecError) as error:
+        settings.parse(LINES, tmp_path / "gate.yaml")
+    found = {one.path: (one.line, one.column) for one in error.value.problems}
+    lines = LINES.splitlines()
+    wanted = {
+        "unit": "patient", "budget.delta": "7", "model.w": '"int64', "anchor": "5",
+        "sigma": "sigma",
+    }  # fmt: skip
+    assert found.keys() == wanted.keys()
+    for path, text in wanted.items():
+        line, column = found[path]
+        assert lines[line - 1].startswith(path.partition(".")[0])
+        assert lines[line - 1].index(text) == column - 1
+
+
+@pytest.mark.parametrize(
+    ("form", "shape"),
+    [
+        ("float32[3,4]", (3, 4)),
+        ("float64[]", ()),
+        ("float32[999999999]", (999_999_999,)),
+        ("float32[1000000000]", None),
+        ("float32[3,]", None),
+        ("float32[3,  4]", None),
+        ("float32[-3]", None),
+        ("float16[3]", None),
+        ("float32[3] ", None),
+        ("float32", None),
+    ],
+)
+def test_a_form_is_a_type_and_a_shape_and_nothing_else(tmp_path, form, shape):
+    if shape is None:
+        with pytest.raises(SpecError, match=r"model\.w: found .*; must be a type and a shape"):
+            read(tmp_path, model={"w": form})
+    else:
+        assert read(tmp_path, model={"w": form}).model["w"].shape == shape
+
+
+def test_anchor_and_ledger_must_not_be_one_place_and_may_lie_side_by_side(tmp_path):
+    for anchor in ("ledger", "ledger/deep/head.json", "other/../ledger/h"):
+        with pytest.raises(SpecError, match="must be outside the ledger's folder"):
+            read(tmp_path, anchor=anchor)
+    assert read(tmp_path, anchor="ledger.json").anchor == tmp_path / "ledger.json"
