@@ -7,6 +7,8 @@ neither records nor keys.
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ SUPERLINK_PORT = 9092
 # Of a broadcast: several vectors as long as the model, in float32; plain values.
 _MOST_BYTES_PER_NUMBER = 64
 _BESIDE = 16 << 20
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,26 @@ class Addresses:
 
     host: str = "127.0.0.1"
     port: int = SUPERLINK_PORT
+
+    def __post_init__(self) -> None:
+        """Refuse what no certificate can be made for.
+
+        Raises:
+            DeploymentError: If the host is neither a name nor an address.
+        """
+        if not _NAME.fullmatch(self.host) and not _is_address(self.host):
+            raise DeploymentError(
+                f"--host {self.host!r}: is neither an address nor a name of letters, digits, '-' "
+                "and '.'; write any other name in its ASCII form (xn--…), and the port by --port"
+            )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Project:

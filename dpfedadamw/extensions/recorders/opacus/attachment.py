@@ -383,7 +383,7 @@ def _settings_of(group: dict[str, Any]) -> list[float]:
         "learning_rate": group["lr"],
         "beta1": beta1,
         "beta2": beta2,
-        **{name: group.get(name, 0.0) for name in SETTINGS if name in group},
+        **{name: group[name] for name in SETTINGS if name in group},
     }
     return [float(found.get(name, 0.0)) for name in SETTINGS]
 

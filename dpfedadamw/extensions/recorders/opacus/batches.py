@@ -78,7 +78,8 @@ class Batches:
         unused = skipped = 0
         ends = [(one.forwards, one.iteration) for one in drawn[1:]]
         if ended:
-            ends.append((self._forwards, self._iterations + 1))
+            # Another pass, whether it has begun or not.
+            ends.append((self._forwards, -1))
         for one, (forwards, iteration) in zip(drawn, ends, strict=False):
             if forwards > one.forwards:
                 unused += 1

@@ -9,7 +9,6 @@ import opacus
 import torch
 from opacus.optimizers import (
     AdaClipDPOptimizer,
-    DistributedDPOptimizer,
     DPOptimizer,
     DPOptimizerFastGradientClipping,
     DPPerLayerOptimizer,
@@ -37,7 +36,9 @@ def refuse(optimizer: Any, loader: Any, model: Any) -> None:
             f"{type(optimizer).__name__} is not an Opacus optimiser; attach what "
             "PrivacyEngine.make_private returned"
         )
-    if isinstance(optimizer, DistributedDPOptimizer) or "Distributed" in type(optimizer).__name__:
+    # Not all versions of Opacus have all of them.
+    kinds = " ".join(one.__name__ for one in type(optimizer).__mro__)
+    if "Distributed" in kinds or "FSDP" in kinds:
         raise RecorderError(
             "distributed loops cannot be recorded: each process sees only its share of the sum and "
             "the noise, and none sees what was released; record a loop of one process"
@@ -82,9 +83,11 @@ def declared(
     """What a loop declares of itself, read off its objects."""
     original = optimizer.original_optimizer
     rule = _RULES.get(type(original), type(original).__name__)
-    if any(group.get(name) for group in original.param_groups for name in _OTHER_FORMS) and (
-        rule != "adamw"
-    ):
+    forms = {name for group in original.param_groups for name in _OTHER_FORMS if group.get(name)}
+    if rule == "adamw":
+        # It is that form of Adam.
+        forms.discard("decoupled_weight_decay")
+    if forms:
         rule = f"{rule} in another form"
     named = [(name, one.numel()) for name, one in trained(optimizer, inner)]
     mode = "ghost" if isinstance(optimizer, DPOptimizerFastGradientClipping) else "per-sample"

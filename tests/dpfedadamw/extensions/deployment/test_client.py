@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
 import stat
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +16,8 @@ from safetensors.torch import load
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import cosine_learning_rate
-from dpfedadamw.errors import DpfedadamwError, ModelError
-from dpfedadamw.extensions.deployment.client import Client, statement
+from dpfedadamw.errors import DpfedadamwError, ModelError, PrivacyError
+from dpfedadamw.extensions.deployment.client import Client, plain, shared_of, statement
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.identity import INTRODUCTION, PIN, UPLOAD, is_signed
 from dpfedadamw.extensions.deployment.listening import answered
@@ -190,6 +192,64 @@ def test_what_would_only_waste_what_is_paid_is_refused_too(refusing, changes, re
     assert kinds(refusing) == ["pin"]
 
 
+def test_what_is_asked_may_differ_by_rounding_and_reach_the_bounds_of_its_spec(refusing):
+    rate = cosine_learning_rate(0.1, 1, SPEC.federation.rounds)
+    second = {"round": 1, "learning_rate": rate}
+    for changes in (
+        {**second, "learning_rate": rate * (1 + 5e-10)},
+        {**second, "learning_rate": rate * (1 - 5e-10)},
+        {**second, "earlier_steps": 3},
+        {**second, "earlier_steps": 0},
+    ):
+        refusing._check_cost(asked(**changes))
+    for changes in (
+        {**second, "learning_rate": rate * (1 + 3e-9)},
+        {**second, "learning_rate": rate * (1 - 3e-9)},
+        {**second, "earlier_steps": 4},
+        {**second, "earlier_steps": -1},
+        {"earlier_steps": 1},
+    ):
+        with pytest.raises(RefusalError, match="it asks for a learning rate") as told:
+            refusing._check_cost(asked(**changes))
+        assert told.value.reason == "noise"
+    for changes in ({"attempt": 10**9 - 1}, {"round": 1}, {"place": 2}):
+        refusing._check_whose("run", asked(**changes))
+    for changes in ({"round": -1}, {"place": -1}, {"cohort": 2}, {"attempt": -1}):
+        with pytest.raises(RefusalError) as told:
+            refusing._check_whose("run", asked(**changes))
+        assert told.value.reason == "round"
+
+
+def test_a_message_of_its_server_may_be_as_large_as_the_first_broadcast(refusing):
+    message, limits = broadcast(refusing), refusing.limits
+    assert limits.head == 1 << 16
+    assert limits.arrays == len(load(message))
+    sent = sum(len(content) for _, _, _, content in wires_of(message).values())
+    assert sent <= limits.content < 2 * len(message) + (1 << 16)
+
+
+def test_a_client_sends_plain_values_beside_its_upload(client):
+    sent = client.take_part("run", asked(), broadcast(client), "")
+    values = plain(sent)
+    assert values == {
+        "steps": 3, "queries": 3, "uploaded": list(sent.uploaded), "remembers": False,
+        "participation": sent.participation, "signature": sent.signature.hex(),
+    }  # fmt: skip
+    assert len(bytes.fromhex(values["participation"])) == 32
+    (charge,) = client.ledger.of_kind("spend")
+    assert charge.items() >= {
+        "client": 0, "run": "run", "round": 0, "attempt": 1, "repetition": 1, "steps": 3,
+        "noise_multiplier": 2.0,
+    }.items()  # fmt: skip
+    (uploaded,) = client.ledger.of_kind("upload")
+    digests = hashlib.sha256(broadcast(client)), hashlib.sha256(sent.upload)
+    shown = statement("run", 0, 0, 1, (*(one.hexdigest() for one in digests), sent.participation))
+    assert uploaded.items() >= shown.items()
+    assert is_signed(client._facts.keys[0], sent.signature, UPLOAD, shown)
+    noted = client._site.noted(0, 1).read_bytes()
+    assert uploaded["evidence_sha256"] == hashlib.sha256(noted).hexdigest()
+
+
 def test_rounds_go_on_and_one_back_at_most_and_each_attempt_has_a_higher_number(tmp_path):
     spec = small_spec("dp-scaffold", 5, 3, overrides=("data.clients=3",))
     client = Client(made(spec, tmp_path / "p").site(0))
@@ -350,3 +410,130 @@ def test_two_processes_cannot_have_one_folder(client, fresh):
 def test_its_supernodes_user_cannot_read_its_ledger(client, fresh):
     """That user may enter the client's folder, where the socket is."""
     assert stat.S_IMODE(fresh.site(0).ledger.stat().st_mode) == 0o600
+
+
+def test_a_statement_names_what_a_server_could_hold_against_a_client():
+    assert statement("run", 2, 5, 3, ("aa", "bb", "cc")) == {
+        "run": "run", "client": 2, "round": 5, "attempt": 3, "broadcast_sha256": "aa",
+        "upload_sha256": "bb", "participation": "cc",
+    }  # fmt: skip
+
+
+def test_of_what_a_client_noted_the_sums_over_all_clients_are_shared():
+    noted = {"shared.squares": 1, "norms": 2, "shared.more.": 3, "not.shared.": 4}
+    assert shared_of(noted) == {"squares": 1, "more.": 3}
+
+
+def holding(spends=(), most_charges=4, steps=None, **plan):
+    """What a client's checks look at, of a spec with three rounds: it has paid for some."""
+    plain = {
+        "rounds": 3, "client_sampling": "fixed-size", "clients_per_round": 2, "records": (9,) * 5,
+        "local_steps": 3, "noise_multiplier": 2.0,
+    }  # fmt: skip
+    paid = [
+        {"run": "run", "round": index, "attempt": attempt, **({} if steps is None else steps)}
+        for index, attempt in spends
+    ]
+    return SimpleNamespace(
+        number=0,
+        most_charges=most_charges,
+        _spends=lambda: paid,
+        _where=lambda _: "it",
+        _rate=lambda _: 0.1,
+        _experiment=SimpleNamespace(
+            plan=SimpleNamespace(**plain | plan), algorithm=SimpleNamespace(round_schedule=None)
+        ),
+    )
+
+
+def refused_for(check, *arguments):
+    """The word of a refusal; none where there is none."""
+    try:
+        check(*arguments)
+    except RefusalError as error:
+        return error.reason
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes", "reason"),
+    [
+        ({}, {"cohort": 2}, ""),
+        ({}, {"cohort": 2, "place": 1}, ""),
+        ({}, {"cohort": 1}, "round"),
+        ({}, {"cohort": 3}, "round"),
+        # Where each takes part by chance, all may, and one alone.
+        ({"client_sampling": "poisson"}, {"cohort": 1}, ""),
+        ({"client_sampling": "poisson"}, {"cohort": 5, "place": 4}, ""),
+        ({"client_sampling": "poisson"}, {"cohort": 6}, "round"),
+        ({"client_sampling": "poisson"}, {"cohort": 2, "place": 2}, "round"),
+        ({}, {"cohort": 2, "round": 2}, ""),
+        ({}, {"cohort": 2, "round": 3}, "round"),
+    ],
+)
+def test_a_rounds_clients_are_as_many_as_the_spec_has_of_them(plan, changes, reason):
+    assert refused_for(Client._check_whose, holding(**plan), "run", asked(**changes)) == reason
+
+
+def test_a_folder_belongs_to_the_run_that_it_paid_for_last():
+    held = holding([(0, 1), (1, 1)])
+    assert refused_for(Client._check_whose, held, "run", asked(cohort=2)) == ""
+    assert refused_for(Client._check_whose, held, "other", asked(cohort=2)) == "run"
+    held._spends()[0]["run"] = "other"
+    assert refused_for(Client._check_whose, held, "run", asked(cohort=2)) == ""
+
+
+@pytest.mark.parametrize(
+    ("spends", "most_charges", "part", "reason"),
+    [
+        ([], 4, (0, 1), ""),
+        ([], 4, (2, 7), ""),
+        ([(0, 1), (1, 1)], 4, (0, 2), ""),
+        ([(0, 1), (1, 1)], 4, (0, 1), ""),
+        ([(0, 1), (2, 1)], 4, (1, 1), ""),
+        ([(0, 1), (2, 1)], 4, (0, 2), "order"),
+        ([(2, 1), (0, 1)], 4, (0, 2), "order"),
+        ([(1, 2)], 4, (1, 2), ""),
+        ([(1, 2)], 4, (1, 3), ""),
+        ([(1, 2)], 4, (1, 1), "order"),
+        ([(0, 9), (1, 2)], 4, (1, 3), ""),
+        # One round may take all of the reserve, and one attempt more in any case.
+        ([(1, 1), (1, 2)], 4, (1, 3), "attempts"),
+        ([(1, 1), (1, 2)], 4, (2, 1), ""),
+        ([(1, 1), (1, 2)], 5, (1, 3), ""),
+        ([(1, 1), (1, 2), (1, 3)], 5, (1, 4), "attempts"),
+        ([(1, 1)], 1, (1, 2), ""),
+        ([(1, 1), (1, 2)], 1, (1, 3), "attempts"),
+    ],
+)
+def test_a_round_is_asked_for_in_the_order_of_an_honest_server(spends, most_charges, part, reason):
+    held = holding(spends, most_charges)
+    one = asked(round=part[0], attempt=part[1])
+    assert refused_for(Client._check_order, held, one) == reason
+
+
+def test_where_steps_and_noise_adapt_their_bound_is_asked_with_the_steps_that_were_taken():
+    calls = []
+
+    def check(*given):
+        calls.append(given)
+        if given[1] > 4:
+            raise PrivacyError("too many steps")
+
+    held = holding([(0, 1), (1, 1)], 4, {"steps": 5})
+    held._spends().append({"run": "run", "round": 1, "attempt": 2})
+    held._experiment.algorithm.round_schedule = "adapts"
+    held._experiment.plan.spending_bound = SimpleNamespace(check=check, most_local_steps=4)
+    one = asked(round=2, local_steps=4, noise_multiplier=1.5, earlier_steps=8, learning_rate=0.1)
+    assert refused_for(Client._check_cost, held, one) == ""
+    assert refused_for(Client._check_cost, held, replace(one, local_steps=5)) == "noise"
+    assert calls == [(2, 4, 1.5, 10), (2, 5, 1.5, 10)]
+    assert refused_for(Client._check_cost, held, replace(one, earlier_steps=9)) == "noise"
+
+
+def test_a_client_pays_for_as_many_participations_as_are_allowed():
+    one = asked(round=2, earlier_steps=6, learning_rate=0.1)
+    for paid, reason in ((3, ""), (4, "spent"), (5, "spent")):
+        held = holding([(0, 1)] * paid)
+        held._experiment.plan.spending_bound = SimpleNamespace(most_local_steps=3)
+        assert refused_for(Client._check_cost, held, one) == reason

@@ -12,11 +12,13 @@ from safetensors.torch import load_file
 
 from audit.checks.shared import sites
 from dpfedadamw.experiment import prepare
-from dpfedadamw.extensions.deployment.collect import collect
+from dpfedadamw.extensions.deployment.collect import _digests, _noted_digests, collect
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.leading import led_run
+from dpfedadamw.extensions.deployment.people import Whose
 from dpfedadamw.extensions.deployment.refusals import Refusals
 from dpfedadamw.extensions.deployment.server_rounds import Received
+from dpfedadamw.extensions.deployment.site import Site
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.stations import Asked, Station
 from dpfedadamw.privacy.ledger import Ledger
@@ -371,3 +373,44 @@ def test_records_that_are_none_of_the_federation_are_refused(copied, tmp_path, n
     with pytest.raises(DeploymentError, match=told):
         judged(copied, tmp_path / "out")
     assert not list(tmp_path.glob("out/*"))
+
+
+def test_a_ledger_names_evidence_as_far_as_its_chain_holds_and_once_for_each_attempt(tmp_path):
+    site = Site(tmp_path)
+    assert _noted_digests(site) == {}
+    ledger = Ledger(site.ledger)
+
+    def upload(index, attempt, digest):
+        entry = {"round": index, "attempt": attempt, "evidence_sha256": digest}
+        ledger.append("upload", entry)
+
+    upload(0, 1, "aa")
+    ledger.append("spend", {"round": 7, "attempt": 1, "evidence_sha256": "bb"})
+    upload(0, 2, "cc")
+    upload(0, 1, "dd")
+    upload(3, 1, "ee")
+    whole = {(0, 1): "aa", (0, 2): "cc", (3, 1): "ee"}
+    assert _noted_digests(site) == whole
+    lines = site.ledger.read_bytes().splitlines(keepends=True)
+    for spoilt in (
+        lines[4].replace(b'"ee"', b'"ff"'),
+        lines[4].replace(b'"round":3', b'"round":"x"'),
+        b"[]\n",
+        b"no json\n",
+        lines[2],
+    ):
+        site.ledger.write_bytes(b"".join([*lines[:4], spoilt, lines[4]]))
+        assert _noted_digests(site) == {(0, 1): "aa", (0, 2): "cc"}
+    # Nor does one that leaves out the first line.
+    site.ledger.write_bytes(b"".join(lines[1:]))
+    assert _noted_digests(site) == {}
+
+
+def test_whom_a_record_is_about_is_what_anyone_says_of_it_within_the_records_there_are():
+    def said(rows, *persons):
+        digests = np.repeat(np.array(persons, np.uint8)[:, None], 16, axis=1)
+        return Whose(rows=np.array(rows), digests=digests)
+
+    found = _digests([said([3, 0], 7, 8), None, said([1, 4, 9], 9, 5, 6)], 4)
+    assert (found.shape, found.dtype) == ((4, 16), np.uint8)
+    assert [set(row) for row in found.tolist()] == [{8}, {9}, {0}, {7}]

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from dpfedadamw import spec as specs
+from dpfedadamw.extensions.deployment.commands import _experiment
 from dpfedadamw.extensions.deployment.refusals import Refusals
 from tests.dpfedadamw.extensions.deployment.conftest import SPEC
 from tests.runs import call
@@ -59,7 +60,11 @@ def test_new_writes_a_project_and_says_how_to_go_on(tmp_path, capsys):
     path = tmp_path / "spec.yaml"
     path.write_text(specs.dump(SPEC))
     assert call("flower", "new", str(path), str(tmp_path / "p"), "--host", "link.example.org") == 0
-    assert "a federation of 3 clients" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "a federation of 3 clients" in printed.out
+    # What each client agrees to by taking part.
+    assert "after the spec's 2 rounds. At most" in printed.err
+    assert "all 4 participations" in printed.err
     assert "link.example.org:9092" in (tmp_path / "p" / "README.md").read_text()
 
 
@@ -69,6 +74,28 @@ def test_new_divides_the_data_among_as_many_clients_as_it_is_told(tmp_path, caps
     assert call("flower", "new", str(path), str(tmp_path / "p"), "--clients", "2") == 0
     assert "a federation of 2 clients" in capsys.readouterr().out
     assert sorted(one.name for one in (tmp_path / "p" / "clients").iterdir()) == ["00", "01"]
+
+
+def test_a_spec_becomes_one_of_flower_with_the_clients_that_are_asked_for(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(specs.dump(SPEC))
+    found = _experiment(str(path), ["federation.rounds=5"], 2)
+    spec = found.spec
+    assert (spec.federation.engine, spec.federation.rounds) == ("flower", 5)
+    assert (spec.data.clients, spec.federation.clients_per_round) == (2, 2)
+    assert found.device.type == "cpu"
+    # What is said by name counts more.
+    spec = _experiment(str(path), ["federation.clients_per_round=1"], 2).spec
+    assert (spec.data.clients, spec.federation.clients_per_round) == (2, 1)
+
+
+def test_a_host_that_no_certificate_can_name_is_refused_in_one_line(tmp_path, capsys):
+    path = tmp_path / "spec.yaml"
+    path.write_text(specs.dump(SPEC))
+    assert call("flower", "new", str(path), str(tmp_path / "p"), "--host", "münchen.example") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "münchen.example" in line
+    assert not (tmp_path / "p").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from dataclasses import asdict
 from io import BytesIO
 from multiprocessing import connection as connections
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,6 +37,7 @@ from dpfedadamw.extensions.deployment.refusals import (
     Refusals,
     read_counts,
 )
+from dpfedadamw.extensions.deployment.site import Site
 from dpfedadamw.federation.flower.arrays import wires_of
 from dpfedadamw.federation.flower.frames import Frame, receive, send
 from dpfedadamw.federation.messages import pack
@@ -518,3 +521,95 @@ def test_the_clients_process_loads_no_flower(answered):
     """It answers a server, and takes part in a round, where an import of Flower would fail."""
     assert answered.process.args[:3] == [sys.executable, "-c", WITHOUT_FLOWER]
     assert answered.process.poll() is None
+
+
+class OverError(Exception):
+    """Ends what has no end."""
+
+
+@pytest.fixture
+def door(monkeypatch):
+    """A folder with a short name whose client is made up; what was done, and what to serve."""
+    place, done = Path(tempfile.mkdtemp(prefix="d-", dir="/tmp")), []
+
+    class MadeUp:
+        def __init__(self, site, most_charges):
+            done.append((site.path, most_charges))
+
+        def close(self):
+            done.append("closed")
+
+    monkeypatch.setattr(listening, "Client", MadeUp)
+
+    def made(length=60):
+        """A site whose socket's path has so many bytes."""
+        site = Site(place / ("x" * (length - len(f"{place}//door/socket"))))
+        (site.path / "door").mkdir(parents=True)
+        assert len(str(site.socket)) == length
+        return site
+
+    yield SimpleNamespace(made=made, done=done)
+    shutil.rmtree(place)
+
+
+def test_a_client_listens_at_a_door_of_its_own_and_lets_go_of_its_folder(door):
+    site, seen = door.made(), []
+    # Of a process that was killed.
+    site.socket.write_text("stale")
+
+    def ready(client):
+        mode = site.socket.stat().st_mode
+        seen.append((stat.S_ISSOCK(mode), stat.S_IMODE(mode)))
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(str(site.socket))
+        raise OverError
+
+    with pytest.raises(OverError):
+        listening.serve(site, ready, most_charges=7)
+    # Its group, which is the SuperNode's user, may come in.
+    assert seen == [(True, 0o660)]
+    assert door.done == [(site.path, 7), "closed"]
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_refused_before_the_folder_is_held(door):
+    def ready(client):
+        raise OverError
+
+    with pytest.raises(OverError):
+        listening.serve(door.made(103), ready)
+    done = [*door.done]
+    with pytest.raises(DeploymentError, match=r"is too long for a socket \(104 bytes, 103 at most"):
+        listening.serve(door.made(104), ready)
+    assert door.done == done
+
+
+def test_a_door_that_cannot_be_listened_at_is_one_line_and_lets_go(door):
+    site = door.made()
+    (site.path / "door").rmdir()
+    with pytest.raises(DeploymentError, match=r"socket: cannot be listened on \(No such file"):
+        listening.serve(site)
+    assert door.done == [(site.path, None), "closed"]
+
+
+@pytest.mark.parametrize(
+    ("values", "good"),
+    [
+        ({"hello": "0123456789abcdef" * 2}, True),
+        ({"hello": "f" * 128}, True),
+        ({"hello": "f" * 31}, False),
+        ({"hello": "f" * 129}, False),
+        ({"hello": "F" * 32}, False),
+        ({"hello": "g" * 32}, False),
+        ({"hello": "f" * 32 + "\n"}, False),
+        ({"hello": None}, False),
+        ({"hello": "f" * 32, "more": 1}, False),
+    ],
+)
+def test_who_it_is_is_said_over_a_nonce_alone(values, good, tmp_path):
+    client = SimpleNamespace(introduce=lambda nonce: {"signed": nonce})
+    refusals = Refusals(tmp_path / "refusals.json")
+    found = listening.answered(client, refusals, Frame(values))
+    due = {"signed": values["hello"]} if good else {"refused": "message"}
+    assert found == Frame(due)
+    frame = Frame(values, {"a": ("float32", (1,), "numpy.ndarray", b"0000")})
+    assert listening.answered(client, refusals, frame) == Frame({"refused": "message"})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from dpfedadamw.extensions.deployment import project as making
 from dpfedadamw.extensions.deployment.client import Client
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Share
-from dpfedadamw.extensions.deployment.people import PeopleFacts, Whose
+from dpfedadamw.extensions.deployment.people import PeopleFacts, Whose, counts_of
 from dpfedadamw.extensions.deployment.project import Project
 from dpfedadamw.filing import after_training
 from tests.dpfedadamw.extensions.deployment.loops import (
@@ -283,3 +285,113 @@ def test_without_one_client_s_records_nobody_says_whom_they_are_about(afterwards
         "NOT APPLICABLE",
         "NOT RUN",
     }
+
+
+SALT = bytes(range(32))
+
+
+def whose_of(rows, persons):
+    """Records of people, each of whom has one number as the digest."""
+    digests = np.repeat(np.array(persons, np.uint8)[:, None], 16, axis=1)
+    return Whose(rows=np.array(rows), digests=digests)
+
+
+def test_what_commits_to_people_depends_on_each_of_them_on_the_salt_and_on_no_order():
+    one = whose_of([4, 1, 9], [7, 8, 7])
+    same = whose_of([9, 4, 1], [7, 7, 8])
+    assert one.commitment(SALT) == same.commitment(SALT)
+    assert len(bytes.fromhex(one.commitment(SALT))) == 32
+    others = [
+        one.commitment(bytes(32)),
+        whose_of([4, 1, 9], [7, 7, 7]).commitment(SALT),
+        whose_of([4, 1, 8], [7, 8, 7]).commitment(SALT),
+        whose_of([4, 1], [7, 8]).commitment(SALT),
+    ]
+    assert len({one.commitment(SALT), *others}) == 5
+
+
+def test_batches_are_drawn_of_the_people_of_the_records_that_are_trained_on():
+    whose = whose_of([4, 1, 9, 2, 6], [7, 8, 7, 5, 8])
+    # People are numbered as they are met in the client's own order.
+    found = whose.of(np.array([9, 6, 4, 1]), 2)
+    assert (found.persons.tolist(), found.most) == ([0, 1, 0, 1], 2)
+    assert whose.of(np.array([2]), 9).persons.tolist() == [0]
+
+
+COUNTED = PeopleFacts(
+    sha256="aa", shares_sha256=("b0", "b1"), of_clients=(2, 3), most_records=None,
+    clients_per_person=2,
+)  # fmt: skip
+UNCOUNTED = replace(COUNTED, of_clients=None, most_records=3)
+
+
+def promised(unit="person", at=2, person="id", **data):
+    """A spec as far as people are concerned."""
+    return SimpleNamespace(
+        privacy=SimpleNamespace(unit=unit),
+        federation=SimpleNamespace(clients_per_person=at),
+        data=SimpleNamespace(person=person, **data),
+    )
+
+
+def test_a_plan_counts_people_where_they_are_protected_and_records_elsewhere():
+    found = counts_of(promised(person=None, unit="record"), (4, 5), None)
+    assert (found.units, found.most_records) == ((4, 5), None)
+    found = counts_of(promised(), (2, 3), COUNTED)
+    assert (found.units, found.most_records) == ((2, 3), None)
+    found = counts_of(promised("record"), (4, 5), UNCOUNTED)
+    assert (found.units, found.most_records) == ((4, 5), 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "records", "people", "told"),
+    [
+        (promised(person=None), (4, 5), COUNTED, "disagree on whether the data name people"),
+        (promised(), (4, 5), None, "disagree on whether the data name people"),
+        (promised("record"), (4, 5), COUNTED, "privacy.unit: is record"),
+        (promised(), (4, 5), UNCOUNTED, "privacy.unit: is person"),
+        (promised(), (4, 5, 6), COUNTED, "are of other clients"),
+        (promised("record"), (4, 5, 6), UNCOUNTED, "are of other clients"),
+        (promised(), (4, 5), replace(COUNTED, of_clients=(2,)), "are of other clients"),
+        (promised(), (4, 5), replace(COUNTED, shares_sha256=("b0",)), "are of other clients"),
+        (promised(), (2, 2), COUNTED, "more people than records"),
+        (promised(), (1, 3), COUNTED, "more people than records"),
+        (promised(at=1), (4, 5), COUNTED, "clients_per_person: is 1, but .* under 2"),
+        (
+            promised("record", most_records_per_person=2),
+            (4, 5),
+            UNCOUNTED,
+            "most_records_per_person: is 2, but .* under 3",
+        ),
+    ],
+)
+def test_what_is_promised_of_people_is_no_more_than_was_counted(spec, records, people, told):
+    with pytest.raises(DeploymentError, match=told):
+        counts_of(spec, records, people)
+
+
+def test_what_is_promised_may_be_less_or_not_be_said():
+    counts_of(promised(at=3), (4, 5), COUNTED)
+    counts_of(promised(at=None), (4, 5), COUNTED)
+    counts_of(promised("record", most_records_per_person=3), (4, 5), UNCOUNTED)
+    counts_of(promised("record", most_records_per_person=None), (4, 5), UNCOUNTED)
+    # Nobody counted them.
+    uncounted = replace(UNCOUNTED, most_records=None)
+    counts_of(promised("record", most_records_per_person=1), (4, 5), uncounted)
+
+
+def test_a_clients_people_are_those_that_were_counted():
+    one, other = whose_of([4, 1, 9], [7, 8, 7]), whose_of([2], [5])
+    digests = (other.commitment(SALT), one.commitment(SALT))
+    facts = replace(COUNTED, shares_sha256=digests, of_clients=(1, 2), most_records=2)
+    rows = np.array([4, 1, 9])
+    facts.check_share(one, rows, 1, SALT)
+    facts.check_share(one, np.array([9, 1]), 1, SALT)
+    replace(facts, of_clients=None, most_records=None).check_share(one, rows[:1], 1, SALT)
+    for client, salt in ((0, SALT), (2, SALT), (-1, SALT), (1, bytes(32))):
+        with pytest.raises(DeploymentError, match="is not what the federation was made with"):
+            facts.check_share(one, rows, client, salt)
+    with pytest.raises(DeploymentError, match=r"has 1 people, but federation.json says 2 for"):
+        facts.check_share(one, np.array([9, 4]), 1, SALT)
+    with pytest.raises(DeploymentError, match=r"has 2 training records of one person, but .* 1 at"):
+        replace(facts, most_records=1).check_share(one, rows, 1, SALT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from dpfedadamw.extensions.deployment import pins
 from dpfedadamw.extensions.deployment.client import Client
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.extensions.deployment.facts import Share
-from dpfedadamw.extensions.deployment.identity import make_key, read_key
-from dpfedadamw.extensions.deployment.site import reserve
+from dpfedadamw.extensions.deployment.identity import PIN, UPLOAD, make_key, read_key, sign
+from dpfedadamw.extensions.deployment.site import Site, reserve
 from dpfedadamw.privacy.ledger import Ledger
 from tests.dpfedadamw.extensions.deployment.test_client import asked, broadcast, kinds
 from tests.runs import call
@@ -250,3 +251,140 @@ def test_a_first_start_that_no_epsilon_bounds_is_refused_and_pins_nothing(fresh)
     with pytest.raises(DpfedadamwError, match="1000000000 participations: "):
         Client(site)
     assert not site.ledger.exists()
+
+
+def plan_of(unit="record", **changes):
+    """A plan of three rounds, whose client 1 pays at a rate of its own."""
+    plain = SimpleNamespace(
+        unit=SimpleNamespace(name=unit, of_people=unit == "person"),
+        adjacency="add-remove",
+        delta=1e-5,
+        noise_multiplier=2.0,
+        noise_added_by="clients",
+        clipping_norm=1.5,
+        rounds=3,
+        local_steps=4,
+        queries_per_step=2,
+        records=(10, 20),
+        sampling=SimpleNamespace(event_kind="poisson"),
+        sampling_rate=lambda client: (0.5, 0.25)[client],
+        divisor=lambda client: (5.0, 6.0)[client],
+        clients_per_round=1,
+        client_sampling="fixed-size",
+        participation=0.75,
+        records_per_person=3,
+        clients_per_person=7,
+        adaptation=None,
+        spending_bound=SimpleNamespace(
+            noise_multiplier_of=lambda index: 2.0 * 0.5**index, most_local_steps=5
+        ),
+    )
+    return SimpleNamespace(**{**vars(plain), **changes})
+
+
+def test_every_number_that_a_promise_rests_on_is_pinned():
+    pinned = {
+        "unit": "record", "adjacency": "add-remove", "delta": 1e-5, "noise_multiplier": 2.0,
+        "noise_added_by": "clients", "clipping_norm": 1.5, "rounds": 3, "local_steps": 4,
+        "queries_per_step": 2, "records": 20, "sampling": "poisson", "sampling_rate": 0.25,
+        "expected_batch_size": 6.0, "clients": 2, "clients_per_round": 1,
+        "client_sampling": "fixed-size",
+    }  # fmt: skip
+    assert pins.of_plan(plan_of(), 1) == pinned
+    assert pins.of_plan(plan_of("person"), 1) == {
+        **pinned, "unit": "person", "records_per_person": 3, "clients_per_person": 7,
+    }  # fmt: skip
+
+
+def spend(**changes):
+    plain = {
+        "round": 1, "noise_multiplier": 2.0, "clipping_norm": 1.5, "sampling_rate": 0.25,
+        "steps": 4, "client": 1,
+    }  # fmt: skip
+    return {name: one for name, one in {**plain, **changes}.items() if one is not None}
+
+
+OF_CLIENTS = {"sampling_rate": 0.75, "steps": None, "client": None}
+FALLS = {"adaptation": "falling noise"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "good", "bad"),
+    [
+        ({}, {}, {"noise_multiplier": 1.9}),
+        ({}, {"round": 0}, {"round": -1}),
+        ({}, {"round": 2}, {"round": 3}),
+        ({}, {"steps": 1}, {"steps": 0}),
+        ({}, {"steps": 5}, {"steps": 6}),
+        ({}, {}, {"noise_multiplier": 2.1}),
+        ({}, {}, {"clipping_norm": 1.6}),
+        ({}, {}, {"sampling_rate": 0.5}),
+        ({}, {}, {"client": 0}),
+        # Where noise falls, a round's least is what it may not go below.
+        (FALLS, {"noise_multiplier": 1.0}, {"noise_multiplier": 0.999}),
+        (FALLS, {"noise_multiplier": 1.0 - 1e-13}, {"round": 0, "noise_multiplier": 1.0}),
+        (FALLS, {"noise_multiplier": 9.0}, {"clipping_norm": 9.0}),
+        ({"unit": "client"}, OF_CLIENTS, {**OF_CLIENTS, "sampling_rate": 0.25}),
+        ({"unit": "client"}, {**OF_CLIENTS, "round": 2}, {**OF_CLIENTS, "round": 3}),
+        ({"unit": "client"}, OF_CLIENTS, {**OF_CLIENTS, "noise_multiplier": 3.0}),
+    ],
+)
+def test_a_folder_that_was_used_before_is_pinned_if_all_its_charges_fit(plan, good, bad):
+    site, plan = SimpleNamespace(ledger="ledger.jsonl"), plan_of(**plan)
+    pins.check_spends(site, plan, 1, [])
+    pins.check_spends(site, plan, 1, [spend(**good)] * 2)
+    with pytest.raises(DeploymentError, match=f"charged round {bad.get('round', 1)} at a noise"):
+        pins.check_spends(site, plan, 1, [spend(**good), spend(**bad)])
+
+
+def test_the_last_pin_that_the_clients_key_signed_holds(tmp_path):
+    site = Site(tmp_path)
+    for name in ("key", "other"):
+        make_key(tmp_path / name)
+    key, other = read_key(site.key), read_key(tmp_path / "other")
+
+    def pin(key=key, domain=PIN, **fields):
+        signature = sign(key, domain, fields).hex()
+        chain = {"kind": "pin", "previous": "00", "digest": "11"}
+        return {**fields, **chain, "signature": signature}
+
+    spent = {"kind": "spend", "most_charges": 9}
+    assert pins.last([], key, site) is None
+    assert pins.last([spent], key, site) is None
+    four, seven = pin(most_charges=4, rounds=2), pin(most_charges=7, rounds=2)
+    assert pins.last([four, spent], key, site) == {"most_charges": 4, "rounds": 2}
+    assert pins.last([four, spent, seven, spent], key, site) == {"most_charges": 7, "rounds": 2}
+    assert pins.signed(key, {"most_charges": 4, "rounds": 2}) == {
+        "most_charges": 4, "rounds": 2, "signature": four["signature"],
+    }  # fmt: skip
+    for refused in (
+        pin(other, most_charges=7),
+        pin(domain=UPLOAD, most_charges=7),
+        pin(most_charges=True),
+        pin(most_charges=7.0),
+        pin(rounds=2),
+        {**four, "rounds": 3},
+        {**four, "signature": "zz"},
+        {**four, "signature": 5},
+        {name: one for name, one in four.items() if name != "signature"},
+    ):
+        with pytest.raises(DeploymentError, match="are not signed by its key"):
+            pins.last([refused, seven], key, site)
+
+
+def test_evidence_of_what_was_not_paid_for_is_named_by_round_and_attempt(tmp_path):
+    site = Site(tmp_path)
+    pins.check_evidence(site, [])
+    site.evidence.mkdir()
+    names = ["participation-00007-2.npz", "upload-00007-2.safetensors", "upload-7.safetensors",
+             "participation-00001-1.npz.part", "notes"]  # fmt: skip
+    for name in names:
+        (site.evidence / name).touch()
+    paid = [{"round": 7, "attempt": 2}, {"round": 7, "attempt": 3}]
+    pins.check_evidence(site, paid)
+    for spends in ([], [{"round": 7, "attempt": 1}], [{"round": 2, "attempt": 7}]):
+        with pytest.raises(DeploymentError, match="does not charge round 7, attempt 2, for which"):
+            pins.check_evidence(site, spends)
+    (site.evidence / "upload-00008-1.safetensors").touch()
+    with pytest.raises(DeploymentError, match="does not charge round 8, attempt 1, for which"):
+        pins.check_evidence(site, paid)

@@ -199,3 +199,62 @@ def test_the_project_states_what_a_client_agrees_to_and_the_most_that_a_server_c
     text = (unused.path / "README.md").read_text()
     assert "after the spec's 2 rounds. At most" in text
     assert "all 4 participations that a client pays for" in text
+
+
+@pytest.mark.parametrize(
+    ("host", "where"),
+    [
+        ("127.0.0.1", ["--superlink", "superlink:9443"]),
+        ("localhost", ["--superlink", "superlink:9443"]),
+        ("link.example.org", []),
+    ],
+)
+def test_each_container_runs_the_command_of_its_part(host, where):
+    services = yaml.safe_load(templates.compose(host, 9443, 12))["services"]
+    assert len(services) == 25
+    command = ["dpfedadamw", "flower"]
+    assert services["superlink"]["command"] == [*command, "superlink", "/server", "--port", "9443"]
+    assert services["client-11"]["command"] == [*command, "client", "/client"]
+    assert services["client-11"]["volumes"] == ["./clients/11:/client"]
+    node = [*command, "supernode", "/client/supernode", *where]
+    assert services["supernode-11"]["command"] == node
+    assert services["client-11"]["restart"] == services["supernode-11"]["restart"] == "on-failure"
+
+
+def test_a_folder_whatever_it_is_called_is_one_word_for_systemd_and_for_a_shell():
+    folder = '/srv/a "b" 100% $c \\ it\'s'
+    lines = templates.superlink_unit(folder, 9443).splitlines()
+    # Of systemd.service(5) and systemd.syntax(7): %% is %, $$ is $ in commands alone.
+    mount = '/srv/a \\"b\\" 100%% $c \\\\ it\'s'
+    program = "/opt/dpfedadamw/bin/dpfedadamw flower superlink"
+    argument = mount.replace("$", "$$")
+    assert f'ExecStart={program} "{argument}/server" --port 9443' in lines
+    assert f'BindPaths="{mount}/server"' in lines
+    client, node = templates.client_unit(folder), templates.supernode_unit(folder)
+    assert f'flower client "{argument}/clients/%i"\n' in client
+    assert f'flower supernode "{argument}/clients/%i/supernode"\n' in node
+    assert f'BindReadOnlyPaths="{mount}/clients/%i/supernode" "{mount}/clients/%i/door"' in node
+    (change,) = (line for line in templates.prepare(folder).splitlines() if line[:3] == "cd ")
+    said = subprocess.run(
+        ["sh", "-c", f"printf '%s|' {change}"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == f"cd|{folder}|"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["link", "a", "link.example.org", "x_1-y", "203.0.113.7", "::1", "xn--mnchen-3ya.example"],
+)
+def test_a_superlink_is_reached_by_a_name_or_an_address(host):
+    assert Addresses(host=host, port=1).host == host
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "münchen.example", "a b", "link:9092", "https://link", "link\n", "-x", "x.", "a" * 254,
+     'a"b', "$x", "*.example.org", "[::1]"],
+)  # fmt: skip
+def test_a_host_that_no_certificate_can_name_is_refused_before_anything_is_written(host, tmp_path):
+    with pytest.raises(DeploymentError, match="is neither an address nor a name"):
+        made(SPEC, tmp_path / "project", Addresses(host=host))
+    assert not (tmp_path / "project").exists()

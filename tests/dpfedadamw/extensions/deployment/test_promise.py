@@ -124,3 +124,14 @@ def test_an_owner_reads_that_no_accountant_covers_a_person_with_several_records(
     changes += ("privacy.adjacency=replace-one",)
     _, line = sentences(foresee(people_spec(unit=RECORDS, overrides=changes)), 6, False)
     assert line == "a person with 3 records is protected less; no accountant says how much"
+
+
+def test_a_limit_on_epsilon_that_an_honest_server_keeps_to_binds_no_other():
+    limited = foresee(small_spec(rounds=3, overrides=("federation.max_epsilon=1",)))
+    (found,), (free,) = promises(limited, 9), promises(foresee(small_spec(rounds=3)), 9)
+    assert found.most == free.most
+
+
+def test_who_allows_no_participation_is_told_no_less_than_what_the_spec_costs():
+    (found,) = promises(foresee(small_spec(rounds=3)), 0)
+    assert found.most == found.planned > 0.0

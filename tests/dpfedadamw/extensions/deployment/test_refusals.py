@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 
 import pytest
 
@@ -95,3 +96,64 @@ def test_a_server_says_its_own_words_whatever_a_client_sends():
     assert told("noise") == REASONS["noise"]
     for sent in ("\x1b[2J", "x" * 10_000, 5, None, ["noise"], {}):
         assert told(sent) == "the client refuses, in words of its own"
+
+
+def test_ten_lines_are_logged_at_once_and_then_one_in_six_seconds(tmp_path):
+    clock, lines = Clock(), []
+    refusals = Refusals(tmp_path / "refusals.json", lines.append, clock)
+
+    def noted(seconds, times=1):
+        """How many more lines there are after so many notes, so many seconds later."""
+        clock.now, before = clock.now + seconds, len(lines)
+        for _ in range(times):
+            refusals.note("noise", "x")
+        return len(lines) - before
+
+    assert noted(0.0, 13) == 10
+    assert noted(5.5) == 0
+    assert noted(0.75) == 1
+    assert lines[-1] == "refused (noise): x (4 lines before it were left out)"
+    assert noted(5.0) == 0
+    assert noted(12.25, 5) == 2
+    # However long nobody asked for anything, no more than ten.
+    assert noted(10_000.0, 13) == 10
+    assert lines[-1] == "refused (noise): x"
+    assert refusals.counts == {"noise": 34}
+
+
+def test_counts_are_on_the_disk_a_second_later_and_their_owners_alone(tmp_path):
+    clock, path = Clock(), tmp_path / "refusals.json"
+    refusals = Refusals(path, None, clock)
+    refusals.write(now=True)
+    assert not path.exists()
+    refusals.note("run", "")
+    assert json.loads(path.read_text()).items() >= {"format": 1, "refused": {"run": 1}}.items()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not refusals.unwritten
+    clock.now += 0.75
+    refusals.note("run", "")
+    assert (read_counts(path), refusals.unwritten) == ({"run": 1}, True)
+    clock.now += 0.25
+    refusals.write()
+    assert (read_counts(path), refusals.unwritten) == ({"run": 2}, False)
+    clock.now += 0.25
+    refusals.note("noise", "")
+    refusals.write(now=True)
+    assert read_counts(path) == {"run": 2, "noise": 1}
+
+
+def test_counts_reach_what_a_float_counts_to_and_no_further(tmp_path):
+    path = tmp_path / "refusals.json"
+    most = 2**53
+    path.write_text(json.dumps({"refused": {"noise": most, "run": most + 1, "spent": 0}}))
+    assert read_counts(path) == {"noise": most}
+    refusals = Refusals(path)
+    refusals.note("noise", "")
+    refusals.note("spent", "")
+    assert refusals.counts == {"noise": most, "spent": 1}
+
+
+def test_of_a_long_line_the_first_three_hundred_characters_are_logged(tmp_path):
+    lines = []
+    Refusals(tmp_path / "refusals.json", lines.append).note("run", "x" * 1000)
+    assert lines == ["refused (run): " + "x" * 285]

@@ -11,14 +11,15 @@ import torch
 
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.experiment import RunError
 from dpfedadamw.extensions.deployment.errors import DeploymentError
-from dpfedadamw.extensions.deployment.leading import is_finished, led_run
+from dpfedadamw.extensions.deployment.leading import is_finished, led_run, open_led
 from dpfedadamw.extensions.deployment.server import Patience
 from dpfedadamw.federation.links import Reply
 from dpfedadamw.filing import after_training
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.vectors.packing import packed, views
-from tests.dpfedadamw.extensions.deployment.loops import judged, led, made, opened
+from tests.dpfedadamw.extensions.deployment.loops import LoopLink, judged, led, made, opened
 from tests.runs import small_spec
 
 SHORT = Patience(again=0.0, answer=0.3, meeting=0.3)
@@ -231,3 +232,10 @@ def test_a_run_is_finished_once_its_last_whole_line_is_a_claim(content, over, tm
     run = RunDirectory(tmp_path)
     run.ledger.write_bytes(content)
     assert is_finished(run) is over
+
+
+def test_a_finished_run_is_not_led_again_and_no_client_is_asked(finished):
+    link = LoopLink({})
+    with pytest.raises(RunError, match="make a new project for another run"):
+        open_led(finished.server, link, SHORT)
+    assert link.sent == []

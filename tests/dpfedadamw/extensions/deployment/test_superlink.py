@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 
@@ -141,6 +142,54 @@ def test_a_body_that_does_not_arrive_in_time_is_given_up(monkeypatch):
 def test_a_websocket_reaches_nothing():
     statuses, got, door = asked("/v1/fleet/pull-messages", kind="websocket")
     assert (statuses, got, door.refused) == ([], [], 1)
+
+
+def test_what_begins_and_ends_a_server_reaches_flower():
+    statuses, got, door = asked("/", kind="lifespan")
+    assert (statuses, got, door.refused) == ([200], [("lifespan", "/", None)], 0)
+
+
+def test_a_refusal_says_in_json_what_it_is_and_ends_the_connection():
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/docs", "headers": []}
+    asyncio.run(door_of(Application())(scope, None, send))
+    start, body = sent
+    assert (start["type"], body["type"]) == ("http.response.start", "http.response.body")
+    assert dict(start["headers"]) == {b"content-type": b"application/json", b"connection": b"close"}
+    assert json.loads(body["body"]) == {"detail": "a request for what is not served"}
+
+
+def test_a_request_whose_sender_goes_is_no_request():
+    statuses, got, door = asked("/v1/fleet/push-object", parts=())
+    assert (statuses, got, door.refused) == ([413], [], 1)
+
+
+def test_what_flower_reads_after_a_body_is_what_comes_on_the_connection():
+    class Reading(Application):
+        async def __call__(self, scope, receive, send):
+            self.got += [await receive(), await receive()]
+
+    application = Reading()
+    waiting = [
+        {"type": "http.request", "body": b"ab", "more_body": True},
+        {"type": "http.request"},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive():
+        return waiting.pop(0)
+
+    path = "/v1/fleet/push-object"
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [KEY]}
+    asyncio.run(door_of(application)(scope, receive, None))
+    assert application.got == [
+        {"type": "http.request", "body": b"ab", "more_body": False},
+        {"type": "http.disconnect"},
+    ]
 
 
 def test_a_flood_of_refusals_is_a_handful_of_log_lines(caplog):

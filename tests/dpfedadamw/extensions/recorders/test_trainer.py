@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -135,3 +136,21 @@ def test_accumulation_by_the_trainer_is_refused_with_the_reason(tmp_path: Path) 
     with pytest.raises(RecorderError, match="gradient_accumulation_steps is above 1"):
         trained(tmp_path / "run", gradient_accumulation_steps=2)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("given", "end"), [({}, "close"), ({"pauses": True}, "pause")])
+def test_a_callback_records_from_the_beginning_of_training_to_its_end(given, end) -> None:
+    """For a federated client, whose later rounds go on, the end is a pause."""
+    called: list[tuple] = []
+    recorder = SimpleNamespace(
+        attach=lambda *given: called.append(("attach", *given)),
+        close=lambda: called.append(("close",)),
+        pause=lambda: called.append(("pause",)),
+    )
+    optimizer = SimpleNamespace(zero_grad=lambda: called.append(("zero_grad",)))
+    callback = RecordingCallback(recorder, optimizer, **given)
+    arguments = SimpleNamespace(gradient_accumulation_steps=1)
+    callback.on_train_begin(arguments, None, None, train_dataloader="loader", model="model")
+    callback.on_step_begin(arguments, None, None)
+    callback.on_train_end(arguments, None, None)
+    assert called == [("attach", optimizer, "loader", "model"), ("zero_grad",), (end,)]

@@ -244,3 +244,77 @@ def test_a_cohort_of_more_clients_than_there_are_is_charged_as_all(tmp_path: Pat
         UpdateRecorder(tmp_path / "b", 1e-3, producer="mine", version="1", clients=8).charge(
             as_tensors(1, 2, 3), clipping_norm=5.0, noise_multiplier=2.0, cohort=4, names=["a"]
         )
+
+
+def ledger(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+
+
+def test_a_recorder_of_a_server_declares_what_servers_do_unless_it_is_told_otherwise(
+    tmp_path: Path,
+) -> None:
+    who = {"producer": "mine", "version": "1.5", "clients": 8}
+    further = {
+        "mode": "client", "optimizer": "adam", "generator": "a die", "secure": True,
+        "mechanism": "laplace",
+    }  # fmt: skip
+    bill = {"clipping_norm": 5, "noise_multiplier": 2, "cohort": 4}
+    for name, given in (("a", {}), ("b", {**further, "sampling": "poisson"})):
+        recorder = UpdateRecorder(tmp_path / name, 1e-3, **who, **given)
+        assert recorder.rounds == 0
+        recorder.charge(as_tensors(1, 2, 3), **bill)
+    (plain, *_), (told, *_) = ledger(tmp_path / "a"), ledger(tmp_path / "b")
+    assert plain["producer"] == {
+        "name": "mine", "version": "1.5", "mode": "server", "optimizer": "sgd",
+        "generator": "NumPy's default generator", "secure": False,
+    }  # fmt: skip
+    assert (plain["unit"], plain["sampling"]) == ("client", "fixed-size")
+    assert told["producer"] == {"name": "mine", "version": "1.5", **further}
+    assert (told["sampling"], told["adjacency"]) == ("poisson", "add-remove")
+    model = json.loads((tmp_path / "a" / "model.json").read_text())
+    assert model["tensors"] == [
+        {"name": "tensor_0", "shape": [2], "dtype": "F32", "trained": True},
+        {"name": "tensor_1", "shape": [1, 1], "dtype": "F32", "trained": True},
+    ]
+
+
+def test_parameters_that_were_replaced_between_two_rounds_begin_a_stretch(tmp_path: Path) -> None:
+    recorder = UpdateRecorder(tmp_path / "run", 1e-3, producer="mine", version="1", clients=8)
+    bill = {"clipping_norm": 5.0, "noise_multiplier": 2.0, "cohort": 4}
+    # The second begins where the first ended, the third elsewhere.
+    for before in (as_tensors(0, 0, 0), as_tensors(1, 1, 1), as_tensors(2, 2, 3)):
+        recorder.charge(before, **bill)
+        nothing = as_tensors(0, 0, 0)
+        recorder.record(updates=[nothing], mean=nothing, noised=as_tensors(1, 1, 1))
+    run = recorder.pause(2.0, "rdp")
+    found = []
+    for path in sorted((run / "evidence").glob("round-*.npz")):
+        with np.load(path) as arrays:
+            found.append((int(arrays["attachment"]), arrays["settings"].shape[0]))
+            # Nobody said which clients they were.
+            assert "rows" not in arrays
+    assert found == [(1, 2), (2, 1)]
+
+
+def test_a_paused_recording_of_rounds_goes_on_with_its_sums_and_states_what_it_said(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    who = {"producer": "mine", "version": "1", "clients": 1, "mode": "client"}
+    for place in range(2):
+        recorder = UpdateRecorder(folder, 1e-3, **who, continued=True)
+        recorder.charge(as_tensors(0, 0, 0), clipping_norm=5, noise_multiplier=2, cohort=1)
+        nothing = as_tensors(0, 0, 0)
+        # Noise of ten is one of the deviations that are charged.
+        recorder.record(
+            participants=[0], updates=[nothing], mean=nothing, noised=as_tensors(10, 0, -20)
+        )
+        assert recorder.rounds == 1 + place
+        assert recorder.pause(3.0 + place, "classical") == folder.resolve()
+    with np.load(folder / "evidence" / "coordinates.npz") as sums:
+        np.testing.assert_allclose(sums["squares"], [2, 0, 8])
+    with np.load(folder / "evidence" / "end.npz") as end:
+        assert end["fingerprint"] == bits(10, 0, -20)
+    assert call("evidence", "close", str(folder)) == 0
+    claim = ledger(folder)[-1]
+    assert claim["server"] == {"accountant": "classical", "epsilon": {"classical": 4.0}}
