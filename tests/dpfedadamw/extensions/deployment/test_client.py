@@ -469,6 +469,7 @@ def refused_for(check, *arguments):
         ({"client_sampling": "poisson"}, {"cohort": 2, "place": 2}, "round"),
         ({}, {"cohort": 2, "round": 2}, ""),
         ({}, {"cohort": 2, "round": 3}, "round"),
+        ({}, {"cohort": 2, "client": 1}, "client"),
     ],
 )
 def test_a_rounds_clients_are_as_many_as_the_spec_has_of_them(plan, changes, reason):
@@ -501,6 +502,7 @@ def test_a_folder_belongs_to_the_run_that_it_paid_for_last():
         ([(1, 1), (1, 2)], 4, (1, 3), "attempts"),
         ([(1, 1), (1, 2)], 4, (2, 1), ""),
         ([(1, 1), (1, 2)], 5, (1, 3), ""),
+        ([(1, 1), (1, 2)], 5, (1, 1), "order"),
         ([(1, 1), (1, 2), (1, 3)], 5, (1, 4), "attempts"),
         ([(1, 1)], 1, (1, 2), ""),
         ([(1, 1), (1, 2)], 1, (1, 3), "attempts"),
