@@ -217,7 +217,7 @@ def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     bound = (
         f"at least {scores['epsilon_these_steps']:.2f} of these steps, "
         f"{scores['epsilon_any_contribution']:.2f} whatever a canary adds, claimed "
-        f"{scores['claimed_epsilon']:.2f}"
+        f"{display.epsilon_text(scores['claimed_epsilon'])}"
     )
     return [("scores", f"{scores['scores']:,}, {verdict}"), ("ε by them", bound)]
 

@@ -241,7 +241,10 @@ def calibrate(
         display.facts(
             [
                 (found.key, Text(f"{found.value:g}", style="bold")),
-                (f"ε{of} against {reader}", f"{found.epsilon:.4f}  (target {target_epsilon:g})"),
+                (
+                    f"ε{of} against {reader}",
+                    f"{display.epsilon_text(found.epsilon)}  (target {target_epsilon:g})",
+                ),
                 ("δ", f"{found.spec.privacy.delta:g}"),
                 ("spec", str(path)),
             ]
@@ -267,7 +270,7 @@ def _compare_person(spec: Spec, target_epsilon: float, as_json: bool) -> None:
             f"{way.noise_multiplier:g}",
             f"{way.batch:,.4g}",
             f"{way.noise:.4g}",
-            f"{way.epsilon:.4f}",
+            display.epsilon_text(way.epsilon),
         )
         for way in ways
     ]

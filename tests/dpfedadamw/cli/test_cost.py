@@ -80,7 +80,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def solve(spec: Any, *given: Any) -> Calibration:
         asked.append((spec.name, *given))
-        return Calibration(spec, "privacy.noise_multiplier", 2.34567, 2.98764)
+        return Calibration(spec, "privacy.noise_multiplier", 2.34567, 2.98164)
 
     monkeypatch.setattr(calibrate, "calibrate", solve)
     monkeypatch.setattr(calibrate, "for_a_person", solve)
@@ -111,7 +111,7 @@ def test_what_is_asked_is_solved_for_written_and_told(
     )
     assert {name: value.strip() for name, value in rows.items()} == {
         "privacy.noise_multiplier": "2.34567",
-        named: "2.9876  (target 3)",
+        named: "2.99  (target 3)",
         "δ": "1e-05",
         "spec": str(written),
     }
@@ -122,7 +122,7 @@ def test_what_is_asked_is_solved_for_written_and_told(
     assert call(*target, "-o", "other.yaml", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {
         "spec": "other.yaml", "key": "privacy.noise_multiplier", "value": 2.34567,
-        "epsilon": 2.98764,
+        "epsilon": 2.98164,
     }  # fmt: skip
     assert solved == [("quickstart", 3.0, *asked)] * 2
 
@@ -137,15 +137,15 @@ def test_a_place_that_cannot_be_written_to_is_told(
 def test_both_ways_to_protect_a_person_are_shown_side_by_side(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ways = (Way("people", 1.25, 40.0, 0.03125, 2.99871), Way("records", 9.5, 1234.5, 0.0077, 3.0))
+    ways = (Way("people", 1.25, 40.0, 0.03125, 2.99171), Way("records", 9.5, 1234.5, 0.0077, 3.0))
     monkeypatch.setattr(calibrate, "compare_person", lambda spec, target: ways[: int(target) - 1])
     asked = ("calibrate", "quickstart", "--target-epsilon", "3", "--compare-person")
     assert call(*asked) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     rows = [line for line in lines if line[:1] in (["people"], ["records"])]
     assert rows == [
-        ["people", "1.25", "40", "0.03125", "2.9987"],
-        ["records", "9.5", "1,234", "0.0077", "3.0000"],
+        ["people", "1.25", "40", "0.03125", "3.00"],
+        ["records", "9.5", "1,234", "0.0077", "3.00"],
     ]
     assert call(*asked, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {
