@@ -43,18 +43,20 @@ _LEVELS = {
 
 
 def render(findings: Findings) -> str:
-    """The findings as a plain table for a terminal of 96 columns."""
-    lines = [f"run      {findings.run}", f"verdict  {findings.words}"]
+    """The findings as a plain table for a terminal of 96 columns.
+
+    Texts of a hostile run or gate steer no terminal, and make no line of their own.
+    """
+    lines = [f"run      {printable(findings.run)}", f"verdict  {findings.words}"]
     if findings.level is not None:
         lines += [f"level    {findings.level} of 4, {_LEVELS[findings.level]}"]
     if findings.unprotected is not None:
         lines.append(f"note     {WHY}")
-    lines += [f"note     {text}" for text in findings.qualifications]
+    lines += [f"note     {printable(text)}" for text in findings.qualifications]
     lines.append("")
     for finding in findings.findings:
         lines.append(f"{finding.verdict.value:<15} {finding.name:<14} {finding.title}")
         lines += textwrap.wrap(
-            # Texts of a hostile run must not steer the terminal.
             printable(finding.measurement),
             _WIDTH,
             initial_indent=" " * 16,

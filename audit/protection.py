@@ -54,8 +54,11 @@ def unprotected_by(claim: Mapping[str, Any] | None) -> Against | None:
 
 def _promised(view: Any) -> float | None:
     stated = view.get("epsilon") if isinstance(view, Mapping) else None
-    found = stated.get(view.get("accountant")) if isinstance(stated, Mapping) else None
-    return float(found) if isinstance(found, int | float) else None
+    accountant = view.get("accountant") if isinstance(view, Mapping) else None
+    if not isinstance(stated, Mapping) or not isinstance(accountant, str):
+        return None
+    found = stated.get(accountant)
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
 def against(found: Any) -> Against | None:

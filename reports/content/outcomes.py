@@ -54,7 +54,8 @@ MEASURES = {**OF_ROUNDS, **{name: label for name, (label, _) in OF_THE_END.items
 # A matrix of more classes is not read, and beyond so many classes names are too long for a page.
 MOST_CONFUSED, MOST_NAMED = 100, 12
 _MOST_METRICS = 50
-# What an accuracy is the share of, by task.
+_CLASSES = "classification"
+# What an accuracy is the share of, by other tasks.
 _SHARES = {
     "multi_label": "Accuracy is the share of test records all of whose labels are right (exact "
     "match).",
@@ -161,6 +162,11 @@ class Utility(Part):
             return "AUC, average precision and F1 are means over each class against the rest."
         name = f"{self.labels[1]!r}" if len(self.labels) == 2 else "1"
         return f"AUC, average precision and F1 are of class {name}."
+
+    @property
+    def task(self) -> str:
+        """The kind of task, as a spec calls it."""
+        return next((kind for kind, said in _SHARES.items() if said == self.scored), _CLASSES)
 
     def measure(self, name: str) -> float | None:
         """The last value of a measure, by its key in metrics.jsonl."""

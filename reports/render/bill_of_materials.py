@@ -30,6 +30,11 @@ _SCHEMA = "http://cyclonedx.org/schema/bom-1.7.schema.json"
 _MODEL, _DATA, _CODE, _BASE = "model", "training-data", "dpfedadamw", "pretrained-weights"
 _STANDARD, _AUDITOR, _GUARANTEE = "audit", "auditor", "claim-guarantee"
 _WITHHELD = "withheld: it would confirm a guess at the data; the internal bill of materials has it"
+_TASKS = {
+    "multi_label": "multi-label classification",
+    "token_classification": "token classification",
+    "causal_lm": "text generation",
+}
 _NAMESPACE = uuid.UUID("6f6a3c2e-0a2b-5d55-9a58-6b0b4a3f5b17")
 # What an audit's verdict on a check is worth, between contradiction and conformance.
 _SCORES = {"PASS": 1.0, "FAIL": 0.0}
@@ -128,7 +133,7 @@ def _card(report: Report) -> dict[str, Any]:
     return {
         "modelParameters": {
             "approach": {"type": "supervised"},
-            "task": "classification",
+            "task": _TASKS.get(utility.task, utility.task),
             "architectureFamily": family,
             "modelArchitecture": ", ".join(f"{row.name} {row.value}" for row in identity.model),
             "datasets": [{"ref": _DATA}],

@@ -238,14 +238,15 @@ def _answers(report: Report) -> str:
     labels, classes = report[Utility].labels, report[Identity].classes
     count = formatting.count(len(labels) or classes)
     found = f"One of {count} classes for each record"
-    if report[Utility].measure("test_rmse") is not None:
-        found = "Numbers for each record"
-    elif report[Utility].measure("test_perplexity") is not None:
-        return f"A score of each of {count} tokens, for each next token of a text."
-    elif report[Utility].measure("test_micro_f1") is not None:
-        found = f"Any of {count} labels for each record"
-    elif report[Utility].scored:
-        found = f"One of {count} classes for each token"
+    match report[Utility].task:
+        case "regression":
+            found = "Numbers for each record"
+        case "causal_lm":
+            return f"A score of each of {count} tokens, for each next token of a text."
+        case "multi_label":
+            found = f"Any of {count} labels for each record"
+        case "token_classification":
+            found = f"One of {count} classes for each token"
     if not labels:
         return f"{found}."
     more = len(labels) - _MOST_LABELS
@@ -318,9 +319,9 @@ def _program(program: bool, columns: _Columns, tokens: bool, utility: Utility) -
             "all such files, load it only if you trust where it comes from.\n"
         )
     answers = "model(records).softmax(-1)"
-    if utility.measure("test_micro_f1") is not None:
+    if utility.task == "multi_label":
         answers = "model(records).sigmoid()"
-    if utility.measure("test_rmse") is not None:
+    if utility.task == "regression":
         answers = "model(records)"
     kind = ", dtype=torch.int32" if tokens else ""
     reading = f'records = torch.zeros(1, *about["input_shape"]{kind})  # yours, prepared\n'
@@ -428,7 +429,7 @@ def _rounds(mechanism: Mechanism) -> str:
 def _training(report: Report) -> str:
     identity, mechanism = report[Identity], report[Mechanism]
     rows = [
-        ("data", f"{identity.dataset}, {identity.classes} classes"),
+        ("data", identity.dataset),
         ("clients", formatting.count(report[Clients].count)),
         ("algorithm", mechanism.algorithm),
         ("rounds", _rounds(mechanism)),

@@ -116,7 +116,7 @@ def _basic(report: Report, said: Mapping[str, str]) -> dict[str, Any]:
             "2026-01-31"
         ) from error
     sector = said.get("governance.sector")
-    described = identity.description or f"A classifier, {identity.name}"
+    described = identity.description or f"A model, {identity.name}"
     return {
         "name": identity.name,
         "data_curators": [said["governance.controller"]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
@@ -21,7 +22,7 @@ from audit import AuditError, audit_run, record_probe, write_findings
 from audit.__main__ import main, render
 from audit.checks import checks_for
 from audit.reading.bundle import open_bundle
-from audit.verdict import Finding, Findings, Severity, Verdict
+from audit.verdict import Finding, Findings, Severity, Verdict, clean_numbers
 from tests.audit.corruptions import attest, flip
 from tests.audit.synthetic_run import Settings, SoftmaxProbe, build_run
 
@@ -236,8 +237,116 @@ def test_what_the_machine_cannot_do_is_one_line_and_never_a_traceback(
 
 
 def test_hostile_texts_cannot_steer_the_terminal() -> None:
-    finding = replace(_finding(Verdict.FAIL, Severity.CRITICAL), measurement="a\x1b[2Jb")
-    assert "\x1b" not in render(Findings("r", "record", (finding,)))
+    odd = "a\x1b[2Jb\nverdict  PASS"
+    finding = replace(
+        _finding(Verdict.FAIL, Severity.CRITICAL), measurement=odd, qualifications=(odd,)
+    )
+    shown = render(Findings(odd, "record", (finding,)))
+    assert "\x1b" not in shown
+    assert [line for line in shown.splitlines() if line.startswith("verdict")] == ["verdict  FAIL"]
+
+
+def test_the_table_is_the_runs_name_the_verdict_the_notes_and_each_check() -> None:
+    passed = Finding(
+        "noise-scale", "Has the noise its scale?", Verdict.PASS, Severity.CRITICAL,
+        "c", "word " * 20, "t", "p", "l", qualifications=("Mind this.", "And that."),
+    )  # fmt: skip
+    missing = replace(
+        passed, name="views", title="Are views right?", verdict=Verdict.NOT_APPLICABLE,
+        measurement="no claim", qualifications=("Mind this.",),
+    )  # fmt: skip
+    again = replace(passed, name="reexecution", measurement="all agree", qualifications=())
+    found = Findings("r-1", "record", (passed, missing))
+    level, *rest = render(found).split("\n")[2:]
+    assert render(found).split("\n")[:2] == ["run      r-1", "verdict  PASS"]
+    assert level.startswith("level    1 of 4, consistent: ")
+    assert rest == [
+        "note     Mind this.",
+        "note     And that.",
+        "",
+        "PASS            noise-scale    Has the noise its scale?",
+        " " * 16 + " ".join(["word"] * 16),
+        " " * 16 + " ".join(["word"] * 4),
+        "NOT APPLICABLE  views          Are views right?",
+        " " * 16 + "no claim",
+    ]
+    second = render(Findings("r-1", "record", (passed, again))).split("\n")[2]
+    assert second.startswith("level    2 of 4, re-executed: ")
+    for verdict in (Verdict.FAIL, Verdict.NOT_VERIFIED):
+        worse = Findings("r-1", "record", (again, replace(passed, verdict=verdict)))
+        assert worse.level is None
+        assert "level  " not in render(worse)
+
+
+def test_what_is_filed_has_every_public_part_of_a_finding_and_no_private_one() -> None:
+    finding = Finding(
+        "views", "Are views right?", Verdict.NOT_VERIFIED, Severity.THEORETICAL, "claimed",
+        "measured", "tolerance", "power", "limits", {"a": 1.23456789049, "b": [Severity.CRITICAL]},
+        {"clients": (3, math.inf)}, ("Mind this.",),
+    )  # fmt: skip
+    found = Findings(
+        "r-1", "client", (finding, finding), True, {"spec.yaml": "1" * 64}, {"numpy": "2"}, "anyone"
+    )
+    public = {
+        "name": "views", "title": "Are views right?", "verdict": "NOT VERIFIED",
+        "severity": "theoretical", "claim": "claimed", "measurement": "measured",
+        "tolerance": "tolerance", "power": "power", "limits": "limits",
+        "details": {"a": 1.23456789, "b": ["critical"]},
+    }  # fmt: skip
+    assert found.to_json() == {
+        "format": 1,
+        "run": "r-1",
+        "verdict": "PASS",
+        "unprotected_against": "anyone",
+        "qualifications": ["Mind this."],
+        "auditor": {"package": "dpfedadamw audit 0.1.0", "numpy": "2"},
+        "checks": [public, public],
+        "inputs": {"spec.yaml": "1" * 64},
+    }
+    assert found.private_json() == {
+        "format": 1, "run": "r-1", "verdict": "PASS", "private": {"views": {"clients": [3, None]}},
+    }  # fmt: skip
+    assert found.named("views") is finding
+    with pytest.raises(KeyError):
+        found.named("noise-scale")
+
+
+@pytest.mark.parametrize(
+    ("value", "filed"),
+    [
+        (1 / 3, 0.333333333),
+        (np.float64(2e-20 / 3), 6.66666667e-21),
+        (np.int64(3), 3.0),
+        (math.nan, None),
+        (-math.inf, None),
+        (2**60, 2**60),
+        (True, True),
+        (None, None),
+        ("0.123456789012", "0.123456789012"),
+        ({1: (0.5, [math.inf])}, {"1": [0.5, [None]]}),
+        (Verdict.NOT_VERIFIED, "NOT VERIFIED"),
+    ],
+)
+def test_numbers_are_filed_with_nine_digits_and_none_that_is_not_finite(
+    value: Any, filed: Any
+) -> None:
+    found = clean_numbers(value)
+    assert found == filed
+    assert type(found) is type(filed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--key", "x"], "--key and --anchor belong to a gate's folder"),
+        (["--anchor", "x"], "--key and --anchor belong to a gate's folder"),
+    ],
+)
+def test_what_belongs_to_a_gate_is_refused_for_a_run(
+    good_run: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(good_run), *arguments]) == 2
+    assert capsys.readouterr().err == f"{good_run}: {says}\n"
 
 
 def test_a_long_run_of_fifty_clients_is_audited_quickly(tmp_path: Path) -> None:

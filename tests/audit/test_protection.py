@@ -22,7 +22,7 @@ from audit.protection import (
     unprotected_by,
 )
 from audit.verdict import Verdict
-from tests.audit.synthetic_run import Settings, build_run
+from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger
 
 JUST_ABOVE = math.nextafter(NO_PROTECTION_ABOVE, math.inf)
 
@@ -106,3 +106,34 @@ def test_the_second_verifier_has_the_same_limit() -> None:
     script = (Path(__file__).parents[2] / "reports/verifier/verify.mjs").read_text("utf-8")
     (limit,) = re.findall(r"NO_PROTECTION_ABOVE = ([\d.]+);", script)
     assert float(limit) == NO_PROTECTION_ABOVE
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        {"accountant": [], "epsilon": {"pld": 1e9}},
+        {"accountant": {"pld": 1}, "epsilon": {"pld": 1e9}},
+        {"accountant": "pld", "epsilon": {"pld": True}},
+        {"accountant": "pld", "epsilon": {"rdp": 1e9}},
+        {"accountant": "pld", "epsilon": ["pld"]},
+    ],
+)
+def test_a_claim_of_any_other_form_is_judged_and_never_a_traceback(view: Any) -> None:
+    assert unprotected_by({"third_party": view}) is None
+
+
+def test_a_whole_number_that_no_float_holds_protects_nobody() -> None:
+    huge = {"accountant": "pld", "epsilon": {"pld": 10**400}}
+    assert unprotected_by({"third_party": huge}) == "anyone"
+
+
+def test_a_ledger_whose_claim_names_no_accountant_gets_a_verdict(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", Settings(rounds=1))
+
+    def unnamed(entries: list[dict[str, Any]]) -> None:
+        entries[-1]["third_party"]["accountant"] = []
+
+    rewrite_ledger(run, unnamed)
+    findings = audit_run(run)
+    assert findings.verdict is Verdict.FAIL
+    assert findings.unprotected is None

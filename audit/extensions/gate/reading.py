@@ -36,6 +36,8 @@ _HALF_ORDER = 0x7FFFFFFF800000007FFFFFFFFFFFFFFFDE737D56D38BCF4279DCE5617E3192A8
 _TYPES = {"F32": "<f4", "F64": "<f8"}
 _HEX = r"[0-9a-f]{64}"
 _NAME = r"[A-Za-z0-9._:-]{1,128}"
+# A fingerprint, which is told in one line whoever wrote it.
+_KEY = r"[!-~]{1,128}"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 
@@ -158,7 +160,7 @@ def _header(entry: Mapping[str, Any]) -> Header:
         unit=fields.choice(entry, "unit", UNITS),
         epsilon=fields.positive(entry, "epsilon"),
         delta=fields.positive(entry, "delta", most=0.5),
-        key=fields.text(entry, "key"),
+        key=fields.text(entry, "key", pattern=_KEY),
     )
 
 

@@ -14,10 +14,13 @@ import referencing
 from reports import Auditing
 from reports.content.audit import Audit
 from reports.content.build import build
+from reports.content.outcomes import utility as utility_of
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.render import bill_of_materials
+from reports.source import load
 from tests.published import schema
 from tests.reports.changed_runs import rewrite_header
+from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
 KINDS: dict[str, dict[str, Any]] = {
@@ -294,3 +297,277 @@ def test_it_fits_the_published_schema(make_run: MakeRun, kind: str, audience: st
     validator.validate(found)
     found["declarations"]["claims"][0]["because"] = "no such key"
     assert not validator.is_valid(found)
+
+
+@pytest.fixture(scope="module")
+def read(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A public report as data, in which short texts stand for those of a run."""
+    folder = tmp_path_factory.mktemp("bill") / "run"
+    data = data_of(run_builder(folder, rounds=2), PUBLIC)
+    data["identity"] |= {
+        "name": "Letters", "description": "", "run": "letters-1", "created": "", "package": "0.9",
+        "dataset": "letters", "data_sha256": "e" * 64, "pretrained": None,
+        "model": [{"name": "name", "value": "mlp"}, {"name": "hidden", "value": "8"}],
+        "hashes": [
+            {"file": "spec.yaml", "sha256": "a" * 64},
+            {"file": "model.safetensors", "sha256": "d" * 64},
+        ],
+    }  # fmt: skip
+    data["guarantee"] |= {
+        "statement": "It is private.", "epsilon": 1.001, "delta": 2.5e-6, "unit": "client",
+        "adjacency": "leaving one out", "towards": "third parties", "assumptions": ["Assumed."],
+    }  # fmt: skip
+    data["accounting"] |= {"library": "some-library", "version": "1.2"}
+    data["utility"] |= {
+        "final_accuracy": 0.75, "final_loss": None,
+        "measures": [{"name": "test_auc", "value": 0.5}],
+    }  # fmt: skip
+    check = data["audit"]["checks"][0] | {
+        "claim": None, "measurement": None, "tolerance": None, "power": None, "limits": None,
+    }  # fmt: skip
+    data["audit"] |= {
+        "auditor": [{"name": "package", "version": "auditor 2"}, {"name": "numpy", "version": "3"}],
+        "checks": [
+            check | {"name": "one", "title": "One?", "verdict": "PASS", "meaning": "Fine.",
+                     "claim": "One is one.", "measurement": "One."},
+            check | {"name": "two", "title": "Two?", "verdict": "FAIL", "meaning": None},
+            check | {"name": "three", "title": "Three?", "verdict": "NOT APPLICABLE",
+                     "meaning": None},
+        ],
+    }  # fmt: skip
+    data["hazards"] = [data["hazards"][0] | {"title": "Hazard", "text": "Beware."}]
+    data["outside_budget"] = [{"title": "Search", "text": "Trials cost."}]
+    data["qualifications"] = ["Mind this."]
+    data["governance"] = [{"field": "purpose", "label": "Purpose", "text": "Mail."}]
+    data["verdict"] |= {
+        "value": "FAIL", "statement": "Two fails.", "unprotected_against": "anyone",
+    }  # fmt: skip
+    data["trust"] |= {"auditor": "trainer", "again": "Nothing was recomputed.", "word": "A word."}
+    return data
+
+
+def test_the_whole_bill_of_a_public_report(read: dict[str, Any]) -> None:
+    found = bill_of_materials.compose(report_of(read), " my\nlicence ")
+    assert found.pop("serialNumber").startswith("urn:uuid:")
+    components = [
+        {
+            "type": "data",
+            "bom-ref": "training-data",
+            "name": "letters",
+            "data": [{"type": "dataset", "name": "letters"}],
+            "properties": [
+                {
+                    "name": "dpfedadamw:digest",
+                    "value": "withheld: it would confirm a guess at the data; the internal bill of "
+                    "materials has it",
+                }
+            ],
+        },
+        *(
+            {"type": "library", "bom-ref": name, "name": name, "version": version}
+            for name, version in (
+                ("dpfedadamw", "0.9"), ("some-library", "1.2"), ("dpfedadamw-audit", "auditor 2"),
+                ("numpy", "3"),
+            )
+        ),
+        {
+            "type": "file",
+            "bom-ref": "file-spec.yaml",
+            "name": "spec.yaml",
+            "hashes": [{"alg": "SHA-256", "content": "a" * 64}],
+        },
+    ]  # fmt: skip
+    properties = {
+        "unit": "client", "adjacency": "leaving one out", "towards": "third parties",
+        "audit": "FAIL", "epsilon": "1.01", "delta": "2.5e-06",
+    }  # fmt: skip
+    stated = {"verdict": "PASS", "measurement": "One."}
+    assert found == {
+        "$schema": "http://cyclonedx.org/schema/bom-1.7.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.7",
+        "version": 1,
+        "metadata": {
+            "lifecycles": [{"phase": "post-build"}],
+            "component": {
+                "type": "machine-learning-model",
+                "bom-ref": "model",
+                "name": "Letters",
+                "version": "letters-1",
+                "hashes": [{"alg": "SHA-256", "content": "d" * 64}],
+                "licenses": [{"license": {"name": "my\nlicence"}}],
+                "modelCard": {
+                    "modelParameters": {
+                        "approach": {"type": "supervised"},
+                        "task": "classification",
+                        "architectureFamily": "mlp",
+                        "modelArchitecture": "name mlp, hidden 8",
+                        "datasets": [{"ref": "training-data"}],
+                    },
+                    "quantitativeAnalysis": {
+                        "performanceMetrics": [
+                            {"type": "accuracy", "value": "0.75", "slice": "test records"},
+                            {"type": "auc", "value": "0.5", "slice": "test records"},
+                        ]
+                    },
+                    "considerations": {
+                        "useCases": ["Mail."],
+                        "technicalLimitations": ["Assumed.", "Mind this."],
+                        "ethicalConsiderations": [
+                            {"name": "Hazard", "mitigationStrategy": "Beware."}
+                        ],
+                    },
+                },
+                "properties": [
+                    {"name": f"dpfedadamw:privacy:{name}", "value": value}
+                    for name, value in properties.items()
+                ],
+            },
+        },
+        "components": components,
+        "dependencies": [
+            {"ref": "model", "dependsOn": [str(one["bom-ref"]) for one in components]}
+        ],
+        "declarations": {
+            "assessors": [
+                {
+                    "bom-ref": "auditor",
+                    "thirdParty": False,
+                    "organization": {"name": "the trainer, who audited the run"},
+                }
+            ],
+            "attestations": [
+                {
+                    "summary": "NO MEANINGFUL PROTECTION · FAIL: Two fails.",
+                    "assessor": "auditor",
+                    "map": [
+                        {
+                            "requirement": "requirement-one",
+                            "claims": ["claim-one"],
+                            "conformance": {"score": 1.0, "rationale": "PASS. Fine."},
+                        },
+                        {
+                            "requirement": "requirement-two",
+                            "counterClaims": ["claim-two"],
+                            "conformance": {"score": 0.0, "rationale": "FAIL."},
+                        },
+                    ],
+                }
+            ],
+            "claims": [
+                {
+                    "bom-ref": "claim-guarantee",
+                    "target": "model",
+                    "predicate": "It is private.",
+                    "reasoning": "Two fails. Nothing was recomputed. On trust: A word.",
+                    "evidence": ["evidence-one"],
+                    "counterEvidence": ["evidence-two", "outside-1"],
+                },
+                {
+                    "bom-ref": "claim-one",
+                    "target": "model",
+                    "predicate": "One is one.",
+                    "reasoning": "Fine.",
+                    "evidence": ["evidence-one"],
+                },
+                {
+                    "bom-ref": "claim-two",
+                    "target": "model",
+                    "predicate": "Two?",
+                    "counterEvidence": ["evidence-two"],
+                },
+            ],
+            "evidence": [
+                {
+                    "bom-ref": "evidence-one",
+                    "propertyName": "audit check one",
+                    "description": "One?",
+                    "data": [
+                        {"name": name, "contents": {"attachment": {"content": text}}}
+                        for name, text in stated.items()
+                    ],
+                },
+                {
+                    "bom-ref": "evidence-two",
+                    "propertyName": "audit check two",
+                    "description": "Two?",
+                    "data": [
+                        {"name": "verdict", "contents": {"attachment": {"content": "FAIL"}}}
+                    ],
+                },
+                {
+                    "bom-ref": "outside-1",
+                    "propertyName": "outside the guarantee",
+                    "description": "Search. Trials cost.",
+                },
+            ],
+        },
+        "definitions": {
+            "standards": [
+                {
+                    "bom-ref": "audit",
+                    "name": "Checks of the audit of dpfedadamw",
+                    "version": "auditor 2",
+                    "requirements": [
+                        {
+                            "bom-ref": "requirement-one", "identifier": "one", "title": "One?",
+                            "text": "Fine.",
+                        },
+                        {"bom-ref": "requirement-two", "identifier": "two", "title": "Two?"},
+                        {"bom-ref": "requirement-three", "identifier": "three", "title": "Three?"},
+                    ],
+                }
+            ]
+        },
+    }  # fmt: skip
+
+
+def test_the_data_have_their_digest_in_an_internal_bill_alone(read: dict[str, Any]) -> None:
+    inside = {**read, "audience": INTERNAL}
+    data = bill_of_materials.compose(report_of(inside), "unknown")["components"][0]
+    assert data["hashes"] == [{"alg": "SHA-256", "content": "e" * 64}]
+    assert "properties" not in data
+    inside["identity"] = {**read["identity"], "data_sha256": None}
+    data = bill_of_materials.compose(report_of(inside), "unknown")["components"][0]
+    assert "hashes" not in data
+
+
+def test_an_auditor_of_another_key_is_named_by_it_and_nobody_by_nothing(
+    read: dict[str, Any],
+) -> None:
+    for auditor, keys, named in (
+        ("another key", ["SHA256:x", "SHA256:y"], "Holder of the key SHA256:x"),
+        ("trainer", ["SHA256:x"], "the trainer, who audited the run"),
+    ):
+        data = {**read, "trust": {**read["trust"], "auditor": auditor, "keys": keys}}
+        declared = bill_of_materials.compose(report_of(data), "")["declarations"]
+        assert declared["assessors"] == [
+            {
+                "bom-ref": "auditor",
+                "thirdParty": auditor == "another key",
+                "organization": {"name": named},
+            }
+        ]
+    data = {**read, "trust": {**read["trust"], "auditor": "nobody", "word": ""}}
+    declared = bill_of_materials.compose(report_of(data), "")["declarations"]
+    assert set(declared) == {"claims", "evidence"}
+    assert declared["claims"][0]["reasoning"] == "Two fails. Nothing was recomputed."
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"),
+    [
+        ("classification", "classification"),
+        ("regression", "regression"),
+        ("multi_label", "multi-label classification"),
+        ("token_classification", "token classification"),
+        ("causal_lm", "text generation"),
+    ],
+)
+def test_the_bill_names_the_task_that_was_trained(
+    read: dict[str, Any], make_run: MakeRun, kind: str, task: str
+) -> None:
+    utility = utility_of(load(make_run(rounds=1, spec_extra={"task": {"kind": kind}})), PUBLIC)
+    data = {**read, "utility": utility.model_dump(by_alias=True)}
+    model = bill_of_materials.compose(report_of(data), "")["metadata"]["component"]
+    assert model["modelCard"]["modelParameters"]["task"] == task
