@@ -218,7 +218,7 @@ def _claim(content: Mapping[str, Any], where: str) -> Claim:
         epsilon=claimed.get("epsilon"),
         times_one_query=claimed.get("times_one_query"),
         towards=claimed["towards"],
-        supposed=content.get("suppose", {}),
+        supposed=_supposed(content.get("suppose", {})),
         remarks=tuple(content.get("remarks", ())),
     )
     for name in claim.supposed:
@@ -226,10 +226,18 @@ def _claim(content: Mapping[str, Any], where: str) -> Claim:
             raise ClaimError(f"{where}: suppose.{name}: is already stated; leave one of them out")
     if claim.epsilon is not None and claim.times_one_query is not None:
         raise ClaimError(f"{where}: claimed: give epsilon or times_one_query, not both")
-    steps = (claim.rounds or 1) * (claim.local_steps or 1)
+    filled = claim.filled()
+    steps = (filled.rounds or 1) * (filled.local_steps or 1)
     if steps > 10_000_000:
         raise ClaimError(f"{where}: federation: {steps} steps are more than 10,000,000")
     return claim
+
+
+def _supposed(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _whole(value) if name in ("rounds", "local_steps") else value
+        for name, value in given.items()
+    }
 
 
 def _whole(value: float | None) -> int | None:

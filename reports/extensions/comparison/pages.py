@@ -90,7 +90,9 @@ def document(comparison: Comparison, signed_by: str | None = None) -> Document:
     """
     data = as_report(comparison)
     runs = [run for _, entry in _entries(comparison) for run in entry.runs]
-    created = max((run.source.header.get("created") or "" for run in runs), default="")
+    # A header holds anything.
+    stated = [run.source.header.get("created") for run in runs]
+    created = max((one for one in stated if isinstance(one, str)), default="")
     pictures = _pictures(comparison)
     count = f"{len(runs)} runs" if len(runs) != 1 else "1 run"
     return Document(
@@ -103,8 +105,8 @@ def document(comparison: Comparison, signed_by: str | None = None) -> Document:
         ),
         keywords=(comparison.audience, *(f"run {run.run}" for run in runs)),
         identifier="",
-        created=created if isinstance(created, str) else "",
-        date=f"Newest run: {date_in_words(created if isinstance(created, str) else '')}",
+        created=created,
+        date=f"Newest run: {date_in_words(created)}",
         paper="a4",
         band=_band(comparison),
         qualifications=(),

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from reports import build_report
+from reports import document as blocks
 from reports.content import parts
 from reports.content.build import build
 from reports.content.parts import AUDIENCES, PUBLIC
-from reports.document import Band, Document
+from reports.document import WORDS, Band, Claim, Document, Picture, Section
 from reports.files import clean
 from reports.render import html, pdf
 from reports.render.pages import document
@@ -354,3 +355,233 @@ def test_the_public_page_never_cuts_a_reason_and_shows_each(make_run: MakeRun) -
     first = json.dumps([section.blocks for section in shown.front], ensure_ascii=False)
     assert first.count(reason) == 9
     assert "…" not in first
+
+
+def plain_document(**changes: Any) -> Document:
+    """A document of few words, made by hand."""
+    parts: dict[str, Any] = {
+        "title": "A & B", "label": "Report", "audience": "For all", "description": "In <short>",
+        "keywords": ("one", "two"), "identifier": "run-1", "created": "", "date": "Some day",
+        "paper": "a4", "band": None, "qualifications": (), "introduction": "", "claim": None,
+        "front": (), "summary": (), "glance": (), "sections": (), "pictures": {},
+        "footer": "The end", "attachment": "x.json", "data": b"{}",
+    }  # fmt: skip
+    return Document(**{**parts, **changes})
+
+
+PICTURE = Picture(
+    "loss", "Loss over rounds", "What to <see>.", "It falls.", ("round", "loss"),
+    (("0", "1.5"), ("1", "<2>")), 7,
+    b'<?xml version="1.0"?><svg width="1" viewBox="0 0 9 5"><metadata>secret</metadata>'
+    b'<defs><style type="text/css">*{stroke:red}</style></defs>'
+    b'<path id="p"/><use xlink:href="#p"/><use href="#p" clip-path="url(#p)"/></svg>',
+)  # fmt: skip
+
+
+def shown_as(block: Any, **changes: Any) -> str:
+    return html.blocks(plain_document(**changes), (block,))
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (blocks.paragraph("a\n\nb < c"), "<div><p>a</p><p>b &lt; c</p></div>"),
+        (
+            blocks.paragraph(
+                ["a ", blocks.strong("b"), blocks.code("c>"), blocks.code("")], "small"
+            ),
+            '<div class="small"><p>a <strong>b</strong><code>c&gt;</code></p></div>',
+        ),
+        ({**blocks.subheading("Below"), "language": "en"}, '<div lang="en"><h3>Below</h3></div>'),
+        (blocks.note("n", "FAIL"), '<p class="note is-fail">n</p>'),
+        (
+            blocks.note("n", "NOT VERIFIED", loud=True),
+            '<p class="note loud is-not-verified">n</p>',
+        ),
+        (blocks.bullets(["a", [blocks.strong("b")]]),
+         "<ul><li>a</li><li><strong>b</strong></li></ul>"),
+        (blocks.bullets(["a"], ordered=True), "<ol><li>a</li></ol>"),
+        (
+            blocks.titled([("T", "x & y"), ("U", "z")]),
+            "<p><strong>T.</strong> x &amp; y</p><p><strong>U.</strong> z</p>",
+        ),
+        (
+            blocks.settings("S", [("n", "v"), ("m", [blocks.code("w")])]),
+            '<dl class="settings"><div><dt>n</dt><dd>v</dd></div>'
+            "<div><dt>m</dt><dd><code>w</code></dd></div></dl>",
+        ),
+        (
+            blocks.tree(
+                "T", {"text": "a", "of": [{"text": "b<", "of": []}, {"text": "c", "of": []}]}
+            ),
+            '<h4>T</h4><ul class="tree"><li>a<ul><li>b&lt;</li><li>c</li></ul></li></ul>',
+        ),
+        (
+            blocks.fields([("L", "x\ny")]),
+            '<div class="field"><h3>L</h3><p>x</p><p>y</p></div>',
+        ),
+        (
+            blocks.blank(["L&M"]),
+            '<div class="field"><h3>L&amp;M</h3><p class="blank"></p></div>',
+        ),
+        (
+            blocks.check_list(
+                [{"title": "C?", "severity": "critical", "verdict": "PASS", "parts": [("p", "<t")]}]
+            ),
+            '<article class="check"><h3>C? <span class="severity">critical</span> '
+            '<span class="badge is-pass"><span aria-hidden="true">✓</span> PASS</span></h3>'
+            '<dl class="settings"><div><dt>p</dt><dd>&lt;t</dd></div></dl></article>',
+        ),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_each_kind_of_block_is_shown_with_all_its_texts(block: Any, expected: str) -> None:
+    assert shown_as(block) == expected
+
+
+def test_a_block_that_no_page_can_show_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="no such block: tableau"):
+        shown_as({"kind": "tableau"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "widths", "small", "kinds"),
+    [
+        (3, None, False, ""),
+        (4, None, False, "wide"),
+        (4, (0, 1, 0, 0), False, ""),
+        (4, (1, 1, 0, 0), True, "wide dense"),
+        (5, (0, 1, 0, 0, 0), False, "wide"),
+        (2, None, True, "dense"),
+    ],
+)
+def test_a_table_names_its_columns_and_is_set_cell_below_cell_where_it_is_wide(
+    columns: int, widths: Any, small: bool, kinds: str
+) -> None:
+    head = [f"h{n}<" for n in range(columns)]
+    rows = [[f"c{n}" for n in range(columns)]]
+    align = ["left", *["right"] * (columns - 1)]
+    given = blocks.table("What & how", head, rows, align, widths, small=small)
+    top = "".join(f'<th class="{side}" scope="col">h{n}&lt;</th>' for n, side in enumerate(align))
+    body = "".join(
+        f'<td class="{side}" data-name="h{n}&lt;">c{n}</td>' for n, side in enumerate(align)
+    )
+    assert shown_as(given) == (
+        '<div class="scroll" role="region" tabindex="0" aria-label="What &amp; how">'
+        f'<table class="{kinds}"><caption class="hidden">What &amp; how</caption>'
+        f"<thead><tr>{top}</tr></thead><tbody><tr>{body}</tr></tbody></table></div>"
+    )
+
+
+def test_a_drawing_stands_in_the_page_by_names_of_its_own_and_with_its_numbers() -> None:
+    other = replace(PICTURE, identifier="other", omitted=0)
+    given = plain_document(pictures={"other": other, "loss": PICTURE})
+    shown = html.blocks(given, (blocks.figure("loss"),))
+    drawing = shown[shown.index("<svg") : shown.index("</svg>")]
+    assert drawing.startswith('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 5" ')
+    assert drawing.endswith(
+        '<title id="loss-title">Loss over rounds</title><desc id="loss-desc">It falls.</desc>'
+        '<path id="loss-p"/><use href="#loss-p"/><use href="#loss-p" clip-path="url(#loss-p)"/>'
+    )
+    assert 'aria-labelledby="loss-title loss-desc"' in drawing
+    assert shown.startswith('<figure id="figure-loss">')
+    assert 'aria-label="Figure 2: Loss over rounds"' in shown
+    assert (
+        "<figcaption>Figure 2. <strong>Loss over rounds.</strong> What to &lt;see&gt;."
+        "</figcaption><details><summary>Numbers of figure 2</summary>"
+    ) in shown
+    assert '<td class="left" data-name="loss">&lt;2&gt;</td>' in shown
+    assert "<p>7 more rows are in this page&#x27;s data file.</p></details></figure>" in shown
+    assert "more rows" not in html.blocks(given, (blocks.figure("other"),))
+
+
+@pytest.mark.parametrize(
+    ("at", "style"),
+    [(0.25, "padding-left:25.00%;text-align:left"), (0.6, "padding-left:60.00%;text-align:left"),
+     (0.75, "padding-right:25.00%;text-align:right")],
+)  # fmt: skip
+def test_a_scale_has_its_bands_ticks_and_marks_where_they_are(at: float, style: str) -> None:
+    scale = blocks.scale(
+        [("low", 0.25), ("high", 1.0)], [("1", 0.5)], [("known", 0.1, 0.4)], ("this", at), "So.",
+        "All <of> it",
+    )  # fmt: skip
+    assert shown_as(scale) == (
+        '<div class="scale" role="img" aria-label="All &lt;of&gt; it">'
+        f'<div class="here" style="{style}"><b>this</b></div>'
+        '<div class="bands"><span class="part-0" style="width:25.00%">low</span>'
+        '<span class="part-1" style="width:75.00%">high</span>'
+        f'<i style="left:{100 * at:.2f}%"></i></div>'
+        '<div class="ticks"><span style="left:50.00%">1</span></div>'
+        '<div class="known"><span style="margin-left:10.00%;width:30.00%"></span>'
+        "<small>known</small></div></div><p>So.</p>"
+    )
+
+
+def test_a_whole_page_has_its_parts_in_their_order_and_nothing_of_what_is_empty() -> None:
+    words = {word: word.upper() for word in WORDS} | {"PASS": "BESTANDEN"}
+    shown = plain_document(
+        band=Band("PASS", "It holds.", alarming=False, reserved=True),
+        qualifications=("Mind <this>.",),
+        introduction="An introduction.",
+        subject=(("Model", [blocks.code("mlp")]),),
+        claim=Claim("Head", "A promise.", (("ε", "1.01"),)),
+        front=(Section("trust", "Trust", (blocks.paragraph("Whom?"),)),),
+        summary=(("Spent", (blocks.bullets(["x"]),)),),
+        glance=(("PASS", "Is it?"),),
+        sections=(
+            Section("one", "First & last", (blocks.paragraph("Text."),)),
+            Section("two", "Second", ()),
+        ),
+        language="de",
+        words=words,
+    )
+    source = html.typeset(shown).decode("utf-8")
+    head, body = source.split("</head>\n")
+    assert head.startswith('<!DOCTYPE html>\n<html lang="de-DE">\n<head>\n<meta charset="utf-8">')
+    assert '<meta name="description" content="In &lt;short&gt;">' in head
+    assert '<meta name="keywords" content="one, two">' in head
+    assert "<title>Report: A &amp; B</title>" in head
+    badge = '<span class="badge is-pass"><span aria-hidden="true">✓</span> BESTANDEN</span>'
+    assert body.splitlines() == [
+        '<body class="reserved">',
+        '<a class="skip" href="#content">SKIP TO THE CONTENT</a>',
+        "<header>",
+        '<p class="label"><span>Report</span> <span>For all</span></p>',
+        "<h1>A &amp; B</h1>",
+        '<p class="when">RUN <code>run-1</code> · Some day</p>',
+        '<div class="band calm is-pass"><strong><span aria-hidden="true">✓</span> BESTANDEN'
+        "</strong> <span>It holds.</span></div>",
+        '<div class="qualifications"><p><strong>QUALIFICATION.</strong> Mind &lt;this&gt;.</p>'
+        "</div>",
+        "</header>",
+        '<nav aria-label="CONTENTS"><ol><li><a href="#one">First &amp; last</a></li>'
+        '<li><a href="#two">Second</a></li></ol></nav>',
+        '<main id="content">',
+        '<div class="quote"><p>An introduction.</p></div>',
+        '<dl class="settings subject"><div><dt>Model</dt><dd><code>mlp</code></dd></div></dl>',
+        '<section class="claim" aria-label="THE GUARANTEE IN SHORT">',
+        '<p class="headline">Head</p>',
+        "<p>A promise.</p>",
+        "<dl><div><dt>ε</dt><dd>1.01</dd></div></dl>",
+        "</section>",
+        '<section id="trust"><h2>Trust</h2><div><p>Whom?</p></div></section>',
+        '<div class="summary"><section><h2>Spent</h2><ul><li>x</li></ul></section></div>',
+        '<section><h2>THE AUDIT AT A GLANCE</h2><ul class="glance">'
+        f"<li><span>Is it?</span> {badge}</li></ul></section>",
+        '<section id="one" aria-labelledby="one-title">',
+        '<h2 id="one-title"><span class="number">1</span> First &amp; last</h2>',
+        "<div><p>Text.</p></div>",
+        "</section>",
+        '<section id="two" aria-labelledby="two-title">',
+        '<h2 id="two-title"><span class="number">2</span> Second</h2>',
+        "",
+        "</section>",
+        "</main>",
+        "<footer><p><code>run-1</code> The end</p></footer>",
+        "</body>",
+        "</html>",
+    ]
+    bare = html.typeset(plain_document(identifier="")).decode("utf-8").split("</head>\n")[1]
+    assert '<p class="when">Some day</p>\n</header>' in bare
+    assert '<main id="content">\n</main>' in bare
+    assert bare.startswith("<body>\n")

@@ -13,13 +13,17 @@ import yaml
 
 from audit.__main__ import main
 from audit.extensions.claims import (
+    Claim,
     ClaimError,
     ClaimVerdict,
+    Reading,
     judge_claim,
+    judgement,
     load_claim,
     overview,
     parse_claim,
     readings,
+    rendering,
 )
 from audit.extensions.claims.claim import schema_text, shipped
 from audit.extensions.claims.overview import BEGIN, END, table
@@ -341,3 +345,394 @@ def test_the_schema_explains_every_field() -> None:
     schema = json.loads(schema_text())
     schema["properties"].pop("suppose")
     assert all("description" in leaf for leaf in leaves(schema))
+
+
+def test_every_stated_field_is_read_under_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        """
+version: 1
+source: {paper: P, where: Table 3, says: It is said.}
+privacy: {unit: client, adjacency: replace-one, delta: 1.0e-6}
+federation:
+  {clients: 40, clients_per_round: 10, client_sampling: fixed, local_steps: 5.0, rounds: 7}
+sampling: {kind: shuffled, rate: 0.25}
+mechanism:
+  clipping: update
+  clipping_norm: 0.5
+  noise_multiplier: 2
+  noise: {printed: "N(0, s)", standard_deviation: sigma*C/sqrt(m)}
+  divisor: realised
+  queries_per_step: 2
+accounting: {accountant: closed-form, conversion: classic, rate_printed_twice: true}
+claimed: {times_one_query: 3, towards: third-party}
+remarks: [One., Two.]
+""",
+        encoding="utf-8",
+    )  # fmt: skip
+    found = load_claim(path)
+    assert found == Claim(
+        name="mine", paper="P", where="Table 3", says="It is said.", unit="client",
+        adjacency="replace-one", delta=1e-6, clients=40, participation=0.25,
+        client_sampling="fixed", local_steps=5, rounds=7, sampling="shuffled", sampling_rate=0.25,
+        clipping="update", clipping_norm=0.5, noise_multiplier=2, noise_printed="N(0, s)",
+        noise_standard_deviation="sigma*C/sqrt(m)", divisor="realised", queries_per_step=2,
+        accountant="closed-form", conversion="classic", rate_printed_twice=True, epsilon=None,
+        times_one_query=3, towards="third-party", supposed={}, remarks=("One.", "Two."),
+    )  # fmt: skip
+    assert isinstance(found.local_steps, int)
+
+
+def test_what_a_claim_does_not_state_is_unstated_and_what_it_needs_depends_on_its_unit() -> None:
+    bare = {
+        "version": 1,
+        "source": {"paper": "P", "where": "W", "says": "S."},
+        "privacy": {"unit": "record"},
+        "claimed": {"towards": "unstated"},
+    }
+    found = parse_claim(yaml.safe_dump(bare).encode(), "folder/bare.yaml")
+    assert found == Claim(
+        name="bare", paper="P", where="W", says="S.", unit="record", adjacency="unstated",
+        delta=None, clients=None, participation=None, client_sampling="unstated", local_steps=None,
+        rounds=None, sampling="unstated", sampling_rate=None, clipping="unstated",
+        clipping_norm=None, noise_multiplier=None, noise_printed=None,
+        noise_standard_deviation="sigma*C", divisor="unstated", queries_per_step=1,
+        accountant="unstated", conversion="unstated", rate_printed_twice=False, epsilon=None,
+        times_one_query=None, towards="unstated", supposed={}, remarks=(),
+    )  # fmt: skip
+    assert found.missing == ("rounds", "noise_multiplier", "delta", "local_steps", "sampling_rate")
+    client = replace(found, unit="client", rounds=1, delta=0.1)
+    assert client.missing == ("noise_multiplier", "participation")
+    supposing = replace(client, supposed={"noise_multiplier": 2.0, "participation": 0.5})
+    assert supposing.filled() == replace(supposing, noise_multiplier=2.0, participation=0.5)
+    assert supposing.filled().missing == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate", "participation"),
+    [
+        ({}, 0.016, 0.1),
+        ({"sampling": {"rate": 0.5}}, 0.5, 0.1),
+        ({"sampling": {"rate": 0.016, "batch_size": 16, "records_per_client": 1001}}, 0.016, 0.1),
+        ({"sampling": {"rate": 0.5, "batch_size": 16}}, 0.5, 0.1),
+        ({"sampling": {"batch_size": 8, "records_per_client": 8}}, 1.0, 0.1),
+        ({"sampling": {"batch_size": 8}}, None, 0.1),
+        ({"sampling": {"records_per_client": 8}}, None, 0.1),
+        ({"federation": {"clients": 50, "clients_per_round": 50}}, 0.016, 1.0),
+        ({"federation": {"clients": 50}}, 0.016, None),
+    ],
+)
+def test_shares_are_read_as_stated_or_from_what_they_are_shares_of(
+    changes: dict[str, Any], rate: float | None, participation: float | None
+) -> None:
+    found = claim(**changes)
+    assert (found.sampling_rate, found.participation) == (rate, participation)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"sampling": {"rate": 0.016, "batch_size": 16, "records_per_client": 1002}},
+            "sampling.rate: is not batch_size / records_per_client",
+        ),
+        (
+            {"sampling": {"batch_size": 9, "records_per_client": 8}},
+            "sampling.batch_size: is more than records_per_client",
+        ),
+        (
+            {"federation": {"clients": 50, "clients_per_round": 51}},
+            "federation.clients_per_round: needs at least as many clients",
+        ),
+        (
+            {"federation": {"clients_per_round": 5}},
+            "federation.clients_per_round: needs at least as many clients",
+        ),
+        (
+            {"federation": {"rounds": 10_000, "local_steps": 1_001}},
+            "federation: 10010000 steps are more than 10,000,000",
+        ),
+        # What is supposed is computed, too.
+        (
+            {"federation": {"rounds": 10_001}, "suppose": {"local_steps": 1_000}},
+            "federation: 10001000 steps are more than 10,000,000",
+        ),
+        (
+            {"federation": {"local_steps": 1_000}, "suppose": {"rounds": 10_001}},
+            "federation: 10001000 steps are more than 10,000,000",
+        ),
+    ],
+)
+def test_numbers_that_contradict_each_other_or_are_too_many_are_refused(
+    changes: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ClaimError) as refusal:
+        claim(**changes)
+    assert str(refusal.value) == f"claim.yaml: {line}"
+
+
+def test_ten_million_steps_are_read_and_whole_numbers_are_whole_however_they_are_written() -> None:
+    found = claim(federation={"rounds": 10_000}, suppose={"local_steps": 1_000.0})
+    assert found.filled().local_steps == 1_000
+    assert isinstance(found.filled().local_steps, int)
+    assert isinstance(claim(federation={}, suppose={"rounds": 5.0}).filled().rounds, int)
+
+
+def test_a_claim_is_a_file_before_it_is_one_that_ships(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = next(iter(shipped()))
+    assert load_claim(name).paper != "A paper"
+    assert list(shipped()) == sorted(shipped())
+    Path(name).write_text(yaml.safe_dump(content()), encoding="utf-8")
+    assert load_claim(name).paper == "A paper"
+    Path("long.yaml").write_bytes(b"#" * (1 << 16) + b"\n")
+    with pytest.raises(ClaimError, match=r"^long\.yaml: is larger than 65536 bytes"):
+        load_claim("long.yaml")
+    with pytest.raises(ClaimError, match=rf"such as {name}, ") as refusal:
+        load_claim(f"{name}x")
+    assert str(refusal.value).startswith(f"{name}x: cannot be read (")
+    with pytest.raises(ClaimError) as refusal:
+        load_claim("~")
+    assert str(refusal.value).endswith(f"such as {', '.join(list(shipped())[:3])}")
+
+
+FOUND: dict[str, Any] = {
+    "claim": "mine",
+    "source": {"paper": "P", "where": "Table 3", "says": "It is\x1b said."},
+    "unit": "record",
+    "delta": 1e-5,
+    "claimed": {"epsilon": 2.0, "times_one_query": None, "towards": "server"},
+    "verdict": "CONSISTENT",
+    "reason": "it does",
+    "missing": ["sampling_rate", "delta"],
+    "supposed": {"sampling_rate": 0.5, "rounds": 10},
+    "readings": [
+        {"name": "one", "means": "m", "accountant": "PLD", "towards": "third-party",
+         "value": 1.23456, "relation": "covers", "bounds": True},
+        {"name": "longer", "means": "n", "accountant": "RDP", "towards": "server",
+         "value": None, "relation": "below", "bounds": False},
+        {"name": "3", "means": "o", "accountant": "RDP", "towards": "server",
+         "value": 2.0, "relation": "-", "bounds": False},
+        {"name": "4", "means": "p", "accountant": "RDP", "towards": "server",
+         "value": 2.0, "relation": "equal", "bounds": True},
+    ],
+    "implied_noise_multiplier": {"one": 0.98765},
+    "remarks": ["A remark " + "of words " * 12],
+}  # fmt: skip
+
+
+def test_a_judged_claim_is_printed_with_what_it_states_and_every_reading() -> None:
+    assert rendering.render_claim(FOUND).split("\n") == [
+        "claim       mine",
+        "paper       P: Table 3",
+        "states      It is? said.",
+        "claimed     epsilon = 2 at delta = 1e-05, one record, against the server",
+        "not stated  sampling rate, delta",
+        "supposed    sampling rate = 0.5, rounds = 10",
+        "verdict     CONSISTENT: it does",
+        "remark      A remark " + "of words " * 8 + "of",
+        " " * 12 + "words " + "of words " * 2 + "of words",
+        "",
+        "   epsilon  reading  against      the claim",
+        "     1.235  one      third party  covers it",
+        " " * 14 + "m [PLD]",
+        "      none  longer   server       is below it (no bound)",
+        " " * 14 + "n [RDP]",
+        "         2  3        server       (no bound)",
+        " " * 14 + "o [RDP]",
+        "         2  4        server       equals it",
+        " " * 14 + "p [RDP]",
+        "",
+        "noise multiplier needed for the claimed epsilon",
+        "    0.9877  one",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "claimed", "heading"),
+    [
+        ({}, "epsilon = 2 at delta = 1e-05, one record, against the server", "epsilon"),
+        (
+            {"epsilon": None, "times_one_query": 2.5, "towards": "third-party"},
+            "2.5 times the epsilon of one query a step at delta = 1e-05, one record, against a "
+            "third party",
+            "times",
+        ),
+        (
+            {"epsilon": None, "towards": "unstated"},
+            "no number for epsilon at delta = 1e-05, one record, against whom is not stated",
+            "epsilon",
+        ),
+        (
+            {"epsilon": 20.5},
+            "NO MEANINGFUL PROTECTION · epsilon = 20.5 at delta = 1e-05, one record, against the "
+            "server",
+            "epsilon",
+        ),
+    ],
+)
+def test_the_claimed_number_is_told_with_what_it_is_of(
+    changes: dict[str, Any], claimed: str, heading: str
+) -> None:
+    found = {**FOUND, "claimed": {**FOUND["claimed"], **changes}, "missing": [], "supposed": {}}
+    assert rendering.facts(found) == [
+        ("claim", "mine"),
+        ("paper", "P: Table 3"),
+        ("states", "It is\x1b said."),
+        ("claimed", claimed),
+    ]
+    assert rendering.heading(found) == heading
+    bare = rendering.facts({**found, "delta": None})[-1][1]
+    assert bare == claimed.replace(" at delta = 1e-05", "")
+    empty = {**found, "readings": [], "implied_noise_multiplier": {}, "remarks": []}
+    assert len([line for line in rendering.render_claim(empty).split("\n") if line]) in (5, 6)
+
+
+def reading(key: str, value: float, towards: str = "server", bounds: bool = True) -> Reading:
+    return Reading(key, f"means {key}", towards, "PLD", value, bounds)
+
+
+JUDGED = [
+    # Claimed against whom, ε, the readings, the verdict, its reason, and which readings count.
+    ("server", 1.0, [("a", 2.0), ("b", 3.0)], "UNDERSTATED",
+     "1 is below every reading; the smallest is a = 2", {"a", "b"}),
+    ("server", 2.5, [("b", 3.0), ("a", 2.0)], "CONSISTENT",
+     "2.5 covers a = 2 (1 of 2 readings); it is below b = 3 and those that cost more", {"a", "b"}),
+    ("server", 2.04, [("a", 2.0), ("b", 3.0)], "CONSISTENT",
+     "2.04 equals a = 2 (1 of 2 readings); it is below b = 3 and those that cost more",
+     {"a", "b"}),
+    ("server", 5.0, [("a", 2.0), ("b", 3.0)], "CONSERVATIVE",
+     "5 covers all 2 readings; the largest is b = 3", {"a", "b"}),
+    ("server", 5.0, [("a", 2.0), ("b", math.inf)], "CONSISTENT",
+     "5 covers a = 2 (1 of 2 readings); it is below b = no finite epsilon and those that cost "
+     "more", {"a", "b"}),
+    ("server", None, [("a", 2.0), ("b", 3.0)], "NOT DETERMINABLE",
+     "not stated: epsilon; readings range from a = 2 to b = 3", {"a", "b"}),
+    ("third-party", 1.0, [("a", 2.0)], "UNDERSTATED",
+     "1 is below every reading; the smallest is a = 2", {"a"}),
+    ("server", 1.0, [], "NOT DETERMINABLE",
+     "no reading of the stated settings bounds this view", set()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("towards", "epsilon", "values", "verdict", "reason", "counts"), JUDGED)
+def test_a_claim_is_held_against_the_readings_of_its_view_from_the_least_to_the_largest(
+    towards: str, epsilon: float | None, values: Any, verdict: str, reason: str, counts: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    found = tuple(reading(key, value) for key, value in values)
+    monkeypatch.setattr(judgement, "readings", lambda _: found)
+    stated = replace(claim(), towards=towards, epsilon=epsilon)
+    judged = judge_claim(stated)
+    assert (judged.verdict.value, judged.reason) == (verdict, reason)
+    assert judged.relevant == counts
+    assert judged.holds == (verdict in ("CONSERVATIVE", "CONSISTENT"))
+
+
+def test_readings_of_another_view_or_that_bound_nothing_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = (
+        reading("a", 2.0),
+        reading("b", 9.0, "third-party"),
+        reading("c", 0.99, bounds=False),
+        reading("d", 0.5, bounds=False),
+    )
+    monkeypatch.setattr(judgement, "readings", lambda _: found)
+    judged = judge_claim(claim(claimed__epsilon=1.0))
+    assert judged.relevant == {"a"}
+    assert judged.reason == (
+        "1 is below every reading; the smallest is a = 2; equals c = 0.99, which is not a bound"
+    )
+    assert [
+        (one["name"], one["relation"], one["counts"]) for one in judged.to_json()["readings"]
+    ] == [
+        ("a", "below", True), ("b", "below", False), ("c", "equal", False), ("d", "covers", False),
+    ]  # fmt: skip
+    # What nothing bounds is said only of a claim that is below its readings.
+    assert "no" not in judge_claim(claim(claimed__epsilon=3.0)).reason.split()
+    either = judge_claim(claim(claimed={"epsilon": 3.0, "towards": "unstated"}))
+    assert either.relevant == {"a", "b"}
+    supposing = content(privacy__delta=None, claimed__epsilon=3.0)
+    supposing["suppose"] = {"delta": 1e-5}
+    judged = judge_claim(parse_claim(yaml.safe_dump(supposing).encode(), "x"))
+    assert judged.verdict is ClaimVerdict.NOT_DETERMINABLE
+    assert judged.reason == (
+        "not stated: delta; supposing delta = 1e-05 it would be CONSERVATIVE: 3 covers all 1 "
+        "readings; the largest is a = 2"
+    )
+
+
+def test_what_is_printed_as_json_has_every_part_of_the_judgement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(judgement, "readings", lambda _: (reading("a", math.inf),))
+    stated = replace(
+        claim(), accountant="rdp", conversion="classic", remarks=("R.",), adjacency="replace-one"
+    )
+    assert judge_claim(stated).to_json() == {
+        "format": 1,
+        "claim": "claim",
+        "source": {"paper": "A paper", "where": "Table 1", "says": "It is private."},
+        "unit": "record",
+        "adjacency": "replace-one",
+        "delta": 1e-5,
+        "claimed": {
+            "epsilon": 2.0, "times_one_query": None, "towards": "server", "accountant": "rdp",
+            "conversion": "classic",
+        },
+        "verdict": "UNDERSTATED",
+        "reason": "2 is below every reading; the smallest is a = no finite epsilon",
+        "missing": [],
+        "supposed": {},
+        "readings": [
+            {
+                "name": "a", "means": "means a", "towards": "server", "accountant": "PLD",
+                "value": None, "bounds": True, "counts": True, "relation": "below",
+            }
+        ],
+        "implied_noise_multiplier": {},
+        "remarks": ["R."],
+    }  # fmt: skip
+
+
+def test_the_table_of_claims_puts_those_of_equal_readings_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stated = replace(claim(), where="Table 2; section 3")
+    found = (reading("a", 2.0), reading("a/rdp", 2.5), reading("b", 3.0, bounds=False))
+    monkeypatch.setattr(judgement, "readings", lambda _: found)
+    claims = {
+        "one": replace(stated, name="one", epsilon=5.0),
+        "two": replace(stated, name="two", epsilon=None, delta=None, supposed={"delta": 0.1}),
+        "three": replace(stated, name="three", epsilon=6.0),
+        "four": replace(stated, name="four", epsilon=None, times_one_query=2.5, delta=None),
+        "five": replace(stated, name="five", epsilon=1.0, delta=None, supposed={"delta": 0.1}),
+    }
+    monkeypatch.setattr(overview, "shipped", lambda: claims)
+    monkeypatch.setattr(overview, "load_claim", claims.__getitem__)
+    assert table().split("\n") == [
+        "CONSERVATIVE:",
+        "",
+        "| claim | states | verdict | a |",
+        "|---|---|---|---|",
+        "| `one` | Table 2: ε = 5 | 5 covers all 2 readings; the largest is a/rdp = 2.5 | 2 |",
+        "| `three` | Table 2: ε = 6 | 6 covers all 2 readings; the largest is a/rdp = 2.5 | 2 |",
+        "",
+        "NOT DETERMINABLE, not stated: delta. Supposing delta = 0.1:",
+        "",
+        "| claim | states | verdict | a |",
+        "|---|---|---|---|",
+        "| `two` | Table 2 | NOT DETERMINABLE: not stated: epsilon; readings range from a = 2 to "
+        "a/rdp = 2.5 | 2 |",
+        "| `five` | Table 2: ε = 1 | UNDERSTATED: 1 is below every reading; the smallest is a = 2 "
+        "| 2 |",
+        "",
+        "NOT DETERMINABLE, not stated: delta:",
+        "",
+        "| claim | states |",
+        "|---|---|",
+        "| `four` | Table 2: 2.5 × one query |",
+    ]

@@ -120,6 +120,16 @@ def test_the_head_says_how_many_runs_there_are_and_when_the_newest_began(found):
     assert json.loads(shown.data) == data.plain(data.as_report(found))
 
 
+@pytest.mark.parametrize("odd", [5, [1], {"a": 1}, True, None])
+def test_a_header_without_a_date_leaves_the_newest_of_the_others(odd):
+    """A stranger's header may hold anything, and a comparison is made all the same."""
+    stated = (odd, "2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z", odd)
+    shown = document(compared(*(run_of(header={"created": one}) for one in stated)))
+    assert shown.created == "2026-11-21T10:00:00Z"
+    alone = document(compared(run_of(header={"created": odd})))
+    assert alone.created == ""
+
+
 @pytest.mark.parametrize(
     ("verdicts", "value", "labels"),
     [

@@ -712,3 +712,144 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     for place, words in ((tmp_path / "none", "no such folder"), (tmp_path, "holds no run")):
         with pytest.raises(ReportError, match=words):
             folder.write(place, tmp_path / "out")
+
+
+def cells_of(run: SiteRun) -> dict[str, tuple[str, str]]:
+    """What each cell of a row is sorted by, and its words."""
+    shown = page._row(7, run)
+    assert shown.startswith('<tr role="row" data-row="7" ')
+    found = re.findall(
+        r'<td role="cell" class="\w+" data-label="([^"]*)" data-value="([^"]*)">(.*?)</td>', shown
+    )
+    return {label: (value, " ".join(Text(cell).words)) for label, value, cell in found}
+
+
+def test_a_row_has_each_number_of_its_run_and_what_it_is_sorted_by() -> None:
+    run = seen(
+        "B", 1.001, run="r-1", name="One & Two", algorithm="dp-x", dataset="digits",
+        created="2026-11-21T09:21:27Z", unit="person", adjacency="add-or-remove", delta=2.5e-6,
+        epsilon_server=30.0, accuracy=0.875, level=2, recomputed=3, auditor="another key",
+        unprotected_against="the server", reservations=("one", "two"),
+    ).row  # fmt: skip
+    assert cells_of(run) == {
+        "Run": ("one &amp; two", "One & Two dp-x r-1 no public report here"),
+        "Data": ("B", "B digits"),
+        "Protects": ("person", "one person add or remove"),
+        "ε, third party": ("1.001", "1.01 δ 2.5·10⁻⁶ one; two"),
+        "ε, server": ("30.0", "30.00"),
+        "Accuracy": ("0.875", "87.5 %"),
+        "Audit": (
+            "PASS",
+            "No meaningful protection against the server ✓ PASS level 2 of 4, re-executed 3 "
+            "participations computed again independent, as far as keys show",
+        ),
+        "Signatures": ("hold", "✓ hold"),
+        "Begun": ("2026-11-21T09:21:27Z", "2026-11-21"),
+    }
+    assert 'data-words="one &amp; two dp-x r-1 digits"' in page._row(0, run)
+    # A PASS of a claim that protects nobody is not green.
+    assert "is-not-verified" in page._verdict(run)
+
+
+def test_a_row_of_a_run_without_privacy_promises_nothing() -> None:
+    run = seen(
+        "A", None, unit="none", adjacency="", delta=None, epsilon_server=None, accuracy=None,
+        audit="NO CLAIM", level=None, signatures="broken", auditor="another key",
+    ).row  # fmt: skip
+    found = cells_of(run)
+    assert found["Protects"] == ("none", "nothing")
+    assert found["ε, third party"] == ("", "no limit")
+    assert found["ε, server"] == found["Accuracy"] == ("", "–")
+    assert found["Audit"] == ("NO CLAIM", "– NO CLAIM")
+    assert found["Signatures"] == ("broken", "✗ do not hold")
+
+
+@pytest.mark.parametrize(
+    ("auditor", "told"),
+    [("nobody", ""), ("trainer", "self-audited"),
+     ("another key", "independent, as far as keys show")],
+)  # fmt: skip
+def test_a_row_says_who_audited_it(auditor: str, told: str) -> None:
+    words = cells_of(seen("A", 1.0, level=None, auditor=auditor).row)["Audit"][1]
+    assert words == f"✓ PASS {told}".strip()
+
+
+def test_the_sums_of_each_data_set_say_what_is_not_in_them() -> None:
+    kinds = [
+        seen("A", 1.0),
+        seen("A", 2.0, audit="FAIL"),
+        seen("A", 2.5, finished=False),
+        seen("B", 4.0, unit="client", epsilon_server=None, delta=None),
+        seen("B", 1.0, unit="client", audit="NOT AUDITED"),
+        seen("B", 1.0, unit="client", audit="FAIL"),
+        seen("B", None, unit="none", audit="NO CLAIM"),
+        seen("B", None, unit="none", audit="NO CLAIM"),
+        seen("C", None, epsilon_server=None),
+    ]
+    shown = page._spent(spent(kinds))
+    rows = [
+        [" ".join(Text(cell).words) for cell in re.findall("<td [^>]*>(.*?)</td>", row)]
+        for row in re.findall("<tr>(<td.*?)</tr>", shown)
+    ]
+    assert rows == [
+        [
+            "A d", "one record add", "2", "3.00", "4.00", "2·10⁻⁵",
+            "1 run without a PASS, whose ε is a claim and no more; 1 run that did not finish, not "
+            "in the sum",
+        ],
+        [
+            "B d", "one client add", "3", "no limit", "no limit", "–",
+            "2 runs on the same data had no privacy, so nothing bounds all of them together; the "
+            "others add up to 6.00; 2 runs without a PASS, whose ε is a claim and no more",
+        ],
+        ["C d", "one record add", "1", "–", "–", "10⁻⁵", "–"],
+    ]  # fmt: skip
+    assert page._spent(()) == ""
+
+
+def test_a_runs_folder_is_called_as_the_run_where_that_is_a_name_and_each_once() -> None:
+    names = ["a", "../b", "a", ".c", "x" * 121, "x" * 122, "a"]
+    shown = [seen("A", 1.0, run=name) for name in names]
+    assert folder._places(shown) == ["a", "run-2", "a-3", "run-4", "x" * 121, "run-6", "a-7"]
+
+
+def test_only_an_empty_folder_or_an_earlier_site_is_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "site"
+    target.mkdir()
+    assert folder._is_ours(target)
+    (target / "index.html").write_text("")
+    # Without its data nobody knows whose page it is.
+    assert not folder._is_ours(target)
+    whole = {"format": 1, "title": "", "runs": [], "spent": []}
+    for content, ours in ((whole, True), ({**whole, "more": 1}, False), ([], False)):
+        (target / "site.json").write_text(json.dumps(content))
+        assert folder._is_ours(target) == ours
+    (target / "site.json").write_text(json.dumps(whole))
+    (target / "notes.txt").write_text("mine")
+    assert not folder._is_ours(target)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ReportError, match="holds something that is no site"):
+        folder._check_target(link, tmp_path / "runs")
+    folder._check_target(tmp_path / "new", tmp_path / "runs")
+    for inside in (tmp_path / "runs", tmp_path):
+        with pytest.raises(ReportError, match="holds the runs"):
+            folder._check_target(inside, tmp_path / "runs")
+
+
+def test_a_file_that_changes_while_it_is_copied_is_not_handed_on(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = folder.copies.copy_file
+    for name in ("report-public.json", signing.PUBLIC_ENVELOPE):
+
+        def changed(source: Path, file: str, to: Path, mode: int, name: str = name) -> None:
+            whole(source, file, to, mode)
+            if file == name:
+                to.chmod(0o600)
+                to.write_bytes(to.read_bytes() + b" ")
+
+        monkeypatch.setattr(folder.copies, "copy_file", changed)
+        with pytest.raises(ReportError, match=f"{name} was changed while it was copied"):
+            folder.write(runs, tmp_path / "out")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
