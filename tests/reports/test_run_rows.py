@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import io
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports import run_rows
-from reports.errors import SourceError
+from reports.errors import ReportError, SourceError
 from tests.reports.extensions.comparison.test_comparison import run_of
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
@@ -273,3 +275,149 @@ def test_no_cell_of_the_results_is_a_formula_and_each_reads_back_as_it_was(text,
     # A number that is negative is one still.
     assert again["test_accuracy"] == -0.5
     assert ",-0.5," in content
+
+
+def test_a_row_says_of_a_run_what_its_public_files_say(make_run):
+    extra = {"tune": {"selection": "public", "score": "auc", "search_seeds": [3, 5]}}
+    run = make_run(rounds=2, clients=4, randomness="reproducible", spec_extra=extra)
+    lines = [json.loads(one) for one in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[-1] |= {
+        "test_accuracy": 0.75, "test_loss": 0.5, "validation_accuracy": 0.7, "test_auc": 0.9,
+        "train_loss": 0.25, "test_rmse": None, "bytes_up": 5000,
+    }  # fmt: skip
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    claim = json.loads((run / "ledger.jsonl").read_text().splitlines()[-1])
+    digest = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+    found = run_rows.row_of(run)
+    assert list(found)[: len(run_rows.COLUMNS)] == list(run_rows.COLUMNS)
+    # Three lines of a quarter of a second each: whole seconds, rounded up.
+    assert found == {
+        "run": "quickstart-20261121T092127Z-1a2b3c4d", "created": "2026-11-21T09:21:27Z",
+        # The audit judged the metrics as they were.
+        "audit": "NOT AUDITED", "signatures": "unsigned", "algorithm": "dp-fedadamw", "model": "mlp",
+        "dataset": "digits", "unit": "record", "adjacency": "add-remove", "noise_added_by": None,
+        "randomness": "reproducible", "clipping_norm": 1.0, "noise_multiplier": 2.5, "delta": 1e-5,
+        "epsilon_server_worst_case": claim["server_worst_case"]["epsilon"]["pld"],
+        "epsilon_third_party": claim["third_party"]["epsilon"]["pld"],
+        "rounds": 2, "clients": 4, "clients_per_round": 2, "local_steps": 5,
+        "test_accuracy": 0.75, "test_loss": 0.5, "bytes_up": 9656 * 2 + 5000,
+        "bytes_down": 9672 * 2 * 2, "seconds": 1.0, "model_sha256": digest,
+        "tune": "public", "tune_score": "auc", "validation_accuracy": 0.7, "tune_seeds": "3, 5",
+        "run_seed": 0, "test_auc": 0.9, "train_loss": 0.25, "test_rmse": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("third", "worst", "words"),
+    [
+        (20.0, 20.0, "PASS"),
+        (20.5, 1.0, "NO MEANINGFUL PROTECTION · PASS"),
+        (8.0, 20.5, "NO MEANINGFUL PROTECTION AGAINST THE SERVER · PASS"),
+        (None, None, "PASS"),
+        ("30", "30", "PASS"),
+    ],
+)
+def test_a_row_whose_epsilon_protects_nobody_is_judged_so(third, worst, words):
+    judged = {"audit": "PASS", "epsilon_third_party": third, "epsilon_server_worst_case": worst}
+    assert run_rows.judged(judged) == words
+
+
+BASE = "Majority rate: always giving the most frequent answer has an accuracy of"
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ([], []),
+        ([("a", 0.5, [None])], []),
+        ([("a", 0.9, [0.5, None])], [f"{BASE} 50.0 %."]),
+        ([("a", 0.5, [0.5])], [f"{BASE} 50.0 %. No better than that by accuracy: a."]),
+        (
+            [("a", 0.55, [0.5, 0.6]), ("b", 0.55, []), ("c", None, [0.5]), ("a", 0.1, [0.5])],
+            [f"{BASE} 50.0 % to 60.0 %. No better than that by accuracy: a, b."],
+        ),
+        ([("a", 0.55, [0.5]), ("b", 0.65, [0.6])], [f"{BASE} 50.0 % to 60.0 %."]),
+    ],
+)
+def test_what_is_no_better_than_the_most_frequent_answer_is_named_once(named, said):
+    assert run_rows.against_majority(named) == said
+
+
+def test_columns_are_the_sweeps_own_then_those_of_all_and_then_what_some_rows_say():
+    rows = [row("a", 0, 0.5, method="x"), row("b", 1, 0.5, width=3, test_auc=None, candidates=4)]
+    names = run_rows.columns_of(iter(rows))
+    assert names[:4] == ["cell", "method", "width", "seed"]
+    middle = [*run_rows.COLUMNS, *run_rows.SEARCH, *run_rows.MACHINE]
+    assert names[4:] == middle
+    assert run_rows.columns_of([row("a", 0, 0.5, test_auc=0.0)])[-1] == "test_auc"
+    assert run_rows.columns_of([]) == ["cell", "seed", *run_rows.COLUMNS, *run_rows.MACHINE]
+
+
+def test_a_table_is_written_with_whole_numbers_floats_and_texts_as_they_are(tmp_path):
+    path = tmp_path / "results.csv"
+    written = row("a", 3, 0.1 + 0.2, rounds=20, algorithm="dp, x", run_seed=2**53 + 1)
+    path.write_text(run_rows.as_csv([written]), encoding="utf-8")
+    assert "0.30000000000000004" in path.read_text()
+    (read,) = run_rows.read_csv(path)
+    assert (read["seed"], read["rounds"], read["run_seed"]) == (3, 20, 2**53 + 1)
+    assert (read["test_accuracy"], read["algorithm"], read["created"]) == (0.1 + 0.2, "dp, x", None)
+    # Empty lines are none.
+    path.write_text(path.read_text() + "\n")
+    assert run_rows.read_csv(path) == [read]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no table of a sweep's results (not enough values"),
+        (b"cell,seed\xff", "cannot be read (it is not UTF-8)"),
+        (b"a,b\n1,2\n", "is no table of a sweep's results; it lacks the column cell"),
+        (b"cell,b\n1,2\n", "is no table of a sweep's results; it lacks the column seed"),
+    ],
+)
+def test_a_file_that_is_no_table_is_named_with_what_it_lacks(content, said, tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_bytes(content)
+    with pytest.raises(SourceError) as refusal:
+        run_rows.read_csv(path)
+    assert str(refusal.value).startswith(f"{path}: {said}")
+    whole = run_rows.as_csv([row("a", 0, 0.5), row("b", 1, 0.5)]).replace("b,1,", "b,1.5,")
+    path.write_text(whole)
+    with pytest.raises(SourceError, match=r"results\.csv, line 3: seed: found 1\.5; give a number"):
+        run_rows.read_csv(path)
+
+
+def test_a_folder_that_is_no_run_or_measured_nothing_is_refused_by_its_path(make_run, tmp_path):
+    with pytest.raises(SourceError) as refusal:
+        run_rows.read(tmp_path, "internal")
+    assert str(refusal.value) == (
+        f"{tmp_path}: neither spec.yaml nor ledger.jsonl is in it; give a run's folder"
+    )
+    run = make_run(rounds=1)
+    (run / "metrics.jsonl").write_text("")
+    with pytest.raises(SourceError) as refusal:
+        run_rows.read(run, "internal")
+    assert str(refusal.value) == f"{run}: metrics.jsonl: is empty"
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(SourceError) as refusal:
+        run_rows.read(run, "internal")
+    assert str(refusal.value) == f"{run}: metrics.jsonl: missing"
+    (run / "spec.yaml").unlink()
+    with pytest.raises(SourceError) as refusal:
+        run_rows.read(run, "internal")
+    assert str(refusal.value) == f"{run}: spec.yaml: missing"
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(ReportError) as both:
+        run_rows.read_all([nowhere, run, nowhere], "internal")
+    first, second = str(both.value).split("\n")
+    assert first.startswith(f"{nowhere}: ")
+    assert second == f"{run}: spec.yaml: missing"
+
+
+def test_a_run_given_twice_is_read_once_and_runs_come_in_the_order_of_their_names(make_run):
+    runs = [make_run(name, rounds=1, identifier=name * 8) for name in ("b", "a")]
+    copy = runs[0].with_name("copy")
+    shutil.copytree(runs[0], copy)
+    found, notes = run_rows.read_all([*runs, copy, runs[0]], "internal")
+    assert [one.path for one in found] == runs[::-1]
+    assert notes == [f"{found[1].run} was given more than once and counts once."]

@@ -340,7 +340,16 @@ def test_each_section_of_the_card_says_what_the_report_says(short):
         "The run is `letters-1`, made by dpfedadamw 0.9. Its `model.safetensors` has the SHA-256 "
         f"`{'d' * 64}`, and "
     )
-    assert "[labels]" not in section_of(text, "How to load it")
+    assert section_of(text, "How to load it") == (
+        "`model.safetensors` holds the tensors. `model.json` names the architecture, the outputs "
+        "(`labels`) and the columns of a record (`inputs`).\n\n"
+        "    dpfedadamw predict FOLDER --input rows.npz --output predictions.csv\n\n"
+        "`rows.npz` holds the records as the array `x`.\n\n"
+        "The same from Python:\n\n"
+        "```python\nfrom dpfedadamw import api\n\n"
+        'answers = api.predict("FOLDER", "rows.npz")\ncolumns, rows = answers.table()\n'
+        "for row in rows:\n    print(dict(zip(columns, row)))\n```"
+    )
 
 
 def test_what_a_report_does_not_hold_is_left_out_of_the_card(short):

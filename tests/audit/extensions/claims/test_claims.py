@@ -511,7 +511,7 @@ FOUND: dict[str, Any] = {
     "readings": [
         {"name": "one", "means": "m", "accountant": "PLD", "towards": "third-party",
          "value": 1.23456, "relation": "covers", "bounds": True},
-        {"name": "longer", "means": "n", "accountant": "RDP", "towards": "server",
+        {"name": "longest", "means": "n", "accountant": "RDP", "towards": "server",
          "value": None, "relation": "below", "bounds": False},
         {"name": "3", "means": "o", "accountant": "RDP", "towards": "server",
          "value": 2.0, "relation": "-", "bounds": False},
@@ -538,7 +538,7 @@ def test_a_judged_claim_is_printed_with_what_it_states_and_every_reading() -> No
         "   epsilon  reading  against      the claim",
         "     1.235  one      third party  covers it",
         " " * 14 + "m [PLD]",
-        "      none  longer   server       is below it (no bound)",
+        "      none  longest  server       is below it (no bound)",
         " " * 14 + "n [RDP]",
         "         2  3        server       (no bound)",
         " " * 14 + "o [RDP]",
