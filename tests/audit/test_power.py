@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from audit import power
 from audit.accounting.budget import Steps
 from audit.checks.noise import (
     coordinate_alpha,
@@ -64,6 +65,19 @@ def test_noise_off_by_three_and_one_per_cent_is_rejected_at_99_9_per_cent() -> N
 def test_the_docs_say_what_the_formulas_say() -> None:
     text = DOCS.read_text(encoding="utf-8")
     assert text.partition(BEGIN)[2].partition(END)[0].strip() == tables()
+
+
+def test_the_command_rewrites_the_tables_of_a_page_and_nothing_else_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(power, "tables", lambda: "| σ |\n|---|")
+    page = tmp_path / "page.md"
+    page.write_text(f"# Before\n{BEGIN}\nold\n{END}\nAfter {END}\n", encoding="utf-8")
+    for _ in range(2):
+        assert power.main([str(page)]) == 0
+        assert page.read_text(encoding="utf-8") == (
+            f"# Before\n{BEGIN}\n\n| σ |\n|---|\n\n{END}\nAfter {END}\n"
+        )
 
 
 @pytest.mark.parametrize("coordinates", [10**4, 10**5])

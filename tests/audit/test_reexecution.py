@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import math
 import random
+import struct
 
 import pytest
 from scipy.stats import chisquare, hypergeom
@@ -40,6 +42,19 @@ def test_the_same_bits_and_ledger_draw_the_same_and_others_do_not() -> None:
     assert drawn != draw(items, seed(1), "cd" * 32, 20)
     assert set(draw(items, seed(1), LEDGER, 5)) < set(drawn)
     assert list(drawn) == sorted(drawn)
+
+
+def test_anybody_can_repeat_a_draw_by_what_the_docs_say_of_it() -> None:
+    """The smallest of HMAC-SHA256 over a label, the ledger's digest and three numbers."""
+    items = of(40)
+
+    def by_hand(one: Participation) -> bytes:
+        said = b"dpfedadamw draw 1\0" + bytes.fromhex(LEDGER)
+        said += struct.pack(">qqq", one.round, one.client, one.attempt)
+        return hmac.new(seed(7), said, hashlib.sha256).digest()
+
+    chosen = sorted(items, key=by_hand)[:6]
+    assert draw(items, seed(7), LEDGER, 6) == tuple(sorted(chosen))
 
 
 def test_an_auditors_own_seed_is_no_easier_to_guess_than_a_digest() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 import subprocess
 import time
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import typst
 from reports import ReportError, ReportFiles, build_report
 from reports.content import parts
 from reports.content.parts import AUDIENCES, figure_texts
+from reports.document import Document, Picture
 from reports.figures import tell_apart, whole_ticks
 from reports.files import clean as clean_text
 from reports.render import pdf
@@ -344,3 +347,99 @@ def test_an_existing_report_survives_a_failure(
         build_report(run)
     assert files.pdf.read_bytes() == before
     assert not list(run.glob("*.tmp")) + list(run.glob(".*.tmp"))
+
+
+def two_figures(created: str) -> Document:
+    """A document made by hand; the numbers of one of its figures stand beside it as a file."""
+    first = Picture("loss", "Loss", "C", "A", ("h",), (("1",),), 0, b"<svg>1</svg>", b"h\n1\n")
+    second = dataclasses.replace(first, identifier="bare", drawing=b"<svg>2</svg>", data=b"")
+    return Document(
+        title="T", label="L", audience="all", description="D", keywords=("k",), identifier="run",
+        created=created, date="day", paper="letter", band=None, qualifications=(),
+        introduction="", claim=None, front=(), summary=(), glance=(), sections=(),
+        pictures={"loss": first, "bare": second}, footer="F", attachment="x.json", data=b'{"a":1}',
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("created", "moment"),
+    [
+        ("2026-11-21T10:21:27+01:00", [2026, 11, 21, 9, 21, 27]),
+        ("soon", [1970, 1, 1, 0, 0, 0]),
+    ],
+)
+def test_the_template_is_given_the_documents_texts_figures_and_files_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, created: str, moment: list[int]
+) -> None:
+    given: dict[str, bytes] = {}
+
+    def compiled(folder: Path, at: datetime) -> bytes:
+        given.update({path.name: path.read_bytes() for path in folder.iterdir()})
+        assert [*at.timetuple()[:6]] == moment
+        assert at.tzinfo is UTC
+        return b"made"
+
+    monkeypatch.setattr(pdf, "_compile", compiled)
+    shown = two_figures(created)
+    assert pdf.typeset(shown) == b"made"
+    page = json.loads(given.pop("page.json"))
+    assert given.pop("report.typ")
+    assert given == {
+        "x.json": b'{"a":1}', "loss.svg": b"<svg>1</svg>", "table-loss.csv": b"h\n1\n",
+        "bare.svg": b"<svg>2</svg>",
+    }  # fmt: skip
+    assert page.pop("moment") == moment
+    assert page.pop("files") == [
+        ["x.json", "application/json", "This document as data", "data"],
+        ["table-loss.csv", "text/csv", "Numbers of the figure: Loss", "supplement"],
+    ]
+    assert page == json.loads(json.dumps(shown.as_dict()))
+
+
+@pytest.mark.parametrize(
+    ("missing", "tried"),
+    [
+        (0, [(1, True)]),
+        (1, [(1, True), (1, False)]),
+        (2, [(1, True), (1, False), (2, True)]),
+        (3, [(1, True), (1, False), (2, True)]),
+    ],
+)
+def test_other_typefaces_are_looked_for_only_as_far_as_a_letter_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: int, tried: list[tuple[int, bool]]
+) -> None:
+    """First those that travel along, then the system's, and last the placeholders."""
+    found: list[tuple[int, bool]] = []
+
+    def compiled(_: str, **how: Any) -> tuple[bytes, list[str]]:
+        found.append((len(how["font_paths"]), how["ignore_system_fonts"]))
+        assert how["pdf_standards"] == ["a-3a", "ua-1"]
+        assert (how["format"], how["root"]) == ("pdf", str(tmp_path))
+        if len(found) <= missing:
+            raise typst.TypstError("the character could not be displayed")
+        return b"made", []
+
+    monkeypatch.setattr(pdf.typst, "compile_with_warnings", compiled)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    if missing == 3:
+        with pytest.raises(ReportError, match=r"^report\.pdf: .*could not be displayed"):
+            pdf._compile(tmp_path, moment)
+    else:
+        assert pdf._compile(tmp_path, moment) == b"made"
+    assert found == tried
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["faces", "placeholder"]
+
+
+def test_any_other_fault_of_the_page_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found: list[str] = []
+
+    def compiled(source: str, **_: Any) -> None:
+        found.append(source)
+        raise typst.TypstError("unknown variable: x")
+
+    monkeypatch.setattr(pdf.typst, "compile_with_warnings", compiled)
+    with pytest.raises(ReportError, match=r"^report\.pdf: .*unknown variable"):
+        pdf._compile(tmp_path, datetime(2026, 1, 1, tzinfo=UTC))
+    assert found == [str(tmp_path / "report.typ")]
