@@ -26,6 +26,16 @@ def test_each_block_has_what_it_was_given_and_the_usual_for_the_rest() -> None:
     assert document.settings("c", [("n", "v")]) == {
         "kind": "settings", "caption": "c", "rows": [["n", "v"]],
     }  # fmt: skip
+    assert document.figure("f") == {"kind": "figure", "identifier": "f"}
+    assert document.blank(("a",)) == {"kind": "blank", "labels": ["a"]}
+    assert document.subheading("s") == {"kind": "subheading", "text": "s"}
+    assert document.tree("c", {"text": "r"}) == {
+        "kind": "tree", "caption": "c", "root": {"text": "r"},
+    }  # fmt: skip
+    assert document.check_list(({"title": "t"},)) == {"kind": "checks", "items": [{"title": "t"}]}
+    assert (document.strong("a"), document.code("b"), document.badge("PASS")) == (
+        {"strong": "a"}, {"code": "b"}, {"badge": "PASS"},
+    )  # fmt: skip
     assert document.titled([("a", "b")])["items"] == [{"title": "a", "text": "b"}]
     assert document.fields([("a", "b")]) == {"kind": "fields", "items": [["a", "b"]]}
     assert document.scale([("a", 1.0)], [("b", 0.5)], [("c", 0.1, 0.2)], ("d", 0.3), "e", "f") == {

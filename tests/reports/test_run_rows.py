@@ -294,9 +294,10 @@ def test_a_row_says_of_a_run_what_its_public_files_say(make_run):
     assert found == {
         "run": "quickstart-20261121T092127Z-1a2b3c4d", "created": "2026-11-21T09:21:27Z",
         # The audit judged the metrics as they were.
-        "audit": "NOT AUDITED", "signatures": "unsigned", "algorithm": "dp-fedadamw", "model": "mlp",
-        "dataset": "digits", "unit": "record", "adjacency": "add-remove", "noise_added_by": None,
-        "randomness": "reproducible", "clipping_norm": 1.0, "noise_multiplier": 2.5, "delta": 1e-5,
+        "audit": "NOT AUDITED", "signatures": "unsigned",
+        "algorithm": "dp-fedadamw", "model": "mlp", "dataset": "digits", "unit": "record",
+        "adjacency": "add-remove", "noise_added_by": None, "randomness": "reproducible",
+        "clipping_norm": 1.0, "noise_multiplier": 2.5, "delta": 1e-5,
         "epsilon_server_worst_case": claim["server_worst_case"]["epsilon"]["pld"],
         "epsilon_third_party": claim["third_party"]["epsilon"]["pld"],
         "rounds": 2, "clients": 4, "clients_per_round": 2, "local_steps": 5,

@@ -255,6 +255,7 @@ def test_what_a_run_protects_and_counts_follows_from_its_header(tmp_path: Path) 
     assert people.training_records == [30.0, 40.0]
     assert of(tmp_path, records=[3]).training_records == [3.0]
     assert of(tmp_path, records=7).records == []
+    assert of(tmp_path).clients == 3
     odd = of(tmp_path, clients="3", clients_per_round=2, run="a\x00b")
     assert (odd.clients, odd.clients_per_round, odd.run) == (None, 2, "a\ufffdb")
 

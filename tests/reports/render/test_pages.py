@@ -10,7 +10,7 @@ import pytest
 from reports.content import parts
 from reports.content.parts import INTERNAL
 from reports.document import Claim, Document
-from reports.render.pages import claim, date_in_words, document, moment_of
+from reports.render.pages import _cell, claim, date_in_words, document, moment_of
 from tests.reports import drawings
 from tests.reports.data import data_of, report_of
 
@@ -248,6 +248,14 @@ def test_the_document_is_named_dated_and_marked_as_its_run(data: dict[str, Any])
         "Internal report · no differential privacy · reproducible from a seed"
     )  # fmt: skip
     assert found.keywords == ("run letters-1", "internal", "FAIL")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "–"), ("block 1", "block 1"), (3, "3"), (0.123456789, "0.123457"), (1e-7, "10⁻⁷")],
+)
+def test_a_cell_of_a_figures_numbers_is_told_as_text(value: Any, shown: str) -> None:
+    assert _cell(value) == shown
 
 
 @pytest.mark.parametrize(
