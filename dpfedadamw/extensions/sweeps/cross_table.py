@@ -100,7 +100,7 @@ class CrossTable:
         found = [f"Mean ± sample standard deviation over {count} seeds."]
         if seeds == {1}:
             found = ["One run each: the spread over seeds is unknown, so no best is marked."]
-        elif max(seeds) > 1:
+        else:
             found.append("Bold: the best mean of its column. --against ROW tests differences.")
         if any(entry.epsilons for entry in self.entries.values()):
             found.append(
@@ -150,6 +150,8 @@ def tabulate(
         ReportError: An axis or measure is unknown, nothing is left to show, or the data vary in an
             axis that the table has not.
     """
+    if not rows:
+        raise ReportError("there is nothing to show: the results have no rows")
     known = list(dict.fromkeys(name for row in rows for name in row))
     for name in (row_axis, *([column_axis] if column_axis else ()), measure):
         if name not in known:
@@ -183,7 +185,7 @@ def tabulate(
             )
         groups.setdefault(where, {})[row.get(SEED)] = float(value)
         remarks |= dict.fromkeys(_remarks(row, measure))
-        if row.get("tune") and row.get("on_the_grids_edge"):
+        if row.get("on_the_grids_edge"):
             edges.setdefault((where[1], row["on_the_grids_edge"]), {})[where[0]] = None
         printed[where] = (
             _number(row.get(f"{EXPECTED}{measure}")),
@@ -198,7 +200,7 @@ def tabulate(
         if (rate := _number(row.get("test_majority_rate"))) is not None:
             majority.setdefault(where, set()).add(rate)
     if not groups:
-        raise ReportError("there is nothing to show: " + (_told(left_out) or "no rows"))
+        raise ReportError(f"there is nothing to show: {_told(left_out)}")
     remarks |= dict.fromkeys(
         f"Warning: the best of {'; '.join(names)}{f' in column {column}' if column else ''} is at "
         f"the edge of its grid ({edge}); there may be a better one beyond."

@@ -126,7 +126,7 @@ def against(table: CrossTable, row: str) -> DifferenceTable:
         row: The row's name.
 
     Raises:
-        ReportError: No row has that name, or it is the only one.
+        ReportError: No row has that name, it is the only one, or it shares no seed with another.
     """
     if row not in table.rows:
         raise ReportError(f"{row}: no such row; rows are {', '.join(table.rows)}")
@@ -139,16 +139,18 @@ def against(table: CrossTable, row: str) -> DifferenceTable:
         if other != row and (own := table.entries.get((row, column))) is not None
     }
     each_of = {
-        where: paired.differences(own.values, entry.values) for where, (own, entry) in pairs.items()
+        where: each
+        for where, (own, entry) in pairs.items()
+        if (each := paired.differences(own.values, entry.values))
     }
+    if not each_of:
+        raise ReportError(f"{row}: has no seed of a column in common with another row")
     chances = {
-        where: paired.chance(each_of[where]) for where, pair in pairs.items() if _same_loss(*pair)
+        where: paired.chance(each) for where, each in each_of.items() if _same_loss(*pairs[where])
     }
     apart = paired.holm(chances)
     found: dict[tuple[str, str], Difference] = {}
     for where, each in each_of.items():
-        if not each:
-            continue
         mean = statistics.fmean(each)
         verdict = "ties"
         if where not in chances:

@@ -95,15 +95,18 @@ def sweep_table(
     if measure not in run_rows.MEASURES:
         refuse(f"--measure {measure}: must be one of {', '.join(run_rows.MEASURES)}")
     chosen = read_results(results)
+    known = chosen[0] if chosen else {}
     for text in where or ():
         name, equals, value = text.partition("=")
         column = name.removesuffix("!")
-        if not equals or not chosen or column not in chosen[0]:
+        if not equals or column not in known:
             refuse(
                 f"--where {text}: write COLUMN=VALUE or COLUMN!=VALUE, of a column of the results"
             )
         wanted = column == name
         chosen = [row for row in chosen if (str(row[column]) == value) is wanted]
+        if not chosen:
+            refuse(f"--where {text}: no run is left")
     try:
         table = cross_table.tabulate(chosen, rows, columns, measure)
         held = differences.against(table, against) if against is not None else None

@@ -168,6 +168,116 @@ def test_it_reads_as_a_table():
     assert latex.count(r"\toprule") == 1
 
 
+def of_columns(measure: str, values: dict[tuple[str, str], dict[int, float]]):
+    """A table of rows by columns, each with its values by seed."""
+    return cross_table.tabulate(
+        [
+            row(f"{name}{column}{seed}", seed, 0.5, method=name, at=column, **{measure: value})
+            for (name, column), of in values.items()
+            for seed, value in of.items()
+        ],
+        "method",
+        "at",
+        measure,
+    )
+
+
+WHOLE = {
+    ("ours", "x"): {0: 0.75, 1: 0.625},
+    ("ours", "y"): {0: 0.5},
+    ("b|", "x"): {0: 0.5, 1: 0.375},
+    ("b|", "y"): {0: 0.75},
+    ("c", "y"): {5: 0.25},
+}
+
+
+def test_a_whole_table_has_intervals_verdicts_and_gaps_where_nothing_is_shared():
+    """Equal differences have no scatter; a single one no interval; other seeds no pair."""
+    found = differences.against(of_columns("test_accuracy", WHOLE), "ours")
+    lines = differences.as_markdown(found).splitlines()
+    assert lines[:5] == [
+        "| ours against | x (ε 8) | y (ε 8) |",
+        "|---|---|---|",
+        r"| b\| | +25.0 [+25.0, +25.0] **wins** | -25.0 ties |",
+        "| c | – | – |",
+        "",
+    ]
+    first, _, third = lines[5:]
+    assert ", in points: mean over 1 to 2 common seeds" in first
+    # What shares no seed is no comparison that the others are corrected for.
+    assert third == "In all: wins 1, ties 1. 2 comparisons are corrected together."
+
+
+def test_a_whole_table_of_losses_reads_as_latex():
+    found = differences.against(of_columns("test_loss", WHOLE), "b|")
+    *notes, begin, top, head, middle, ours, c, bottom, end = differences.as_latex(
+        found
+    ).splitlines()
+    assert all(note.startswith("% ") for note in notes)
+    assert "points" not in notes[0]
+    assert [begin, top, head, middle, ours, c, bottom, end] == [
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r"b| against & x ($\varepsilon$ 8) & y ($\varepsilon$ 8) \\",
+        r"\midrule",
+        r"ours & -0.250 [-0.250, -0.250] \textbf{wins} & +0.250 ties \\",
+        r"c & – & – \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_a_row_that_shares_no_seed_with_another_is_refused():
+    for other in ({"y": {0: 0.5}}, {"x": {1: 0.5}}):
+        values = {("ours", "x"): {0: 0.5}} | {("b", at): of for at, of in other.items()}
+        with pytest.raises(ReportError, match=r"^ours: has no seed of a column in common with"):
+            differences.against(of_columns("test_accuracy", values), "ours")
+
+
+@pytest.mark.parametrize(
+    ("ours", "others", "judged"),
+    [
+        (8.0, 8.07, True),
+        (8.07, 8.0, True),
+        (8.0, 8.09, False),
+        (8.09, 8.0, False),
+        (None, None, True),
+        (None, 8.0, False),
+        (8.0, None, False),
+    ],
+)
+def test_claims_within_one_percent_or_none_at_all_are_judged(ours, others, judged):
+    found = differences.against(
+        table(epsilons={"ours": ours, "other": others}, ours=OURS, other=WORSE), "ours"
+    )
+    assert found.differences["other", ""].verdict == ("wins" if judged else "other ε")
+    assert found.family == int(judged)
+    assert any(note.startswith("Other ε") for note in found.notes()) is not judged
+
+
+def test_under_the_differences_stands_what_was_left_out_and_how_settings_were_chosen():
+    rows = [
+        row(f"{name}{seed}", seed, value, method=name, tune="public", selected="best")
+        for name, values in (("ours", OURS), ("other", WORSE))
+        for seed, value in enumerate(values)
+    ]
+    rows += [row(cell, 9, 0.5, method="ours", audit="FAIL") for cell in "xy"]
+    *_, chosen, left = differences.against(
+        cross_table.tabulate(rows, "method", None), "ours"
+    ).notes()
+    assert chosen.startswith("Each is the best of ")
+    assert left == "Left out: 2 (audit: FAIL)."
+
+
+def test_the_lead_that_would_have_been_told_is_from_the_smallest_to_the_largest():
+    wide = [0.50, 0.75, 0.60, 0.80, 0.55]
+    tied = differences.against(table(ours=OURS, close=CLOSE, wide=wide), "ours")
+    least, most = sorted(one.detectable for one in tied.differences.values())
+    assert most > 2 * least
+    (note,) = [note for note in tied.notes() if "does not win" in note]
+    assert f"lead of {100 * least:.1f} to {100 * most:.1f} points (" in note
+
+
 def test_an_unknown_row_and_an_only_row_are_refused():
     with pytest.raises(ReportError, match="theirs: no such row; rows are ours, worse"):
         differences.against(table(ours=OURS, worse=WORSE), "theirs")

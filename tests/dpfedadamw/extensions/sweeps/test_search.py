@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dpfedadamw import spec as specs
 from dpfedadamw.extensions.sweeps.search import best_of
-from dpfedadamw.spec.matrix import load_sweep
+from dpfedadamw.spec.document import Place
+from dpfedadamw.spec.matrix import Axis, Cell, load_sweep
+from dpfedadamw.spec.overrides import Change
 from tests.sweeps import UNTUNED
 
 SEARCH = """
@@ -65,3 +70,31 @@ def test_there_is_no_best_before_every_trial_has_its_score(tmp_path):
     sweep, scores = searched(tmp_path, lambda *_: 0.5)
     del scores[sweep.cells[3].digest]
     assert best_of(sweep.cells, sweep.grids[()], scores) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ([0.1], ()),
+        ([0.1, 0.2], (0, 1)),
+        ([3, 1, 2], (0, 1)),
+        ([1, 2, 2.5, 0.5], (2, 3)),
+        ([2, 1, "all"], ()),
+        (["all", 1, 2], ()),
+        ([False, True], ()),
+        ([0, 1, True], ()),
+        (["a", "b"], ()),
+    ],
+)
+def test_only_the_ends_of_two_or_more_numbers_are_edges(values, ends):
+    labels = tuple(str(place) for place in range(len(values)))
+    changes = tuple((Change(("a",), value, Place("s.yaml")),) for value in values)
+    axes = (Axis("first", labels, changes), Axis("second", labels, changes))
+    spec = specs.load("quickstart")
+    for best in range(len(values)):
+        cells = [
+            Cell({}, None, spec, label, {"first": label, "second": labels[0]}) for label in labels
+        ]
+        scores = {label: float(label == labels[best]) for label in labels}
+        edges = best_of(cells, axes, scores).edges
+        assert edges == tuple(name for name, at in (("first", best), ("second", 0)) if at in ends)

@@ -8,6 +8,8 @@ import pytest
 from rich.console import Console
 
 from dpfedadamw.cli import display, terminal
+from dpfedadamw.extensions.sweeps.folder import SweepFolder
+from dpfedadamw.spec.matrix import load_sweep
 from tests.runs import call
 from tests.sweeps import BASE, accurate, listed
 
@@ -117,3 +119,79 @@ def test_in_a_pipe_every_row_is_one_line(tmp_path, capsys, monkeypatch):
     (tmp_path / "s.yaml").write_text(f"{BASE}\nmatrix: {{{methods}}}\n")
     assert call("sweep", "s.yaml", "--dry-run") == 0
     assert f" {label} " in capsys.readouterr().out
+
+
+LONG = """
+matrix: {federation.rounds: [20000, 40000]}
+seeds: 2
+readings: {data.clients: five is a guess}
+"""
+# Softmax regression, forwards and backwards: 24 records in 3 steps of 4 clients in 20,000 rounds.
+OPERATIONS = 3 * 2 * 64 * 10 * 24 * 3 * 4 * 20_000
+
+
+@pytest.fixture
+def four(tmp_path, monkeypatch) -> list[str]:
+    """Cells of every state; their digests: done in a minute, cut off, failed, and to do."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(terminal.out, "_width", 300)
+    (tmp_path / "s.yaml").write_text(BASE + LONG)
+    cells = load_sweep("s.yaml").cells
+    folder = SweepFolder(tmp_path / "sweeps" / "small")
+    folder.begin_cell(cells[0]).write_result({"seconds": 60, "test_accuracy": 0.5})
+    for cell in cells[1:3]:
+        run = folder.begin_cell(cell).runs / "small-20260101T000000Z-00000000"
+        run.mkdir()
+        (run / "spec.yaml").touch()
+    folder.cell(cells[2]).failure.write_text("no memory")
+    return [cell.digest for cell in cells]
+
+
+def test_each_cell_is_listed_with_its_state_and_the_time_by_rounds_and_operations(four, capsys):
+    assert call("sweep", "s.yaml", "--dry-run", "--json", "--gpu-rate", "0.001") == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "cell": four[place], "values": {"federation.rounds": rounds}, "seed": seed,
+            "state": state, "expected_seconds": seconds,
+            "estimated_operations": pytest.approx(operations),
+            "estimated_gpu_seconds": pytest.approx(operations / 1e9), "printed": {},
+        }
+        for place, (rounds, seed, state, seconds, operations) in enumerate((
+            ("20000", 0, "done", None, OPERATIONS),
+            ("20000", 1, "cut off", pytest.approx(60.0), OPERATIONS),
+            ("40000", 0, "failed", pytest.approx(120.0), 2 * OPERATIONS),
+            ("40000", 1, "to do", pytest.approx(120.0), 2 * OPERATIONS),
+        ))
+    ]  # fmt: skip
+
+
+def test_combinations_are_listed_with_the_time_of_what_is_left_of_them(four, capsys):
+    assert call("sweep", "s.yaml", "--dry-run", "--gpu-rate", "0.001") == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    # One done, and of 22 s each on such a GPU what is left.
+    assert "20000 1 done, 1 cut off 60 s 22 s" in lines
+    assert "40000 1 failed, 1 to do 4 min 88 s" in lines
+    assert "in every row: seeds: 2" in lines
+    assert "4 cells, 3 to do; about 5 min of computing, one at a time" in lines
+    (gpu,) = [line for line in lines if line.startswith("on a GPU")]
+    assert gpu.startswith("on a GPU about 111 s in all")
+    assert "from 1.1e+11 training operations at 0.001 TFLOP/s" in gpu
+    assert lines[-1] == "ours, data.clients: five is a guess"
+
+
+def test_before_any_cell_is_done_no_time_is_expected_and_afterwards_none_is_left(
+    four, tmp_path, capsys
+):
+    for path in (tmp_path / "sweeps").rglob("result.json"):
+        path.unlink()
+    assert call("sweep", "s.yaml", "--dry-run") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "4 cells, 4 to do; the expected time is known once" in said
+    assert "of computing" not in said
+    folder = SweepFolder(tmp_path / "sweeps" / "small")
+    for cell in load_sweep("s.yaml").cells:
+        folder.begin_cell(cell).write_result({"seconds": 60})
+    assert call("sweep", "s.yaml", "--dry-run") == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "4 cells, 0 to do" in lines
+    assert not any("GPU about" in line or "min" in line for line in lines)
