@@ -102,16 +102,6 @@ class FinishedRun:
         changes = [] if self._data is None else [f"data.path={self._data.resolve()}"]
         return specs.load_filed(self.directory.spec, changes)
 
-    @property
-    def private(self) -> bool:
-        """Whether it claims privacy."""
-        return self.spec.privacy.unit != "none"
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds it has."""
-        return len(self.past.rounds)
-
     @cached_property
     def rerun(self) -> Rerun:
         """The run, ready to be run again.

@@ -147,3 +147,26 @@ def test_no_file_of_a_run_is_followed_where_it_is_a_link(name, run, tmp_path, ca
     (copy / name).unlink()
     elsewhere.rename(copy / name)
     assert call("figures", str(copy), *wanted, "--records", "9") == 0
+
+
+def test_without_a_folder_figures_go_where_the_runs_are_named_and_a_person_is_told(
+    run, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    copy = tmp_path / "copy" / f"{run.identifier}-again"
+    shutil.copytree(run.path, copy)
+    wanted = ("--figure", "bias-shift", "--format", "png")
+    for runs, more in (((run.path,), ""), ((run.path, copy), "-and-1-more")):
+        folder = f"figures/{run.identifier}{more}"
+        assert call("figures", *map(str, runs), *wanted) == 0
+        words = capsys.readouterr().out.split()
+        assert words == ["folder", folder, "bias-shift", "private-bias-shift.png"]
+        assert (tmp_path / folder / "private-bias-shift.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / folder / "private-bias-shift.csv").is_file()
+
+
+def test_more_runs_than_can_be_told_apart_are_refused_before_any_is_opened(tmp_path, capsys):
+    assert call("figures", *["none"] * 15) == 2
+    assert capsys.readouterr().err.startswith("15 runs are too many for one figure, the most is 14")
+    assert call("figures", *["none"] * 14) == 2
+    assert "too many" not in capsys.readouterr().err

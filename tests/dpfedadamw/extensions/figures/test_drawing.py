@@ -19,7 +19,15 @@ from dpfedadamw.extensions.figures.charts import (
     histogram,
 )
 from dpfedadamw.extensions.figures.commands import _style
-from dpfedadamw.extensions.figures.drawing import _draw_panel, _power, _told_apart, draw
+from dpfedadamw.extensions.figures.drawing import (
+    _draw_panel,
+    _legend,
+    _look,
+    _power,
+    _powers,
+    _told_apart,
+    draw,
+)
 from dpfedadamw.extensions.figures.publication import PRIVATE, RELEASED, Exposure
 
 AXIS = np.arange(3.0)
@@ -174,8 +182,12 @@ def test_nothing_of_pyplot_is_touched():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1.0, "1"), (0.05, "0.05"), (1e-9, "10⁻⁹"), (5e-10, "5·10⁻¹⁰"), (2e12, "2·10¹²")],
-)
+    [
+        (1.0, "1"), (0.05, "0.05"), (1e-9, "10⁻⁹"), (5e-10, "5·10⁻¹⁰"), (2e12, "2·10¹²"),
+        (0.0, "0"), (0.001, "10⁻³"), (0.0011, "0.0011"), (9999.0, "9999"), (1e4, "10⁴"),
+        (2.5e-7, "2.5·10⁻⁷"), (1e6 - 1e-7, "10⁶"),
+    ],
+)  # fmt: skip
 def test_numbers_on_a_logarithmic_axis_need_no_formulas(value, text):
     assert _power(value) == text
 
@@ -259,3 +271,136 @@ def test_bins_hold_every_finite_value_and_shares_are_of_all_values():
 def test_levels_that_lie_close_have_as_many_digits_as_tell_them_apart():
     assert _told_apart([1.0, 2.0, 4.0]) == ["1", "2", "4"]
     assert _told_apart([4.601, 4.602, 4.603]) == ["4.601", "4.602", "4.603"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.5, 2.0], ("", ["0.5", "2"])),
+        ([2e-10, 2.5e-10], ("10⁻¹⁰ ", ["2", "2.5"])),
+        ([1e-3, 2e-3], ("10⁻³ ", ["1", "2"])),
+        ([0.002, 0.0025], ("", ["0.002", "0.0025"])),
+        ([5000.0, 9999.0], ("", ["5000", "9999"])),
+        ([5000.0, 1e4], ("10⁴ ", ["0.5", "1"])),
+    ],
+)
+def test_close_numbers_share_a_power_of_ten_where_they_are_very_small_or_large(values, expected):
+    assert _powers(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [([1.0, 20.0], {"1", "2", "5", "10", "20"}), ([1.0, 1000.0], {"1", "10", "100", "1000"})],
+)
+def test_a_logarithmic_axis_of_few_decades_names_2_and_5_too(values, named):
+    axes = logarithmic(values)
+    low, high = axes.get_ylim()
+    names = {
+        label.get_text()
+        for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+        if low <= place <= high
+    }
+    assert names == named
+    assert axes.get_ylabel() == "norm, L2"
+
+
+def logarithmic(values):
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    line = Line(label="v", x=np.array([1.0, 2.0]), y=np.array(values))
+    panel = Panel(x_label="round", y_label="norm, L2", marks=(line,), log_y=True)
+    _draw_panel(axes, panel, _style())
+    axes.figure.canvas.draw()
+    return axes
+
+
+def test_a_panel_has_its_names_and_an_axis_of_a_single_round_has_some_room():
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    line = Line(label="v", x=np.array([3.0]), y=np.array([1.0]))
+    panel = Panel(x_label="round", y_label="loss", marks=(line,), whole_x=True, title="all")
+    _draw_panel(axes, panel, _style())
+    assert axes.get_xlim() == (3.0, 4.0)
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title(loc="left")) == (
+        "round", "loss", "all",
+    )  # fmt: skip
+    # What does not count is not cut at its first and last place.
+    (least, most) = drawn_on_axes(Line(label="v", x=AXIS, y=AXIS)).get_xlim()
+    assert least < 0.0
+    assert most > 2.0
+
+
+def test_the_outline_of_a_histogram_is_that_of_its_bins():
+    stairs = Stairs(label="b", edges=np.array([0.0, 1.0, 3.0]), heights=np.array([2.0, 5.0]))
+    (patch,) = drawn_on_axes(stairs).patches
+    values, edges, _ = patch.get_data()
+    assert (values.tolist(), edges.tolist()) == ([2.0, 5.0], [0.0, 1.0, 3.0])
+
+
+def test_a_surface_is_drawn_from_its_lowest_to_its_highest_colour_where_it_has_values():
+    values = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 3.0], [1.5, 2.5, 9.0]])
+    plane = Surface(x=AXIS, y=2 * AXIS, values=values, low=1.0, high=8.0, label="loss, nats")
+    axes = drawn_on_axes(plane)
+    filled, contours = axes.collections[:2]
+    assert len(filled.levels) == 12
+    assert (filled.levels[0], filled.levels[-1]) == (1.0, pytest.approx(8.0))
+    assert list(contours.levels) == pytest.approx(list(filled.levels))
+    ratios = np.diff(np.log(filled.levels))
+    assert ratios == pytest.approx(np.full(11, ratios[0]))
+    (bar,) = axes.child_axes
+    assert bar.get_ylabel() == "loss, nats"
+    names = [label.get_text() for label in bar.get_yticklabels()]
+    assert names == [f"{8 ** (step / 11):.3g}" for step in (0, 3, 6, 9)]
+
+
+def test_fourteen_runs_and_the_curves_of_each_can_be_told_apart():
+    def look(series: int, variant: int) -> tuple[str, ...]:
+        found = _look(Line(label="", x=AXIS, y=AXIS, series=series, variant=variant), _style())
+        names = ("color", "linestyle", "marker", "markerfacecolor")
+        return tuple(str(found[name]) for name in names)
+
+    assert len({look(series, 0) for series in range(14)}) == 14
+    assert len({look(series, variant) for series in range(7) for variant in range(4)}) == 28
+    for series in range(14):
+        # Of one run all curves have its colour, and no two the same dash or marker.
+        of_one = [look(series, variant) for variant in range(4)]
+        assert len({colour for colour, *_ in of_one}) == 1
+        assert len({dash for _, dash, *_ in of_one}) == 4
+        assert len({marker for *_, marker, _ in of_one}) == 4
+
+
+def test_the_legend_names_each_curve_once_and_no_surface():
+    stairs = Stairs(label="a", edges=np.arange(4.0), heights=AXIS)
+    line = Line(label="a", x=AXIS, y=AXIS)
+    plane = Surface(x=AXIS, y=AXIS, values=np.outer(AXIS, AXIS) + 1, low=1, high=5, label="loss")
+    level = Level(label="C", value=1.0)
+    panels = [
+        Panel(x_label="", y_label="", marks=marks)
+        for marks in ((stairs, level), (line, plane, level))
+    ]
+    found = _legend(panels, _style())
+    assert list(found) == ["a", "C"]
+    # The curve has a marker, which the histogram's outline has not.
+    assert found["a"].get_marker() == "o"
+    assert _legend(panels[:1], _style())["a"].get_marker() in ("None", None, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "count", "start", "edges"),
+    [
+        ([[3.0, 3.0]], 2, None, [2.5, 3.0, 3.5]),
+        ([[]], 2, None, [0.0, 0.5, 1.0]),
+        ([[np.nan, np.inf]], 2, None, [0.0, 0.5, 1.0]),
+        ([[np.nan]], 2, 0.0, [-0.5, 0.0, 0.5]),
+        ([[3.0], [5.0, -np.inf]], 2, None, [3.0, 4.0, 5.0]),
+        ([[3.0, 4.0]], 4, 0.0, [0.0, 1.0, 2.0, 3.0, 4.0]),
+    ],
+)
+def test_bins_reach_from_the_start_or_the_least_value_to_the_largest(values, count, start, edges):
+    assert bins([np.array(one) for one in values], count, start).tolist() == edges
+
+
+def test_of_no_values_nothing_lies_in_any_bin():
+    assert histogram(np.zeros(0), np.array([0.0, 1.0, 2.0])).tolist() == [0.0, 0.0]

@@ -7,15 +7,21 @@ import io
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dpfedadamw.extensions.figures.errors import FigureError
 from dpfedadamw.extensions.figures.gallery import collect
-from dpfedadamw.extensions.figures.publication import check_folder
-from dpfedadamw.extensions.figures.reading import FinishedRun, labels
-from dpfedadamw.extensions.figures.registry import FIGURES, Settings
+from dpfedadamw.extensions.figures.publication import RELEASED, check_folder, open_folder
+from dpfedadamw.extensions.figures.reading import FinishedRun, labels, reason
+from dpfedadamw.extensions.figures.registry import (
+    FIGURES,
+    Measuring,
+    MechanismFigure,
+    Settings,
+)
 from dpfedadamw.reexecution.history import ReexecutionError
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.rundir import RunDirectory
@@ -205,3 +211,157 @@ def test_figures_do_not_go_into_a_run_or_onto_a_file(noised, tmp_path):
     with pytest.raises(FigureError, match="is no folder"):
         check_folder(tmp_path / "file")
     check_folder(tmp_path / "new")
+
+
+def named(identifier: str, name: str = "small", path: Path | None = None):
+    """A run, as far as it has a name."""
+    directory = SimpleNamespace(identifier=identifier, path=path or Path(identifier))
+    return SimpleNamespace(directory=directory, spec=SimpleNamespace(name=name))
+
+
+class Watching(Measuring[str]):
+    """Finds a word once the rounds are over, or that there is none."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def found(self) -> str:
+        if not self.word:
+            raise FigureError("nothing\n was found")
+        return self.word
+
+
+def figure_of(name: str, measure) -> MechanismFigure[str]:
+    return MechanismFigure(
+        name=name, summary="", source="", exposure=RELEASED, measure=measure,
+        compose=lambda runs: [(one.label, one.numbers) for one in runs],  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def refused(_run, _settings):
+    raise FigureError("lacks\n  it")
+
+
+def test_what_each_run_has_is_shown_by_figure_and_what_it_lacks_named_by_run():
+    """Two runs; the rounds of one cannot be run again."""
+    passes = []
+
+    def observe(run, observer, on_round):
+        on_round(1, 2)
+        passes.append(run.spec.name)
+        if run.spec.name == "two":
+            raise ReexecutionError("no key")
+
+    runs = [named("run-1", "one"), named("run-2", "two")]
+    for run in runs:
+        run.observe = lambda *arguments, run=run: observe(run, *arguments)
+    figures = [
+        figure_of("kept", lambda run, settings: f"{run.spec.name} {settings.seed}"),
+        figure_of("seen", lambda *_: Watching("word")),
+        figure_of("empty", lambda *_: Watching("")),
+        figure_of("refused", refused),
+    ]
+    told = []
+    found = collect(figures, runs, Settings(seed=7), lambda *what: told.append(what))
+    assert [(one.figure.name, one.drawing, one.runs) for one in found.composed] == [
+        ("kept", [("one", "one 7"), ("two", "two 7")], ("run-1", "run-2")),
+        ("seen", [("one", "word")], ("run-1",)),
+    ]
+    assert [(one.figure, one.run, one.reason) for one in found.left_out] == [
+        ("refused", "run-1", "lacks it"),
+        ("empty", "run-1", "nothing was found"),
+        ("refused", "run-2", "lacks it"),
+        ("seen", "run-2", "no key"),
+        ("empty", "run-2", "no key"),
+    ]
+    # One pass over the rounds serves both figures.
+    assert passes == ["one", "two"]
+    names = ("kept", "seen", "empty", "refused")
+    assert told == [
+        step
+        for label in ("one", "two")
+        for step in (
+            *((f"{label}: {name}", at, 4) for at, name in enumerate(names)),
+            (f"{label}: rounds", 1, 2),
+        )
+    ]
+
+
+def test_a_run_of_which_nothing_is_to_be_seen_again_is_not_run_again():
+    run = named("run-1")
+    run.observe = lambda *_: pytest.fail("it is run again")
+    found = collect([figure_of("kept", lambda *_: "it")], [run], Settings())
+    assert [one.runs for one in found.composed] == [("run-1",)]
+
+
+ROWS = """\
+cell,curve,rate,seed,run
+a,IID,0.1,3,first
+b,,,4,second
+c,"a, b",,,third
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "table", "name"),
+    [
+        ("cells/a/runs/first", ROWS, "IID, 0.1"),
+        ("cells/b/runs/second", ROWS, "small"),
+        ("cells/c/runs/third", ROWS, "a, b"),
+        ("cells/d/runs/fourth", ROWS, "small"),
+        ("cells/a/run/first", ROWS, "small"),
+        ("cell/a/runs/first", ROWS, "small"),
+        ("cells/a/runs/first", None, "small"),
+        ("cells/a/runs/first", "cell,run\na,first\n", "small"),
+        ("cells/a/runs/first", "run,seed\nfirst,1\n", "small"),
+        ("cells/a/runs/first", "\udcff", "small"),
+    ],
+)
+def test_a_run_is_called_by_its_cell_where_the_sweeps_results_have_it(parts, table, name, tmp_path):
+    if table is not None:
+        (tmp_path / "results.csv").write_bytes(table.encode("utf-8", "surrogateescape"))
+    path = tmp_path / parts
+    assert labels([named("id", path=path)]) == [name]
+
+
+def test_runs_of_one_name_are_told_apart_by_seeds_or_else_by_their_identifiers(tmp_path):
+    rows = "cell,curve,seed,run\na,IID,3,x\nb,IID,4,y\nc,IID,4,z\n"
+    (tmp_path / "results.csv").write_text(rows)
+    x, y, z = (
+        named(run, path=tmp_path / "cells" / cell / "runs" / run)
+        for cell, run in (("a", "x"), ("b", "y"), ("c", "z"))
+    )
+    assert labels([x]) == ["IID"]
+    assert labels([x, y]) == ["IID, seed 3", "IID, seed 4"]
+    assert labels([y, z]) == ["y", "z"]
+    assert labels([x, named("w", "other")]) == ["IID", "other"]
+
+
+def test_a_reason_is_one_line():
+    assert reason(FigureError("a\n  b\tc ")) == "a b c"
+
+
+def test_a_folder_that_cannot_be_made_is_named_and_one_that_is_there_stays_as_it_is(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FigureError, match=r"--out .*file/in: cannot be made \("):
+        open_folder(tmp_path / "file" / "in")
+    (tmp_path / "there").mkdir(mode=0o755)
+    (tmp_path / "there").chmod(0o755)
+    open_folder(tmp_path / "there")
+    assert (tmp_path / "there").stat().st_mode & 0o777 == 0o755
+    open_folder(tmp_path / "a" / "b")
+    assert {(tmp_path / one).stat().st_mode & 0o777 for one in ("a", "a/b")} == {0o700}
+
+
+def test_test_records_are_those_of_the_run_however_many_are_asked_for(noised, tmp_path):
+    finished = opened(noised)
+    every = finished.test_records(None)
+    assert len(finished.test_records(10**6)) == len(every)
+    few = finished.test_records(3)
+    assert few.labels.tolist() == every.labels[:3].tolist()
+    copy = RunDirectory(tmp_path / noised.identifier)
+    shutil.copytree(noised.path, copy.path)
+    digest = finished.past.header["data_sha256"]
+    copy.ledger.write_text(copy.ledger.read_text().replace(digest, digest[::-1]))
+    with pytest.raises(FigureError, match="the data set is not the one that the ledger names"):
+        opened(copy).test_records(3)
