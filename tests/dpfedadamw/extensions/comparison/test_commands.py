@@ -117,6 +117,51 @@ def test_every_damaged_or_foreign_directory_is_one_line_and_nothing_is_printed(
     assert not figure.exists()
 
 
+def test_markdown_and_latex_are_printed_alone_and_a_public_figure_is_for_everybody(
+    runs, tmp_path, capsys
+):
+    run, figure = str(runs["dp-fedavg"]), tmp_path / "figure.svg"
+    assert call("compare", run, "--markdown") == 0
+    markdown = capsys.readouterr().out
+    assert "|---" in markdown
+    assert "tabular" not in markdown
+    public = ("--audience", "public", "-o", str(figure))
+    assert call("compare", run, "--latex", *public) == 0
+    told = capsys.readouterr()
+    assert r"\begin{tabular}" in told.out
+    assert "|---" not in told.out
+    assert f"figure: {figure}" in told.err
+    assert stat.S_IMODE(figure.stat().st_mode) == 0o644
+
+
+def test_what_all_rows_of_a_group_share_stands_above_them_and_in_no_column(
+    runs, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(terminal.out, "_width", 200)
+    assert call("compare", *map(str, runs.values())) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    heads = [line for line in lines if line.startswith("rank ")]
+    assert [head.partition(" bytes")[0] for head in heads] == ["rank what accuracy, % runs"] * 2
+    claim = json.loads((runs["dp-fedavg"] / "ledger.jsonl").read_text().splitlines()[-1])
+    third = claim["third_party"]["epsilon"]["pld"]
+    private = lines.index(next(line for line in lines if line.startswith("A: ε ")))
+    assert f"{third:.3g}"[:3] in lines[private + 2]
+    # Of no privacy there is nothing to say but that.
+    plain = lines.index("B: no differential privacy")
+    assert not any("privacy" in line or "ε" in line for line in lines[plain + 1 : plain + 3])
+
+
+def test_runs_are_equal_in_epsilon_within_the_tolerance_in_percent(runs, capsys):
+    """By default 1 %; what is asked for is told with the comparison."""
+    run = str(runs["dp-fedavg"])
+    for options, tolerance in (((), 0.01), (("--tolerance", "25"), 0.25)):
+        assert call("compare", run, *options, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["tolerance"] == tolerance
+    for options, towards in (((), "server"), (("--towards", "third-party"), "third-party")):
+        assert call("compare", run, *options, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["towards"] == towards
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

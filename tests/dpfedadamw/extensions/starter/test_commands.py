@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from dpfedadamw import spec as specs
-from dpfedadamw.extensions.starter.templates import files
+from dpfedadamw.extensions.starter.templates import files, records
 from tests.runs import call
 
 
@@ -87,3 +90,57 @@ def test_a_new_project_has_a_good_spec_and_python_whatever_its_name(tmp_path, na
     for file, text in files("x").items():
         if file.endswith(".py"):
             compile(text, file, "exec")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("my project", "my-project"), ("--", "project"), ("._-a.b_c-", "a.b_c-"), ("é", "project"),
+        ("a" * 70, "a" * 64), ("_" * 70 + "b", "b"), ("2026", "2026"),
+    ],
+)  # fmt: skip
+def test_a_new_projects_spec_has_the_folders_name_as_far_as_a_spec_may(folder, name, tmp_path):
+    place = tmp_path / folder
+    place.mkdir()
+    assert call("new", "--json", "--", str(place)) == 0
+    changes = ["data.path=records.csv", "model={name: module}"]
+    assert specs.load(place / "spec.yaml", changes).name == name
+
+
+def test_a_file_a_place_in_a_run_and_one_that_cannot_be_written_are_refused(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert call("new", str(tmp_path / "file")) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert call("new", str(tmp_path / "file" / "in")) == 2
+    assert "file/in: cannot be written (Not a directory)" in capsys.readouterr().err
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("spec.yaml", "ledger.jsonl"):
+        (run / name).touch()
+    assert call("new", str(run / "a" / "b")) == 2
+    assert "is inside a signed run's folder" in capsys.readouterr().err
+    assert {path.name for path in run.iterdir()} == {"spec.yaml", "ledger.jsonl"}
+
+
+def test_the_made_up_rows_are_the_same_every_time_of_four_equal_sites_and_can_be_learnt():
+    text = records()
+    assert text == records()
+    assert text.endswith("\n")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == ["site", "age", "pressure", "marker", "outcome"]
+    assert Counter(row["site"] for row in rows) == {f"site-{number}": 150 for number in range(4)}
+    # The first numbers of Python's generator from seed 0.
+    assert [rows[0][name] for name in ("age", "pressure", "marker")] == ["0.844", "0.758", "0.421"]
+    told = {
+        outcome: [
+            float(row["age"]) + float(row["marker"]) for row in rows if row["outcome"] == outcome
+        ]
+        for outcome in ("yes", "no")
+    }
+    assert sum(map(len, told.values())) == 600
+    # Of uniform numbers, a third has a sum above 1.2; the noise lets some be told the other way.
+    assert 0.25 < len(told["yes"]) / 600 < 0.4
+    assert min(told["yes"]) < 1.15
+    assert max(told["no"]) > 1.25
+    wrong = sum(one <= 1.2 for one in told["yes"]) + sum(one > 1.2 for one in told["no"])
+    assert 0.05 < wrong / 600 < 0.18

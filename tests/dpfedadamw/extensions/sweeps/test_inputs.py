@@ -23,6 +23,18 @@ def test_data_are_read_once_however_they_are_divided_and_whatever_the_seed(tmp_p
     assert (len(sweep.cells), read) == (12, ["digits"])
 
 
+def test_seeds_of_the_data_are_read_alike_and_each_file_of_owners_by_itself(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(experiment, "read_inputs", lambda spec: read.append(spec.data.partition))
+    seeds = "seeds: {numbers: 2, vary: [data, weights, run]}\n"
+    check_inputs(swept(tmp_path, seeds).cells)
+    assert len(read) == 1
+    read.clear()
+    kinds = "[{kind: column, file: a.txt}, {kind: column, file: b.txt}]"
+    check_inputs(swept(tmp_path, f"matrix: {{data.partition: {kinds}}}\n{seeds}").cells)
+    assert [one.file for one in read] == ["a.txt", "b.txt"]
+
+
 def test_each_model_and_each_data_set_is_looked_at(tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(experiment, "read_inputs", lambda spec: read.append(spec.model.hidden))

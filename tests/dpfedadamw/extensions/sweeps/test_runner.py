@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
+from dpfedadamw import spec as specs
 from dpfedadamw.extensions.sweeps.folder import SweepError, SweepFolder
 from dpfedadamw.extensions.sweeps.runner import Job, Runner, expected_seconds
 from dpfedadamw.spec.matrix import load_sweep
@@ -217,3 +219,154 @@ def test_time_is_expected_by_rounds_clients_and_steps_of_like_cells(tmp_path):
     two, four, twenty = load_sweep(path).cells
     assert expected_seconds([], twenty) is None
     assert expected_seconds([(two, 3.0), (four, 6.0)], twenty) == pytest.approx(30.0)
+
+
+class Ended:
+    """A process that was asked to end, and does so after some questions or only when killed."""
+
+    def __init__(self, code: int | None, deaf: bool = False) -> None:
+        self.code, self.deaf, self.asked = code, deaf, []
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        self.asked.append("wait" if seconds is not None else "wait for it")
+        if not self.deaf:
+            self.code = -15
+        return self.code
+
+    def terminate(self) -> None:
+        self.asked.append("terminate")
+
+    def kill(self) -> None:
+        self.asked.append("kill")
+        self.deaf = False
+
+
+def begun_run(folder) -> None:
+    """A run that was begun, as `run` leaves it."""
+    run = folder.runs / "small-20260101T000000Z-00000000"
+    run.mkdir(exist_ok=True)
+    (run / "spec.yaml").touch()
+
+
+def test_a_run_gets_its_spec_its_place_and_the_sweeps_options_and_a_trial_its_number(sweep, folder):
+    asked = []
+
+    def start(arguments, told):
+        asked.append(list(arguments))
+        return Ended(2)
+
+    first, trial, begun = jobs_of(sweep, folder)
+    for job in (trial, begun):
+        folder.begin_cell(job.cell)
+        job.folder.trial.touch()
+    begun_run(begun.folder)
+    options = ["--device", "cpu"]
+    list(Runner(folder, 1, start, lambda job: None, options).run([first, trial, begun]))
+    place, trials = first.folder, trial.folder
+    run = begun.folder.runs / "small-20260101T000000Z-00000000"
+    assert asked == [
+        ["run", str(place.spec), "--out", str(place.runs), "--json", *options],
+        [
+            "run", str(trials.spec), "--out", str(trials.runs), "--trial", str(trials.trial),
+            "--json", *options,
+        ],
+        ["run", "--resume", str(run), "--json", *options],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (b"", "ended with 70"),
+        (b"\n \n", "ended with 70"),
+        (b"one\n\x1b[31m two \x1b[0m\n\n \n", "two"),
+        (b"caf\xff", "caf\ufffd"),
+        # A line is as long as what is looked at.
+        (b"x" * 5000, "x" * 4000),
+        (b"before\n" + b"y" * 100, "y" * 100),
+    ],
+)
+def test_of_a_failure_the_last_line_that_says_something_is_kept(told, said, sweep, folder):
+    def start(_arguments, file):
+        file.write_bytes(told)
+        return Ended(70)
+
+    (job, *_) = jobs_of(sweep, folder)
+    list(Runner(folder, 1, start, lambda job: None).run([job]))
+    assert (job.state, job.said) == ("failed", said)
+    assert job.folder.failure.read_text("utf-8") == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "left", "state"),
+    [(0, True, "done"), (1, True, "done"), (2, True, "failed"), (0, False, "failed")],
+)
+def test_a_run_is_done_where_it_ended_by_a_verdict_and_left_a_run(code, left, state, sweep, folder):
+    def start(_arguments, _file):
+        if left:
+            begun_run(job.folder)
+        return Ended(code)
+
+    kept = []
+    (job, *_) = jobs_of(sweep, folder)
+    list(Runner(folder, 1, start, kept.append).run([job]))
+    assert (job.state, kept) == (state, [job] if state == "done" else [])
+    assert job.said == ("" if state == "done" else f"ended with {code}")
+    assert job.seconds > 0
+
+
+def test_cells_run_in_their_order_and_a_run_that_does_not_stop_is_ended(sweep, folder):
+    processes = [Ended(None), Ended(None, deaf=True)]
+    started = []
+
+    def start(arguments, _file):
+        started.append(arguments[1])
+        return processes[len(started) - 1]
+
+    jobs = jobs_of(sweep, folder)
+    running = Runner(folder, 2, start, lambda job: None).run(jobs)
+    assert next(running) is None
+    assert [job.state for job in jobs] == ["running", "running", "waiting"]
+    assert jobs[0].seconds > 0
+    running.close()
+    assert started == [str(job.folder.spec) for job in jobs[:2]]
+    assert processes[0].asked == ["terminate", "wait"]
+    assert processes[1].asked == ["terminate", "wait", "kill", "wait for it"]
+    assert [job.state for job in jobs] == ["waiting"] * 3
+
+
+def test_a_run_that_cannot_be_started_leaves_its_cell_free(sweep, folder):
+    def start(_arguments, _file):
+        raise OSError("no processes left")
+
+    (job, *_) = jobs_of(sweep, folder)
+    with pytest.raises(OSError, match="no processes left"):
+        list(Runner(folder, 1, start, lambda job: None).run([job]))
+    RunLock(job.folder.path).release()
+
+
+def test_only_cells_of_the_same_model_and_data_tell_a_time_each_by_its_size(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        f"{BASE}matrix: {{federation.rounds: [2, 4], model.hidden: [[], [8]], "
+        "federation.clients_per_round: [2, 4], federation.local_steps: [1, 3]}\n"
+    )
+    cells = {
+        (one.spec.federation.rounds, one.spec.federation.clients_per_round,
+         one.spec.federation.local_steps): one
+        for one in load_sweep(path).cells if one.spec.model.hidden == ()
+    }  # fmt: skip
+    of_digits = cells[2, 2, 1].spec
+    # 2·2·1 in 1 s and 4·4·3 in 24 s: 0.25 s and 0.5 s a client's step.
+    done = [(cells[2, 2, 1], 1.0), (cells[4, 4, 3], 24.0)]
+    assert expected_seconds(done, cells[4, 2, 3]) == pytest.approx(0.375 * 24)
+    convolutional = specs.load("digits-cnn")
+    assert convolutional.data.dataset == of_digits.data.dataset
+    assert expected_seconds(done, replace(cells[2, 2, 1], spec=convolutional)) is None
+    elsewhere = specs.loads(
+        specs.dump(of_digits), overrides=("data={dataset: mnist, path: none, clients: 5}",)
+    )
+    assert expected_seconds(done, replace(cells[2, 2, 1], spec=elsewhere)) is None

@@ -161,9 +161,46 @@ def test_two_sweeps_at_once_cannot_publish_two_winners(tmp_path):
 
 def test_a_damaged_draw_is_not_drawn_anew(tmp_path):
     sweep, law, _ = begun(tmp_path)
-    (tmp_path / "out" / "trials" / "secret.json").write_text("{}")
-    with pytest.raises(SweepError, match=r"secret\.json: is damaged"):
-        selection.drawn(tmp_path / "out", sweep, law)
+    short = json.dumps({"secret": "ab" * 31})
+    for content in ("{}", "[]", "{", short, '{"secret": "xy"}', '{"secret": 3}'):
+        (tmp_path / "out" / "trials" / "secret.json").write_text(content)
+        with pytest.raises(SweepError, match=r"secret\.json: is damaged"):
+            selection.drawn(tmp_path / "out", sweep, law)
+
+
+def test_each_trial_has_its_number_its_candidate_and_its_own_private_note(tmp_path, monkeypatch):
+    drawing(monkeypatch, 3)
+    _, _, one = begun(tmp_path)
+    one.begin()
+    cells = one.cells()
+    assert [cell.digest for cell in cells] == [f"trial-0000000{number}" for number in (1, 2, 3)]
+    for number, cell in enumerate(cells, start=1):
+        chosen = selection.candidate(one.secret, number, 2)
+        assert cell.candidate == one.sweep.cells[chosen].candidate
+        assert cell.spec.algorithm.learning_rate == (0.1, 0.5)[chosen]
+        note = json.loads(one.folder.cell(cell).trial.read_text())
+        assert note == {"secret": one.secret.hex(), "trial": number, "trials": 3}
+
+
+def test_a_trial_without_a_score_is_not_chosen_among(tmp_path, monkeypatch):
+    drawing(monkeypatch, 1)
+    _, _, one = begun(tmp_path)
+    one.begin()
+    folder = one.folder.cell(one.cells()[0])
+    run = folder.runs / "small-20260101T000000Z-00000000"
+    run.mkdir()
+    (run / "spec.yaml").touch()
+    for text in ("", "{}\n", '{"validation_accuracy": null, "validation_loss": null}\n'):
+        (run / "metrics.jsonl").write_text(text)
+        with pytest.raises(SweepError, match="has no score on validation records"):
+            one.keep_score(folder)
+    assert folder.result() is None
+
+
+def test_a_folder_that_cannot_be_made_for_a_selection_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SweepError, match=r"^--out .*file/out: cannot be written \(Not a directory"):
+        selection.held(tmp_path / "file" / "out")
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,40 @@ def test_a_sweep_that_is_stopped_tabulates_what_is_done(tmp_path, monkeypatch):
     with open("sweeps/small/results.csv", encoding="utf-8", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["test_accuracy"] == "0.1"
+
+
+def test_a_trial_of_a_sweep_has_a_folder_of_its_own_and_one_cell_a_combination(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(
+        f"{TWO}matrix: {{algorithm.learning_rate: [1, 2]}}\nseeds: 3\n"
+    )
+    ran = accurate(monkeypatch, lambda rate, seed: rate / 4)
+    assert call("sweep", "s.yaml", "--smoke", "--json") == 0
+    told = capsys.readouterr()
+    assert ran == [(1.0, 0), (2.0, 0)]
+    found = json.loads(told.out)
+    assert (found["cells"], found["done"]) == (2, 2)
+    assert [path.name for path in (tmp_path / "sweeps").iterdir()] == ["small-smoke"]
+    assert "two rounds each" not in told.err
+    assert call("sweep", "s.yaml", "--smoke") == 0
+    assert "two rounds each" in capsys.readouterr().err
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "threads"), [(8, 3, 2), (8, 8, 1), (2, 3, 1), (None, 1, 1)]
+)
+def test_runs_at_a_time_share_the_cores(cores, processes, threads, monkeypatch):
+    from types import SimpleNamespace
+
+    from dpfedadamw.extensions.sweeps.commands import processes as starting
+
+    made = []
+    monkeypatch.setattr(starting.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(
+        starting, "Processes", lambda *given: made.append(given) or SimpleNamespace(start="start")
+    )
+    assert starting.starting(processes) == "start"
+    assert [given[2] for given in made] == [threads]
