@@ -242,9 +242,16 @@ def test_landscapes_share_their_colours_and_their_table_goes_over_the_plane_row_
 
 @pytest.mark.parametrize(
     ("losses", "low", "high"),
-    [([[2.0, 2.0]], 1.0, 4.0), ([[0.0, 0.0]], 0.5, 2.0), ([[np.nan, np.inf]], 0.5, 2.0)],
+    [
+        ([[0.25, 0.5]], 0.25, 0.5),
+        ([[2.0, 2.0]], 1.0, 4.0),
+        ([[0.0, 0.0]], 0.5, 2.0),
+        ([[np.nan, np.inf]], 0.5, 2.0),
+    ],
 )
-def test_a_landscape_that_is_flat_has_a_scale_of_colours_all_the_same(losses, low, high):
+def test_colours_reach_over_the_losses_and_around_one_that_is_the_same_everywhere(
+    losses, low, high
+):
     found = Landscape(floats(0, 1), np.array(losses * 2), seed=0, records=9)
     (mark,) = composed("loss-landscape", found).chart.panels[0].marks
     assert (mark.low, mark.high) == (low, high)
