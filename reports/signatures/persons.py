@@ -191,7 +191,7 @@ def _itself(one: Any, data: bytes, where: str) -> tuple[Any, bytes]:
     if len(places) != 4:
         raise left_out
     start, before, after, rest = places
-    if start != 0 or not 0 < before < after < after + rest <= len(data) or rest <= 0:
+    if start != 0 or not 0 < before < after < after + rest <= len(data):
         raise left_out
     signed = data[: after + rest]
     content = pades.check_gap(data, (before, after), where)

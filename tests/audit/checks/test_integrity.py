@@ -732,6 +732,15 @@ def test_clients_may_stand_in_any_order(
     assert reasons == ([] if right else [said])
 
 
+@pytest.mark.parametrize(("name", "verdict"), [("findings.json", "PASS"), ("notes.json", "FAIL")])
+def test_an_earlier_audits_findings_are_the_one_file_of_the_evidence_that_may_come_later(
+    of_records: Bundle, name: str, verdict: str, tmp_path: Path
+) -> None:
+    run = attest(Path(shutil.copytree(of_records.root, tmp_path / "run")))
+    (run / "evidence" / name).write_text("{}")
+    assert judged(open_bundle(run), "integrity").verdict.value == verdict
+
+
 @pytest.mark.parametrize("name", ["evidence", "metrics.jsonl", "model.json"])
 def test_an_attestation_names_every_file_that_it_must(
     of_records: Bundle, name: str, tmp_path: Path

@@ -88,9 +88,11 @@ def test_quotes_mean_nothing_in_glue(tmp_path):
 
 def test_an_image_folder_is_a_class_a_folder(tmp_path):
     files = {
-        f"{name}/{number}.png": published.picture(number, (20 + number, 30), form="PNG")
+        f"{name}/{number}.{ending}": published.picture(number, (20 + number, 30), form=form)
         for name in ("cat", "dog")
-        for number in range(5)
+        for number, (ending, form) in enumerate(
+            (("png", "PNG"), ("jpg", "JPEG"), ("jpeg", "JPEG"), ("BMP", "BMP"), ("webp", "WEBP"))
+        )
     }
     # What a file manager leaves there is no class, and neither is a folder without images.
     files[".thumbnails/0.png"] = files["cat/0.png"]
