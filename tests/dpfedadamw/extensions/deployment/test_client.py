@@ -229,7 +229,8 @@ def test_a_message_of_its_server_may_be_as_large_as_the_first_broadcast(refusing
 
 
 def test_a_client_sends_plain_values_beside_its_upload(client):
-    sent = client.take_part("run", asked(), broadcast(client), "")
+    message = broadcast(client)
+    sent = client.take_part("run", asked(), message, "")
     values = plain(sent)
     assert values == {
         "steps": 3, "queries": 3, "uploaded": list(sent.uploaded), "remembers": False,
@@ -242,7 +243,7 @@ def test_a_client_sends_plain_values_beside_its_upload(client):
         "noise_multiplier": 2.0,
     }.items()  # fmt: skip
     (uploaded,) = client.ledger.of_kind("upload")
-    digests = hashlib.sha256(broadcast(client)), hashlib.sha256(sent.upload)
+    digests = hashlib.sha256(message), hashlib.sha256(sent.upload)
     shown = statement("run", 0, 0, 1, (*(one.hexdigest() for one in digests), sent.participation))
     assert uploaded.items() >= shown.items()
     assert is_signed(client._facts.keys[0], sent.signature, UPLOAD, shown)
