@@ -228,6 +228,14 @@ def test_a_header_of_tensors_holds_type_shape_and_place_and_nothing_else(read: A
             read(len(text).to_bytes(8, "little") + text + b"\0" * 8)
 
 
+def test_texts_that_lie_with_tensors_are_told_apart_from_them() -> None:
+    whole = {"dtype": "I64", "shape": [0], "data_offsets": [8, 8]}
+    said = {"format": "pt"}
+    found = read_names(message({"__metadata__": said, "mean": ENTRY, "steps": whole}))
+    assert found == ({"mean": True, "steps": False}, said)
+    assert read_names(message({"mean": ENTRY})) == ({"mean": True}, {})
+
+
 @pytest.mark.parametrize("read", [read_tensors, read_stored, read_names])
 def test_a_header_ends_within_its_message(read: Any) -> None:
     read((2).to_bytes(8, "little") + b"{}")

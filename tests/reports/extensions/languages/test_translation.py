@@ -280,6 +280,20 @@ def test_pages_are_in_the_language_the_data_are_not_and_what_is_english_says_so(
     assert f"({'de-DE' if language == 'de' else 'fr-FR'})".encode() in files.pdf.read_bytes()
 
 
+@pytest.mark.parametrize("language", OTHERS)
+def test_the_claim_on_the_first_page_is_in_the_language_too(
+    pages: Document, language: Language
+) -> None:
+    english, shown = pages.claim, translated(pages, language).claim
+    assert english is not None
+    assert shown is not None
+    for (name, value), (name_there, there) in zip(english.numbers, shown.numbers, strict=True):
+        assert name_there == translate(name, language) != name
+        assert there == (translate(value, language) or value)
+    assert shown.headline == translate(english.headline, language)
+    assert shown.statement == translate(english.statement, language) != english.statement
+
+
 @pytest.fixture(scope="module")
 def pages(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Document:
     shown = document(build(run_builder(tmp_path_factory.mktemp("pages") / "run")))
