@@ -11,7 +11,7 @@ from PIL import Image
 
 from dpfedadamw.data import images
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.stored import StoredRecords, Views
+from dpfedadamw.data.stored import StoredRecords, Views, check_shape
 from dpfedadamw.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
@@ -82,6 +82,17 @@ def test_other_channels_and_flat_records_do_not_fit_a_model_of_images(tmp_path):
     )
     with pytest.raises(DataError, match=r"records have shape \(3,\)"):
         load(data_spec("arrays", tmp_path / "a.npz"), ImagePreprocessing(size=8))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("read", [None, 1, 2, 3, 4])
+def test_images_have_the_channels_that_are_read_or_become_grey_or_coloured(channels, read):
+    form, shape = ImagePreprocessing(channels=read), (channels, 8, 8)
+    if read in (None, channels) or {channels, read} == {1, 3}:
+        check_shape(shape, form, "photos")
+    else:
+        with pytest.raises(DataError, match=f"have {channels} channels, the model reads {read};"):
+            check_shape(shape, form, "photos")
 
 
 def test_selections_of_selections_and_empty_batches_keep_their_shape():
