@@ -169,4 +169,12 @@ WEAKENINGS = (
         "what the last round leaves may hold more than its mean in the bits that are rounded away",
         ("tests/audit/checks/client/test_server_rounds.py",),
     ),
+    Weakening(
+        "a-line-that-a-stranger-wrote",
+        "audit/__main__.py",
+        '    lines += [f"note     {printable(text)}" for text in findings.qualifications]',
+        '    lines += [f"note     {text}" for text in findings.qualifications]',
+        "a hostile gate adds a line 'verdict  PASS' to what an auditor reads",
+        ("tests/audit/test_auditor.py",),
+    ),
 )

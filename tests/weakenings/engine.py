@@ -319,4 +319,20 @@ WEAKENINGS = (
         "a table that goes on from a published one says of how many candidates that one chose",
         ("tests/dpfedadamw/extensions/sweeps/commands/test_command.py",),
     ),
+    Weakening(
+        "epsilon-rounded-to-nearest",
+        "dpfedadamw/cli/cost.py",
+        "            display.epsilon_text(way.epsilon),",
+        '            f"{way.epsilon:.2f}",',
+        "of two ways to protect a person one is shown with a smaller ε than it has",
+        ("tests/dpfedadamw/cli/test_cost.py",),
+    ),
+    Weakening(
+        "one-mask-for-two-layers",
+        "dpfedadamw/models/networks/dropout.py",
+        "layer.number = number * 0x9E3779B97F4A7C15 % 2**63",
+        "layer.number = number * 0x9E3779B97F4A7C15 % 63",
+        "layers of a large model drop the same entries, and it learns less well",
+        ("tests/dpfedadamw/models/test_dropout.py",),
+    ),
 )
