@@ -36,7 +36,7 @@ _HALF_ORDER = 0x7FFFFFFF800000007FFFFFFFFFFFFFFFDE737D56D38BCF4279DCE5617E3192A8
 _TYPES = {"F32": "<f4", "F64": "<f8"}
 _HEX = r"[0-9a-f]{64}"
 _NAME = r"[A-Za-z0-9._:-]{1,128}"
-# A fingerprint, which is told in one line whoever wrote it.
+# A fingerprint. A stranger writes it, and it is printed in one line.
 _KEY = r"[!-~]{1,128}"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 

@@ -104,7 +104,7 @@ def test_what_training_came_to_is_read_from_the_last_line_of_metrics(run: RunDir
     assert (found.accuracy, found.loss) == (0.5, 1.25)
     assert found.measures == {"test_auc": 0.75, "test_f1": 0.5}
     assert found.own == {"f2": 0.25}
-    # A killed process may have left it beside the claim.
+    # A killed process may have left it next to the claim.
     assert not run.checkpoint.exists()
 
 

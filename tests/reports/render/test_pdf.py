@@ -350,7 +350,7 @@ def test_an_existing_report_survives_a_failure(
 
 
 def two_figures(created: str) -> Document:
-    """A document made by hand; the numbers of one of its figures stand beside it as a file."""
+    """A document made by hand; the numbers of one of its figures are in a file of their own."""
     first = Picture("loss", "Loss", "C", "A", ("h",), (("1",),), 0, b"<svg>1</svg>", b"h\n1\n")
     second = dataclasses.replace(first, identifier="bare", drawing=b"<svg>2</svg>", data=b"")
     return Document(

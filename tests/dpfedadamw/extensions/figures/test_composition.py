@@ -1,4 +1,4 @@
-"""What each figure draws, and which numbers stand beside it, of measurements that are given."""
+"""What each figure draws, and the numbers of its table, from given measurements."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_variance_across_clients_is_that_of_each_round_by_itself():
         VarianceObserver().found()
 
 
-def test_drift_is_of_each_round_by_itself_and_whoever_did_not_move_has_no_direction():
+def test_drift_is_of_each_round_by_itself_and_a_client_that_did_not_move_has_no_direction():
     observer = DriftObserver()
     updates = [
         [(3.0, 4.0), (0.0, 2.0), (0.0, 0.0)],
