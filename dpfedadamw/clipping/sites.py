@@ -88,7 +88,7 @@ def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
     """
     sites: list[Site] = []
     owners: dict[Tensor, tuple[str, nn.Module]] = {}
-    # Modules that are one place with all that is inside them.
+    # How names begin inside the last module that is one place as a whole: they come right after it.
     covered: tuple[str, ...] = ()
     for name, module in model.named_modules():
         prefix = f"{name}." if name else ""
@@ -104,14 +104,14 @@ def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
             if not _is_table_and_output(user, module, own):
                 raise BookKeepingError(f"{other!r} and {full!r} are one parameter")
             own[key] = other
-        if covered and name.startswith(covered):
+        if name.startswith(covered):
             continue
         found = _sites_of_module(name, module, own, low_rank.pair_of(module) if pairs else None)
         if found and "forward" in vars(module):
             raise BookKeepingError(f"the forward of {name or 'the model'!r} has been replaced")
         sites += found
         if any(site.kind in ("pair", "vmap") for site in found):
-            covered += (prefix,)
+            covered = (prefix,)
     return tuple(sites)
 
 

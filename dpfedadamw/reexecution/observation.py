@@ -7,7 +7,7 @@ is shown is overwritten by the next step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -118,7 +118,7 @@ class TappedEvidence(ClientEvidence):
         tap: Where it is seen.
     """
 
-    tap: Tap = field(default_factory=lambda: Tap(RoundObserver()))
+    tap: Tap
 
     def query(self, query: Query) -> None:
         """As in the run; the clean sum is divided as the noised one will be."""

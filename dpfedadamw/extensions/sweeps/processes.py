@@ -103,6 +103,4 @@ def _run(
     errors = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for source, target in ((nothing, 0), (nothing, 1), (errors, 2)):
         os.dup2(source, target)
-    os.close(nothing)
-    os.close(errors)
     command(arguments)

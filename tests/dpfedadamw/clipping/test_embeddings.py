@@ -74,6 +74,12 @@ def test_squares_are_added_up_in_double_precision():
     assert form.squared_norms().tolist() == [1.0 + 2.0**-26]
 
 
+def test_a_form_lies_where_what_was_looked_up_lies_whatever_the_default_device_is():
+    with torch.device("meta"):
+        form = form_of_lookup(INDICES, OUTPUTS, 4, 1)
+    assert form.kept().gradients["weight"].tolist() == dense(1).flatten(1).tolist()
+
+
 class Positions(nn.Module):
     """A table that all records look up at the same places."""
 

@@ -108,6 +108,13 @@ def test_modules_that_use_what_is_inside_them_are_one_place(module):
     assert (second.name, second.kind) == ("deeper", "layer")
 
 
+def test_after_one_such_place_another_may_follow():
+    model = nn.Sequential(nn.MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2), nn.Linear(4, 4))
+    assert [(name, kind) for name, kind, _ in described(model)] == [
+        ("0", "vmap"), ("1", "vmap"), ("2", "layer"),
+    ]  # fmt: skip
+
+
 def test_a_shared_parameter_and_a_replaced_forward_have_no_place():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight

@@ -116,3 +116,17 @@ def test_a_job_that_connects_without_end_holds_eight_connections(shard):
 def test_a_question_with_more_than_a_tasks_description_is_refused():
     with pytest.raises(ValueError, match="more than a task's description"):
         Question({"meta": "x" * (1 << 20)}, []).to_bytes()
+
+
+def test_a_job_that_says_nothing_does_not_keep_the_gate_from_ending(tmp_path):
+    def lasting():
+        """The threads that a program waits for before it ends."""
+        return {one for one in threading.enumerate() if not one.daemon}
+
+    before = lasting()
+    one = Shard(tmp_path / "socket", MODEL, question=QUESTION.to_bytes())
+    one.place = tmp_path / "socket"
+    with connected(one) as line:
+        assert read_question(line) == QUESTION
+        assert lasting() == before
+    one.close()
