@@ -402,5 +402,7 @@ def test_bins_reach_from_the_start_or_the_least_value_to_the_largest(values, cou
     assert bins([np.array(one) for one in values], count, start).tolist() == edges
 
 
-def test_of_no_values_nothing_lies_in_any_bin():
-    assert histogram(np.zeros(0), np.array([0.0, 1.0, 2.0])).tolist() == [0.0, 0.0]
+def test_of_no_values_nothing_lies_in_any_bin_and_of_one_all_lies_in_its_own():
+    edges = np.array([0.0, 1.0, 2.0])
+    assert histogram(np.zeros(0), edges).tolist() == [0.0, 0.0]
+    assert histogram(np.array([1.5]), edges).tolist() == [0.0, 100.0]

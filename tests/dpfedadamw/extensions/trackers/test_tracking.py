@@ -154,6 +154,25 @@ def test_an_unknown_tracker_or_one_without_its_library_is_refused_at_once(
     assert "--tracker diary: unknown" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "libraries"),
+    [
+        ("tensorboard", {"tensorboard"}),
+        ("mlflow", {"mlflow", "sqlalchemy"}),
+        ("wandb", {"wandb"}),
+    ],
+)
+def test_a_tracker_can_be_asked_for_once_all_its_libraries_are_there(name, libraries, monkeypatch):
+    there = set()
+    monkeypatch.setattr(tracking, "find_spec", lambda module: module if module in there else None)
+    for missing in libraries:
+        there = libraries - {missing}
+        with pytest.raises(TrackerError, match=rf"^--tracker {name}: its library is not installed"):
+            tracking.check([name])
+    there = libraries
+    tracking.check([name])
+
+
 @pytest.mark.slow
 def test_the_command_tells_trackers_as_well(heard, tmp_path, capsys):
     path = tmp_path / "s.yaml"
