@@ -485,6 +485,18 @@ def test_how_a_program_ended_is_told_and_a_process_that_was_killed_is_started_ag
             cells._process.wait()
 
 
+def test_a_program_that_fails_is_told_so_while_others_of_its_cell_are_still_being_ended(
+    cells, shards, tmp_path
+):
+    # The cell's first process is there until the system has taken all of them away.
+    program = f"for one in $(seq 100); do sleep {MARK} & done; exit 1"
+    cell = Cell(cells, shards[0], tmp_path / "work", ["sh", "-c", program])
+    cell.start()
+    assert cell.ended(60) is False
+    cell.end()
+    assert not sleepers()
+
+
 def test_shards_draw_different_numbers_though_they_are_copies_of_one_process(
     trainers, shards, tmp_path
 ):
