@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import shutil
 import socket
@@ -569,6 +570,30 @@ def test_a_client_listens_at_a_door_of_its_own_and_lets_go_of_its_folder(door):
     # Its group, which is the SuperNode's user, may come in.
     assert seen == [(True, 0o660)]
     assert door.done == [(site.path, 7), "closed"]
+
+
+def test_while_no_connection_can_be_taken_it_tries_once_a_second(door, monkeypatch):
+    """Where no file can be opened, say: without a pause it would take a whole core."""
+    tries, pauses = [], []
+
+    class Full(socket.socket):
+        def accept(self):
+            tries.append(self)
+            if len(tries) == 3:
+                raise OverError
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(listening.socket, "socket", Full)
+    monkeypatch.setattr(listening.time, "sleep", pauses.append)
+    site = door.made()
+
+    def ready(client):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(str(site.socket))
+
+    with pytest.raises(OverError):
+        listening.serve(site, ready)
+    assert pauses == [1.0, 1.0]
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_refused_before_the_folder_is_held(door):

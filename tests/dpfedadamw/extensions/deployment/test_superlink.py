@@ -6,12 +6,16 @@ import asyncio
 import json
 import shutil
 import socket
+import sys
+import threading
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from dpfedadamw.extensions.deployment import superlink
 from dpfedadamw.extensions.deployment.errors import DeploymentError
-from dpfedadamw.extensions.deployment.superlink import FLEET, Door, FleetOnly, _listener, grid
+from dpfedadamw.extensions.deployment.superlink import FLEET, Door, FleetOnly, _listener, _run, grid
 
 LONGEST = 8 << 20
 
@@ -207,6 +211,25 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
         door = Door(host="127.0.0.1", port=port, certificate=tmp_path, key=tmp_path)
         with pytest.raises(DeploymentError, match=rf"127\.0\.0\.1:{port}: cannot listen there"):
             _listener(door)
+
+
+@pytest.mark.parametrize(("token", "active"), [(None, True), ("token", False), (None, False)])
+def test_a_run_that_flower_does_not_begin_is_one_line(token, active, monkeypatch):
+    for module in (
+        "flwr.common.constant", "flwr.supercore.constant", "flwr.supercore.task_identity",
+        "flwr.superlink.grid.http_grid",
+    ):  # fmt: skip
+        monkeypatch.setitem(sys.modules, module, Mock())
+    state = SimpleNamespace(
+        create_run=lambda *_: 7,
+        get_tasks=lambda run_ids: [SimpleNamespace(task_id=3)],
+        claim_task=lambda task: token,
+        activate_task=lambda task: active,
+    )
+    ended = threading.Event()
+    ended.set()
+    with pytest.raises(DeploymentError, match=r"^Flower does not start a run$"):
+        _run(state, ended)
 
 
 def test_a_certificate_that_is_missing_or_none_is_one_line_before_anything_listens(fresh, tmp_path):
