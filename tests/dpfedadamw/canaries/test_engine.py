@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from dpfedadamw.canaries.engine import (
+    MOST_CANARIES,
+    Canaries,
     CanaryEngine,
     CanaryOrder,
+    _marked,
     draw_canaries,
     draw_canary_people,
     spread,
@@ -42,6 +45,29 @@ def batch(canaries, client=0):
     inputs = torch.randn(len(LABELS[client]), 5, generator=torch.Generator().manual_seed(2))
     labels = torch.from_numpy(LABELS[client])
     return inputs, labels, canaries.marked(client, labels)
+
+
+CLASSES = torch.arange(5)
+TOKENS = torch.tensor([[-100, 3, -100], [0, 50_256, -100]])
+MEASURED = torch.tensor([[-1e30, 2.5], [0.0, 1e30]])
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [CLASSES, TOKENS, MEASURED, MEASURED.double()],
+    ids=["classes", "tokens", "numbers", "numbers in float64"],
+)
+def test_the_place_of_each_of_the_most_canaries_is_told_from_targets_and_from_all_others(targets):
+    planted, nothing = np.arange(MOST_CANARIES), np.zeros(MOST_CANARIES, np.int64)
+    canaries = Canaries(
+        kind="input", client=nothing, row=planted, included=nothing > 0, opposed=False,
+        coordinate=nothing, label=nothing,
+    )  # fmt: skip
+    labels = torch.cat([targets[:1].expand(MOST_CANARIES, *targets.shape[1:]), targets])
+    found, numbers = _marked(canaries.marked(0, labels))
+    assert found[:MOST_CANARIES].all()
+    assert not found[MOST_CANARIES:].any()
+    assert numbers.tolist() == planted.tolist()
 
 
 def test_canaries_are_spread_evenly_as_far_as_clients_have_records():
