@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dpfedadamw.cli.init_words import warnings
 from dpfedadamw.data.proposal import Known, bounds, outward, propose, read_dictionary
-from dpfedadamw.data.survey import survey, told
+from dpfedadamw.data.survey import Seen, Survey, survey, told
 from dpfedadamw.errors import DataError
 
 # A column, and the cell that it has in row n of forty.
@@ -96,6 +98,25 @@ def test_a_public_sample_and_a_dictionary_give_bounds_and_categories(table, tmp_
     assert (items["crp"]["low"], items["crp"]["high"]) == (0.0, 40.0)
     assert items["seen"] is not None
     assert (items["seen"]["low"], items["seen"]["high"]) == ("2020-01-01", "2020-01-28")
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "public", "found"),
+    [
+        ("MM/DD/YYYY", "DD/MM/YYYY", "YYYYMMDD", {"format": "MM/DD/YYYY"}),
+        ("", "DD/MM/YYYY", "YYYYMMDD", {"format": "DD/MM/YYYY"}),
+        ("", "", "YYYYMMDD", {"format": "YYYYMMDD"}),
+        # The form that a spec takes where it says none.
+        ("YYYY-MM-DD", "DD/MM/YYYY", "YYYYMMDD", {}),
+        ("", "", "", {}),
+    ],
+)
+def test_a_dictionary_says_how_days_are_written_before_the_tables_do(said, own, public, found):
+    dictionary = {"born": {"kind": "date", **({"format": said} if said else {})}}
+    sample = Survey(Path("s.csv"), (Seen("born", "date", format=public),), "point")
+    keys = propose(Seen("born", "date", format=own), Known(dictionary, sample)).keys
+    assert keys is not None
+    assert {name: value for name, value in keys.items() if name == "format"} == found
 
 
 @pytest.mark.parametrize(
