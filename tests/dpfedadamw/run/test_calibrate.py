@@ -13,8 +13,8 @@ from dpfedadamw import spec as specs
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import divide, prepare
 from dpfedadamw.run import calibrate as calibration
-from dpfedadamw.run.calibrate import Solve, View, calibrate, compare_person
-from tests.people import people_spec
+from dpfedadamw.run.calibrate import Solve, View, calibrate, compare_person, for_a_person
+from tests.people import RECORDS, people_spec
 from tests.runs import small_spec
 
 
@@ -116,3 +116,33 @@ def test_people_and_records_are_compared_at_as_many_records_a_step(monkeypatch):
 def test_only_a_spec_that_protects_people_compares_ways_to(name):
     with pytest.raises(PrivacyError, match="spec needs privacy\\.unit person"):
         compare_person(specs.load(name), 1.5)
+
+
+@pytest.mark.parametrize(
+    ("noise", "stands_in"),
+    [("privacy.noise_multiplier=2.5", 2.5), ("privacy.target_epsilon=3", 1.0)],
+)
+def test_noise_for_a_person_is_solved_for_as_many_records_as_the_spec_keeps(
+    noise, stands_in, monkeypatch
+):
+    asked = []
+
+    def solved(*given):
+        asked.append(given)
+        return 7.5, 1.25
+
+    monkeypatch.setattr(calibration, "foresee", lambda spec: spec)
+    monkeypatch.setattr(calibration, "_noise_for_a_person", solved)
+    kept = "data.most_records_per_person=3"
+    spec = people_spec(unit=RECORDS, overrides=(kept, noise))
+    found = for_a_person(spec, 1.5)
+    assert asked == [(specs.replace_noise_multiplier(spec, stands_in), 3, 1.5, 3.0)]
+    assert (found.key, found.value, found.epsilon) == ("privacy.noise_multiplier", 7.5, 1.25)
+    assert found.spec == specs.replace_noise_multiplier(spec, 7.5)
+
+
+@pytest.mark.parametrize("unit", [None, RECORDS])
+def test_noise_for_a_person_needs_single_records_and_a_bound_on_those_of_a_person(unit):
+    spec = people_spec() if unit is None else people_spec(unit=unit)
+    with pytest.raises(PrivacyError, match=r"needs privacy\.unit record, data\.person and data\."):
+        for_a_person(spec, 1.5)

@@ -18,6 +18,7 @@ from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.privacy.sampling import FullBatch, PoissonSampling
 from dpfedadamw.run.evaluation import evaluate, evaluated, interval, is_due, measure
+from dpfedadamw.spec import EvaluationSpec
 from dpfedadamw.tasks import Task
 from tests.runs import small_spec, train
 
@@ -254,6 +255,36 @@ def test_only_test_records_are_measured_where_nothing_else_is_asked_for():
     assert (found.validation_accuracy, found.validation_loss) == (None, None)
     assert (found.train_accuracy, found.train_loss) == (None, None)
     assert model.sizes == [30]
+
+
+def test_only_of_a_finished_model_answers_are_kept_for_measures_and_of_public_records_a_matrix():
+    outputs, labels = three_classes(1, 30)
+    dataset: Any = SimpleNamespace(test=records(outputs, labels), validation=None, classes=3)
+    public, private = (EvaluationSpec(public_test=one) for one in (True, False))
+    found, hidden, before = (
+        evaluate(Weighing(), dataset, torch.device("cpu"), finished=one)
+        for one in (public, private, None)
+    )
+    matrix = np.zeros((3, 3), np.int64)
+    np.add.at(matrix, (labels, outputs.argmax(1)), 1)
+    assert found.confusion == matrix.tolist()
+    assert found.measures["log_loss"] == pytest.approx(cross_entropy(outputs, labels), rel=1e-5)
+    assert hidden.measures == found.measures
+    assert (hidden.confusion, before.confusion, before.measures) == (None, None, {})
+
+
+def test_what_a_language_model_answers_to_every_token_is_not_kept():
+    model = Weighing()
+    model.record_task = Task(specs.task_of({"kind": "causal_lm"}))  # type: ignore[assignment]
+    model.record_vocabulary = 5  # type: ignore[assignment]
+    outputs, tokens = np.zeros((2, 3, 5)), np.array([[1, 1, 4], [1, 0, 1]])
+    outputs[:, :, 1] = 1.0
+    dataset: Any = SimpleNamespace(test=records(outputs, tokens), validation=None, classes=5)
+    # Of answers that are kept it would ask for metrics of one's own, which this has not.
+    finished: Any = SimpleNamespace(public_test=True)
+    found = evaluate(model, dataset, torch.device("cpu"), finished=finished)
+    assert (found.accuracy, found.confusion, found.own) == (4 / 6, None, {})
+    assert found.measures["majority_rate"] == 4 / 6
 
 
 def test_a_regression_has_losses_and_measures_and_no_classes():

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dpfedadamw.accounting.registry import claimed, headline
 from dpfedadamw.accounting.selection import Trials
-from dpfedadamw.run.headline import composed, with_dp_accounting
+from dpfedadamw.accounting.several import epsilon_of_records
+from dpfedadamw.run.headline import (
+    MOST_RECORDS_KEPT,
+    MOST_RECORDS_PUBLIC,
+    composed,
+    with_dp_accounting,
+    with_people,
+)
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.units.registry import make_plan
 from tests.runs import small_spec
@@ -120,3 +128,29 @@ def test_under_a_limit_on_epsilon_it_is_that_of_the_rounds_that_fit() -> None:
     claim = with_dp_accounting(plan, plan.expected_claim())
     assert headline(claim) == pytest.approx(due * 1.01)
     assert claim["dp_accounting"]["epsilon"] == pytest.approx(due, rel=1e-3)
+
+
+def test_a_person_of_one_record_has_the_headline_and_one_of_two_more_than_twice_as_much() -> None:
+    plan = plan_of()
+    claim = plan.expected_claim()
+    of_one = headline(claim)
+    assert with_people(plan, claim) == claim
+    found = {most: with_people(replace(plan, most_records=most), claim) for most in (1, 2, 3)}
+    assert found[1]["person"] == {"records": 1, "epsilon": of_one}
+    parts = composed(plan, claim).parts
+    of_two = epsilon_of_records(parts, 2, claim["delta"])
+    assert found[2]["person"] == {"records": 2, "epsilon": of_two}
+    assert 2 * of_one < of_two < found[3]["person"]["epsilon"]
+    for one in found.values():
+        assert one["assumptions"] == [*claim["assumptions"], MOST_RECORDS_PUBLIC]
+    kept = with_people(replace(plan, most_records=1, keeps_most_records=True), claim)
+    assert kept["assumptions"] == [*claim["assumptions"], MOST_RECORDS_KEPT]
+
+
+def test_of_a_person_with_several_records_in_batches_of_fixed_size_there_is_no_epsilon() -> None:
+    plan = plan_of("dp-fedadamw", *FIXED)
+    claim = plan.expected_claim()
+    one, two = (with_people(replace(plan, most_records=most), claim)["person"] for most in (1, 2))
+    assert one == {"records": 1, "epsilon": headline(claim)}
+    assert two.keys() == {"records", "reason"}
+    assert "no accountant covers several records of one person" in two["reason"]
