@@ -15,7 +15,7 @@ from torch import nn
 from dpfedadamw.clipping.engines import choose
 from dpfedadamw.errors import ModelError
 from dpfedadamw.models import registry
-from dpfedadamw.models.transformers import classifier
+from dpfedadamw.models.transformers import classifier, lora
 from dpfedadamw.models.transformers.attention_roles import roles_of
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.models.transformers.published import PUBLISHED, SMALL
@@ -418,6 +418,16 @@ def test_a_layer_for_pairs_that_is_not_there_is_refused():
         small("roberta-base", tuning)
 
 
+@pytest.mark.parametrize(("revision", "said"), [(COMMIT, COMMIT), ("", None)])
+def test_pairs_name_the_commit_of_the_model_that_they_are_added_to(revision: str, said: str | None):
+    network = nn.ModuleDict({"query": nn.Linear(4, 4), "key": nn.Linear(4, 4)})
+    wrapped = lora.add_pairs(network, LORA, [], task=None, revision=revision)
+    told = wrapped.peft_config[lora.ADAPTER]
+    assert told.revision == said
+    assert (told.r, told.lora_alpha, told.lora_dropout) == (2, 4.0, 0.25)
+    assert told.target_modules == {"query"}
+
+
 def test_texts_without_a_tokeniser_are_refused():
     needs = registry.preprocessing(
         TransformerSpec(
@@ -624,3 +634,12 @@ def test_the_stand_in_for_a_trial_run_is_small_and_reads_the_same_records(name: 
     assert sum(one.numel() for one in model.parameters()) < 10_000
     records = registry.synthetic_records(model, torch.randn(2, *shape))
     assert model(records).shape == (2, 3)
+
+
+def test_the_stand_in_for_texts_is_as_long_and_has_the_same_special_tokens():
+    kept = (
+        "max_position_embeddings", "type_vocab_size", "pad_token_id", "bos_token_id",
+        "eos_token_id",
+    )  # fmt: skip
+    published = PUBLISHED["roberta-base"].configuration
+    assert [SMALL["roberta"][name] for name in kept] == [published[name] for name in kept]

@@ -684,6 +684,9 @@ def test_a_resolved_mapping_is_checked_like_a_file():
     lines = [str(problem) for problem in caught.value.problems]
     assert "<mapping>: data.seed: nan is not a finite number; give a finite one" in lines
     assert "<mapping>: model: a spec cannot hold a value of type object" in lines
+    # Of a value that cannot be read nothing else is said.
+    paths = [problem.path for problem in caught.value.problems]
+    assert (paths.count("data.seed"), paths.count("model")) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -770,6 +773,14 @@ def refusals(overrides: tuple[str, ...], name: str = "") -> list[tuple[str, str]
     with pytest.raises(SpecError) as caught:
         _ = spec.load(name, overrides) if name else spec.loads(GOOD, "a.yaml", overrides)
     return [(one.path, one.message) for one in caught.value.problems]
+
+
+def test_of_several_categories_the_one_that_is_there_twice_is_named():
+    ward = "data.columns=[{{name: ward, kind: category, categories: [{}]}}]"
+    ((path, message),) = refusals((*NO_NUMBERS, ward.format("a, b, c, b, d")))
+    assert path.endswith("categories")
+    assert message == "holds b twice; give it once"
+    spec.loads(GOOD, "a.yaml", (*NO_NUMBERS, ward.format("a, b, c, d")))
 
 
 # What is right; what is just wrong next to it; the keys that are refused for that, and no others.

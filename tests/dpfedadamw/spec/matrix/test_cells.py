@@ -86,6 +86,19 @@ def test_a_name_and_texts_make_no_other_cell(tmp_path):
     assert [cell.digest for cell in one] == [cell.digest for cell in other]
 
 
+def test_cells_whose_servers_publish_other_averages_of_models_are_other_cells(tmp_path):
+    averaged = "algorithm={{name: dp-fedavg, server: {{averaging: {}}}}}"
+    digests = {
+        swept(tmp_path, "seeds: 1\n", [averaged.format(power)]).cells[0].digest
+        for power in ("null", 4, 8)
+    }
+    assert len(digests) == 3
+    # A rule that knows no average has a digest too.
+    other = ["algorithm={name: ali-dpfl}", "privacy.target_epsilon=8"]
+    (cell,) = swept(tmp_path, "seeds: 1\n", other).cells
+    assert cell.digest not in digests
+
+
 @settings(max_examples=12)
 @given(lengths=st.lists(st.integers(1, 3), min_size=1, max_size=3), seeds=st.integers(1, 3))
 def test_there_are_as_many_cells_as_combinations(lengths, seeds, tmp_path_factory):
