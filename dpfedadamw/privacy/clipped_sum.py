@@ -203,9 +203,7 @@ def exact_squared_norms(gradients: Tensor) -> Tensor:
     flat = gradients.flatten(1)
     # Piece by piece, since a copy of a long gradient in float64 would have to be asked for.
     parts = [part.double().square().sum(1) for part in torch.split(flat, _EXACT_ENTRIES, 1)]
-    if len(parts) < 2:
-        return parts[0] if parts else flat.double().sum(1)
-    return torch.stack(parts).sum(0)
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
