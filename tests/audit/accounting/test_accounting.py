@@ -16,6 +16,7 @@ from audit.accounting.budget import (
     epsilon_curve,
     privacy_profile,
     server_delta,
+    together,
 )
 from audit.accounting.pld import Composer, single_step
 from audit.accounting.rdp import epsilon_improved, rdp_of_step, whole_orders
@@ -176,6 +177,14 @@ def test_absurd_budgets_stay_bounded_in_memory_and_pessimistic() -> None:
     assert budget([], 1e-5).headline == 0.0
 
 
+def test_of_many_clients_of_one_rate_those_of_the_most_steps_cost_most_together() -> None:
+    # Each costs less than the next, so that of 4,060 sets of three one alone is composed.
+    histories = [(Steps(0.2, 2.0, steps),) for steps in range(1, 31)]
+    assert together(histories, 3, 1e-5) == (Steps(0.2, 2.0, 28 + 29 + 30),)
+    # A client at a smaller rate takes no part in it, however it is placed.
+    assert together([(Steps(0.1, 2.0, 30),), *histories], 3, 1e-5) == (Steps(0.2, 2.0, 87),)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rate", "sigma", "steps", "records"),
@@ -199,6 +208,17 @@ def test_several_records_of_a_person_cost_what_dp_accounting_says(rate, sigma, s
     reference = step.self_compose(steps).get_epsilon_for_delta(delta)
     assert several == pytest.approx(reference, rel=1e-3)
     assert several > records * one
+
+
+def test_several_records_in_every_batch_cost_what_one_with_so_much_less_noise_costs() -> None:
+    several, one = (
+        Composer([Steps(1.0, sigma, 4, records=records)], 1e-5)
+        for sigma, records in ((9.0, 3), (3.0, 1))
+    )
+    # On the same grid, which is no coarser and no finer than the claim needs.
+    assert several.interval == one.interval
+    cost = one.distribution().epsilon(1e-5)
+    assert several.distribution().epsilon(1e-5) == pytest.approx(cost, rel=1e-9)
 
 
 def test_no_loss_is_known_of_several_records_in_a_sample_of_fixed_size() -> None:

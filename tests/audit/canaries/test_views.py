@@ -276,6 +276,25 @@ def test_the_beginning_is_the_most_participations_within_the_limit(exactly):
     assert module._beginning(events, 1e9, DELTA, exactly) == events
 
 
+@pytest.mark.parametrize(("most", "exactly"), [(2, True), (1, False)])
+def test_what_the_beginnings_of_many_clients_spend_is_estimated_and_of_few_computed(
+    most, exactly, monkeypatch
+):
+    # Two clients hold canaries, and both are charged for sixty rounds.
+    monkeypatch.setattr(module, "_MOST_EXACT", most)
+    charged = {
+        client: [spend(number, client, noise_multiplier=9.0) for number in range(60)]
+        for client in (0, 2)
+    }
+    of_one = [(one, module.cost_of(one)) for one in charged[0]]
+    counts = {way: len(module._beginning(of_one, 1.0, DELTA, way)) for way in (True, False)}
+    assert counts[False] < counts[True] < 60
+    given = (evidence(), ledger(*charged[0], *charged[2]), header(), DELTA)
+    assert views(*given)[1].words == (
+        f"the noised gradients of each client's first {counts[exactly]} participations at most"
+    )
+
+
 @pytest.mark.usefixtures("noise_as_said")
 def test_the_beginning_is_a_view_of_its_own_where_it_is_not_all():
     rows = [(number, 0, 0, 2, [1.0 + number, 0.5]) for number in (0, 2, 5)]

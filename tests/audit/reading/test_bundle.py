@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from audit.errors import RunDirectoryError, UntrustedFileError
-from audit.reading.bundle import open_bundle
+from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.files import read_bytes
 from audit.reading.ledger import read_ledger
 from tests.audit.synthetic_run import Settings, build_run
@@ -47,6 +48,28 @@ def test_an_empty_directory_is_all_problems(tmp_path: Path) -> None:
     bundle = open_bundle(tmp_path)
     assert {problem.file for problem in bundle.problems} >= {"spec.yaml", "ledger.jsonl"}
     assert all(problem.missing for problem in bundle.problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "limit"),
+    [
+        ("evidence/layout.json", Bundle.layout, 64 * 2**20),
+        ("evidence/salt", Bundle.salt, 4096),
+        ("evidence/tuning", Bundle.tuning_secret, 4096),
+        ("evidence/partition.npz", Bundle.holdings, 2**30),
+        ("model.safetensors", Bundle.weights, 2**30),
+    ],
+)
+def test_a_file_of_more_bytes_than_its_kind_ever_has_is_refused_before_it_is_read(
+    tmp_path: Path, name: str, read: Callable[[Bundle], object], limit: int
+) -> None:
+    bundle = open_bundle(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    # It has that size and takes no room.
+    (tmp_path / name).touch()
+    os.truncate(tmp_path / name, limit + 1)
+    with pytest.raises(UntrustedFileError, match=f"is larger than {limit} bytes"):
+        read(bundle)
 
 
 def test_rounds_are_read_only_when_asked_for(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from audit.replay.adaptive import _mean_square, _total
+from audit.replay.adaptive import DECAYS, FALLS, SLOPE, _mean_square, _total, count_falls
+from audit.replay.base import GLOBAL_UPDATE, UPDATE, ServerValues
 from audit.replay.rounding import Rounded, exact
 
 COORDINATES = 200_000
@@ -47,3 +50,38 @@ def test_a_sum_is_off_by_what_its_terms_are_off_by() -> None:
     assert mean.value.tolist() == [12.5, 12.5]
     # (3.5² − 3² + 4.25² − 4²) / 2
     assert mean.bound == pytest.approx([2.65625] * 2, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("counted", "slope", "off", "falls", "decays", "unsure"),
+    [
+        # Rounds in a row with a positive mean slope are counted; three of them are a decay.
+        (0.0, 1.0, 0.25, 1.0, 4.0, 0.125),
+        (1.0, 1.0, 0.25, 2.0, 4.0, 0.125),
+        (2.0, 1.0, 0.25, 0.0, 5.0, 0.125),
+        (2.0, -1.0, 0.25, 0.0, 4.0, 0.125),
+        (2.0, 0.0, 0.0, 0.0, 4.0, np.inf),
+        # Where roundings hide the slope's sign, any count may be right.
+        (2.0, 1.0, 1.0, 0.0, 5.0, np.inf),
+        (2.0, -1.0, 1.5, 0.0, 4.0, np.inf),
+    ],
+)
+def test_falls_in_a_row_are_counted_and_nothing_is_known_of_them_where_roundings_hide_the_sign(
+    counted: float, slope: float, off: float, falls: float, decays: float, unsure: float
+) -> None:
+    setting: Any = SimpleNamespace(
+        algorithm={"noise_decay": {"patience": 3}}, learning_rate=0.25, steps=2
+    )
+    state = {
+        FALLS: exact(np.array([counted])), DECAYS: Rounded(np.array([4.0]), np.array([0.125])),
+    }  # fmt: skip
+    uploads = [
+        {UPDATE: exact(np.array([update])), SLOPE: Rounded(np.array([one]), np.array([off]))}
+        for update, one in ((0.5, slope - 2.0), (2.5, slope + 2.0))
+    ]
+    found = count_falls(setting, ServerValues(exact(np.array([10.0])), state), uploads)
+    assert found.parameters.value.tolist() == [11.5]
+    assert {name: kept.value.tolist() for name, kept in found.state.items()} == {
+        GLOBAL_UPDATE: [-3.0], SLOPE: [slope], FALLS: [falls], DECAYS: [decays],
+    }  # fmt: skip
+    assert found.state[FALLS].bound.tolist() == found.state[DECAYS].bound.tolist() == [unsure]

@@ -47,3 +47,15 @@ def test_infinite_sums_do_not_fit_the_noise_that_was_recorded(wrong: float) -> N
     assert faults() == []
     assert faults(clean=wrong) == ["the gradients used do not carry the noise recorded for them"]
     assert faults(sums=wrong) == ["the size of the gradients used does not fit the noise recorded"]
+
+
+@pytest.mark.parametrize(
+    ("sums", "fits"),
+    # Of noise of size 1 and a gradient of size 0.5 the sum has a size of 0.5 to 1.5.
+    [(0.5**2, True), (0.4999**2, False), (1.5**2, True), (1.5001**2, False), (1.0, True)],
+)
+def test_a_gradient_is_no_longer_and_no_shorter_than_its_two_parts_allow(
+    sums: float, fits: bool
+) -> None:
+    said = [] if fits else ["the size of the gradients used does not fit the noise recorded"]
+    assert faults(sums=sums) == said

@@ -123,7 +123,8 @@ def test_json_of_other_writers_is_tight_where_little_can_be_hidden_in_it() -> No
         b'{\n\t"a": 15e-1,\n\t"b": [1, 2]\n}\n',
     ):
         assert is_tight_json(raw, {"a": 1.5, "b": [1, 2]})
-    assert not is_tight_json(b'{"a":1.' + b"5" * 40 + b"}", {"a": 1.5})
+    for digits, tight in ((30, True), (31, False), (40, False)):
+        assert is_tight_json(b'{"a":1.' + b"5" * digits + b"}", {"a": 1.5}) is tight
     assert not is_tight_json(b'{"a":1.5}' + b" \t" * 10, {"a": 1.5})
     # What a text holds is not its spelling.
     text = {"a": ' "9' * 50}

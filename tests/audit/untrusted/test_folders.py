@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.untrusted.files import MOST_DEPTH, FileError, Refusal, keyed_digest, list_files
+from audit.untrusted.files import MOST_DEPTH, FileError, Refusal, _walk, keyed_digest, list_files
 
 KEY = bytes(range(32))
 
@@ -42,6 +42,21 @@ def test_links_and_special_files_are_listed_and_not_followed(root: Path) -> None
         "a space": Refusal.UNUSUAL_NAME,
         "/".join("d" * (MOST_DEPTH + 1)): Refusal.TOO_DEEP,
     }
+
+
+def test_a_folder_of_more_than_a_million_files_is_refused_however_they_are_spread(
+    root: Path,
+) -> None:
+    folder = root / "private" / "below"
+    for before, refused in ((999_999, False), (1_000_000, True)):
+        files = ["a"] * before
+        if refused:
+            with pytest.raises(FileError, match="has more than 1000000 files") as error:
+                _walk(folder, "below/", 1, (), files, [])
+            assert (error.value.name, error.value.refusal) == ("below", Refusal.TOO_MANY)
+        else:
+            _walk(folder, "below/", 1, (), files, [])
+            assert files[before:] == ["below/b"]
 
 
 def test_a_name_that_is_left_out_is_left_out_at_the_top_alone(root: Path) -> None:

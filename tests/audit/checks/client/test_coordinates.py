@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from audit.checks.client import coordinates as module
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.ledger_lines import Sparsification
 from tests.audit.checks.opened import changed, judged, says
@@ -85,3 +86,19 @@ def test_public_coordinates_are_the_same_for_all_and_nothing_lies_elsewhere(
         "parameters": 340,
     }
     assert coordinates(changed(sparse, evidence={1: change})) == (verdict, f"round 1: {said}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [("random", "seed and round"), ("released-top", "seed, round and last release")],
+)
+def test_a_pass_names_what_the_public_coordinates_follow_from(
+    sparse: Bundle, kind: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "rounds_with_choices", lambda *_: ())
+    run = changed(sparse, header={"sparsification": Sparsification(kind, 340, 170, 0)})
+    assert coordinates(run) == (
+        "PASS",
+        "in all 4 rounds server and every client kept the 170 of 340 coordinates that follow from "
+        f"{source}; the release is exactly 0 elsewhere",
+    )

@@ -493,6 +493,10 @@ def test_a_claim_is_a_file_before_it_is_one_that_ships(
     with pytest.raises(ClaimError, match=rf"such as {name}, ") as refusal:
         load_claim(f"{name}x")
     assert str(refusal.value).startswith(f"{name}x: cannot be read (")
+    # Of all names that are nearly this one, the three nearest are told.
+    near = str(refusal.value).rpartition(" such as ")[2].split(", ")
+    assert len(set(near)) == 3
+    assert set(near) < set(shipped())
     with pytest.raises(ClaimError) as refusal:
         load_claim("~")
     assert str(refusal.value).endswith(f"such as {', '.join(list(shipped())[:3])}")
