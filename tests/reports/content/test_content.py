@@ -650,3 +650,40 @@ def test_the_report_says_which_limit_ended_a_run_and_when(stopped, limit, said):
     header = {"rounds": 20, **({"max_epsilon": limit} if limit else {})}
     begins = " No round begins that could take ε beyond "
     assert tuning.early_end({"stopped": stopped}, header) == (said and begins + said)
+
+
+STEPS = (
+    " The number of local steps changes from round to round; all rounds together take at most "
+    "1,234, the most that the budget affords a client in every round."
+)
+DECAY = (
+    " σ is that of the first round; it may fall by the factor 0.8 once every 3 rounds, and never "
+    "below 0.5."
+)
+HEEDED = (
+    " The choice depends on values that were released earlier, so every ε here is that of the most "
+    "that could have been spent."
+)
+
+
+@pytest.mark.parametrize(
+    ("adaptation", "said"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"step_limit": 1234}, STEPS),
+        ({"decay": {"factor": 0.8, "patience": 3, "floor": 0.25}}, DECAY),
+        ({"step_limit": 1234, "follows_releases": False}, STEPS),
+        ({"follows_releases": True}, HEEDED),
+        (
+            {
+                "follows_releases": True,
+                "decay": {"factor": 0.8, "patience": 3, "floor": 0.25},
+                "step_limit": 1234,
+            },
+            STEPS + DECAY + HEEDED,
+        ),
+    ],
+)
+def test_what_adapts_is_told_and_whether_it_heeds_what_was_released(adaptation, said):
+    assert tuning.adaptation_in_words({"noise_multiplier": 2.0, "adaptation": adaptation}) == said

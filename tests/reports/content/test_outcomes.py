@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reports.content import outcomes
+from reports.content.outcomes import Utility
+from reports.content.parts import INTERNAL, FigureText, Report
+from reports.content.utility import _describe_accuracy
 from reports.source import load
 from tests.reports.data import data_of
 
@@ -87,6 +91,29 @@ def test_where_everybody_is_in_every_round_that_is_no_secret(make_run: MakeRun) 
     assert data_of(run, "public")["sampling"]["participations"] == [3]
     rewrite_header(run, client_sampling="poisson")
     assert data_of(run, "public")["sampling"]["participations"] == []
+
+
+def test_a_picture_of_the_accuracy_names_its_ends_and_its_peak_from_two_measurements_on() -> None:
+    def described(*measured: float | None) -> FigureText | None:
+        rows = [
+            SimpleNamespace(round=10 * place, test_accuracy=one)
+            for place, one in enumerate(measured)
+        ]
+        return _describe_accuracy(
+            Report(INTERNAL, {Utility: Utility.model_construct(rounds=tuple(rows))})
+        )
+
+    assert described() is described(0.5) is described(0.5, None) is None
+    assert described(0.125, 0.75, None, 0.5) == FigureText(
+        identifier="accuracy-over-rounds",
+        title="Test accuracy over the rounds",
+        caption="Accuracy of the global model on the test records, released without noise.",
+        alternative_text="Line chart: test accuracy goes from 12.5 % after round 0 to 50.0 % after "
+        "round 30; its largest value is 75.0 %.",
+    )
+    two = described(None, 0.25, 0.5)
+    assert two is not None
+    assert "from 25.0 % after round 10 to 50.0 % after round 20" in two.alternative_text
 
 
 def test_time_and_gradients_are_told(make_run: MakeRun, make_client_run: MakeRun) -> None:

@@ -14,6 +14,7 @@ import referencing
 from reports import Auditing
 from reports.content.audit import Audit
 from reports.content.build import build
+from reports.content.guarantee import Guarantee
 from reports.content.outcomes import utility as utility_of
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.render import bill_of_materials
@@ -176,6 +177,20 @@ def test_the_model_has_its_claim_its_scores_and_what_is_stated_of_the_processing
         }
     ]
     assert "withheld" in data["properties"][0]["value"]
+
+
+def test_a_claim_without_a_finite_epsilon_is_no_number_of_the_model(make_run: MakeRun) -> None:
+    run = make_run()
+    lines = (run / "ledger.jsonl").read_text("utf-8").splitlines()
+    claim = json.loads(lines[-1])
+    for view in ("server", "server_worst_case", "third_party"):
+        claim[view]["epsilon"]["pld"] = None
+    (run / "ledger.jsonl").write_text("\n".join([*lines[:-1], json.dumps(claim)]) + "\n", "utf-8")
+    report = build(run, PUBLIC)
+    assert report[Guarantee].private
+    found = json.loads(bill_of_materials.write(report))
+    said = {one["name"].rpartition(":")[2] for one in found["metadata"]["component"]["properties"]}
+    assert said == {"unit", "adjacency", "towards", "audit"}
 
 
 def test_what_nobody_states_or_claims_is_left_out(make_run: MakeRun) -> None:

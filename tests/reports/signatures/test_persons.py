@@ -123,6 +123,38 @@ def is_not_forged(found: VerificationResult) -> None:
     assert {one.decision for one in found.signers} <= {SAID, None}
 
 
+@pytest.mark.parametrize(
+    "places",
+    [
+        # Of twenty bytes; the signature itself stands from the fifth to the tenth.
+        [1, 5, 10, 5],
+        [-1, 5, 10, 5],
+        [0, 0, 10, 5],
+        [0, -5, 10, 5],
+        [0, 10, 10, 5],
+        [0, 11, 10, 5],
+        [0, 5, 10, 0],
+        [0, 5, 10, -1],
+        [0, 5, 10, 11],
+        [0, 5, 10],
+        [0, 5, 10, 5, 12, 3],
+    ],
+)
+def test_a_signature_covers_a_file_from_its_first_byte_to_its_last_around_itself(
+    places: list[int],
+) -> None:
+    person = SimpleNamespace(subject=SimpleNamespace(human_friendly="A. Person"))
+    one = SimpleNamespace(signer_cert=person, byte_range=places)
+    with pytest.raises(PdfSignatureError) as refusal:
+        persons._itself(one, bytes(20), "annex.pdf")
+    assert str(refusal.value) == "annex.pdf: the signature of A. Person leaves something out"
+    # What fits is looked at further: here there is no signature between the two parts.
+    for rest in (5, 10):
+        one.byte_range = [0, 5, 10, rest]
+        with pytest.raises(PdfSignatureError, match="more than a signature where"):
+            persons._itself(one, bytes(20), "annex.pdf")
+
+
 def test_there_are_enough_changed_files() -> None:
     assert len(AFTER) + len(BEFORE) + len(BOTH) >= 80
 

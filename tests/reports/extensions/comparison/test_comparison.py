@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -679,6 +680,16 @@ def test_a_damaged_run_is_one_line_that_names_it(
     first, second = str(error.value).splitlines()
     assert first.startswith(f"{run}: {message}")
     assert second == f"{tmp_path / 'nowhere'}: no such run directory"
+
+
+@pytest.mark.parametrize("tolerance", [-0.001, 1.0, 1.5, float("inf"), float("nan")])
+def test_a_tolerance_is_a_share_below_one(tolerance: float):
+    said = f"tolerance {tolerance:g}: a relative tolerance from 0 to below 1"
+    with pytest.raises(ReportError, match=f"^{re.escape(said)}$"):
+        compare([], tolerance=tolerance)
+    for right in (0.0, 0.999):
+        with pytest.raises(ReportError, match="nothing to compare"):
+            compare([], tolerance=right)
 
 
 def test_options_out_of_range_are_refused(signed: tuple[Path, Path]):
