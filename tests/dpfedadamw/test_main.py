@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,31 +13,36 @@ from dpfedadamw import __main__
 OURS = str(Path(__main__.__file__).parents[1])
 
 
+def left(folder: Path | str, first: str, monkeypatch, by_name=True, safe=False) -> list[str]:
+    """Where a command that is called in a folder looks for modules."""
+    python = SimpleNamespace(flags=SimpleNamespace(safe_path=safe), path=[first, "/elsewhere"])
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    monkeypatch.setattr(__main__, "_BY_NAME", by_name)
+    monkeypatch.setattr(__main__, "sys", python)
+    __main__._keep_to_what_is_installed()
+    return python.path
+
+
 @pytest.mark.parametrize(
-    ("by_name", "first", "kept"),
+    ("first", "by_name", "safe", "kept"),
     [
-        pytest.param(True, "", False, id="python -m, which puts the working directory first"),
-        pytest.param(True, OURS, True, id="python -m, and a folder that holds the package"),
-        pytest.param(False, "/opt/bin", True, id="the installed command, its own folder first"),
+        pytest.param(
+            "", True, False, False, id="python -m, which puts the working directory first"
+        ),
+        pytest.param(OURS, True, False, True, id="python -m, and a folder that holds the package"),
+        pytest.param("/of/PYTHONPATH", True, True, True, id="python -P -m, which does not"),
+        pytest.param("/opt/bin", False, False, True, id="the installed command, its folder first"),
     ],
 )
 def test_only_the_working_directory_is_taken_from_where_modules_are_looked_for(
-    by_name: bool, first: str, kept: bool, tmp_path, monkeypatch
+    first: str, by_name: bool, safe: bool, kept: bool, tmp_path, monkeypatch
 ):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    monkeypatch.setattr(__main__, "_BY_NAME", by_name)
-    monkeypatch.setattr(sys, "path", [first, "/elsewhere"])
-    __main__._keep_to_what_is_installed()
-    assert sys.path == ([first, "/elsewhere"] if kept else ["/elsewhere"])
+    due = [first, "/elsewhere"] if kept else ["/elsewhere"]
+    assert left(tmp_path, first, monkeypatch, by_name, safe) == due
     assert os.environ["PYTHONSAFEPATH"] == "1"
 
 
 def test_where_the_package_itself_lies_the_working_directory_stays(monkeypatch):
-    monkeypatch.chdir(OURS)
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    monkeypatch.setattr(__main__, "_BY_NAME", True)
-    monkeypatch.setattr(sys, "path", ["", "/elsewhere"])
-    __main__._keep_to_what_is_installed()
-    assert sys.path == ["", "/elsewhere"]
+    assert left(OURS, "", monkeypatch) == ["", "/elsewhere"]
     assert "PYTHONSAFEPATH" not in os.environ
