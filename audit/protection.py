@@ -1,7 +1,8 @@
-"""From which ε on a claim protects nobody: one number for auditor, reports, engine and verifiers.
+"""How an ε is told: rounded so that the text stays true, and from which one on nobody is protected.
 
-A true claim may be worthless: a check can confirm ε = 10⁹ to the last digit. So the limit belongs
-to no check, and changes no verdict and no exit code. It decides what a reader is told first.
+The limit is one number for auditor, reports, engine and verifiers. A true claim may be worthless:
+a check can confirm ε = 10⁹ to the last digit. So the limit belongs to no check, and changes no
+verdict and no exit code. It decides what a reader is told first.
 
 An attacker's odds can grow by a factor of e^ε. At 20 that is 485 million: someone who thought it a
 chance of one in a million that a record was used may end up 99.8 % sure. No published reading of ε
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Final, Literal, get_args
 
 NO_PROTECTION_ABOVE: Final = 20.0
@@ -25,7 +27,25 @@ WHY: Final = (
     f"An ε above {NO_PROTECTION_ABOVE:g} lets an attacker’s odds grow more than "
     f"{math.exp(NO_PROTECTION_ABOVE) // 1e6:.0f} million times."
 )
+_CENTS: Final = Decimal("0.01")
+_HUGE: Final = 1e9
 _VIEWS: Final = ("third_party", "server_worst_case", "server")
+
+
+def claimed_text(epsilon: float) -> str:
+    """ε of a claim in two decimals, rounded up: a claim is never shown smaller than it is."""
+    return _in_cents(epsilon, ROUND_CEILING)
+
+
+def lower_bound_text(epsilon: float) -> str:
+    """A lower bound on ε in two decimals, rounded down: what is printed was shown."""
+    return _in_cents(epsilon, ROUND_FLOOR)
+
+
+def _in_cents(epsilon: float, rounding: str) -> str:
+    if not epsilon < _HUGE:
+        return f"{epsilon:g}"
+    return f"{Decimal(repr(float(epsilon))).quantize(_CENTS, rounding):f}"
 
 
 def protects_nothing(epsilon: float | None) -> bool:

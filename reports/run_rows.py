@@ -326,6 +326,7 @@ _NUMBERS = (
     *MEASURES, *TASKS, "seconds", "clipping_norm", "noise_multiplier", "delta",
     "epsilon_server_worst_case", "epsilon_third_party", "validation_accuracy", *EXPECTED_NUMBERS,
 )  # fmt: skip
+_SHARES = ("test_accuracy", "train_accuracy", "validation_accuracy", "test_balanced_accuracy")
 _COUNTS = (
     SEED, "rounds", "clients", "clients_per_round", "local_steps", "bytes_up", "bytes_down",
     "threads", "candidates", RUN_SEED,
@@ -501,9 +502,13 @@ def _read(name: str, text: str) -> Value:
     if name not in _NUMBERS and name not in _COUNTS:
         return text
     try:
-        return int(text) if name in _COUNTS else float(text)
+        number = int(text) if name in _COUNTS else float(text)
     except ValueError:
         raise ValueError(f"{name}: found {clean(text, 60)}; give a number") from None
+    # A share that is not a number would make every mean and test over its cells none either.
+    if name in _SHARES and not 0 <= number <= 1:
+        raise ValueError(f"{name}: found {clean(text, 60)}; give a share from 0 to 1")
+    return number
 
 
 def _written(value: Value) -> str:

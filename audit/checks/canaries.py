@@ -32,6 +32,7 @@ from audit.canaries.guessing import guess
 from audit.canaries.views import View, client_observations, client_views, observations, views
 from audit.checks.base import AT_CLIENT_LEVEL, AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
+from audit.protection import claimed_text, lower_bound_text
 from audit.reading.bundle import Bundle
 from audit.reading.canary_evidence import CanaryEvidence
 from audit.reading.ledger import Header, Ledger
@@ -190,7 +191,7 @@ def _refutations(seen: _Seen, details: dict[str, Any]) -> list[str]:
         )
     contradicted = [
         f"{view.words}: {_words(outcome.bound)}, but the claim is "
-        f"{epsilon(view.mechanism(1.0), seen.delta):.2f}"
+        f"{claimed_text(epsilon(view.mechanism(1.0), seen.delta))}"
         for view, outcome in seen.outcomes
         if outcome.contradicted
     ]
@@ -204,7 +205,7 @@ def _bounds(seen: _Seen) -> list[str]:
     return [
         f"{view.words} {_of(outcome.bound.any_mechanism, outcome.ceiling.any_mechanism)}, for "
         f"these steps {_of(outcome.bound.these_steps, outcome.ceiling.these_steps)}, claimed "
-        f"{epsilon(view.mechanism(1.0), seen.delta):.2f}"
+        f"{claimed_text(epsilon(view.mechanism(1.0), seen.delta))}"
         + ("" if outcome.can_contradict else " (more than so many could contradict)")
         for view, outcome in seen.outcomes
     ]
@@ -227,9 +228,10 @@ def _fits(seen: _Seen, details: dict[str, Any]) -> str:
 
 def _bound_words(found: dict[str, Any]) -> str:
     return (
-        f"epsilon >= {found['epsilon_these_steps']:.2f} of these steps if a canary adds the "
-        f"clipping norm, {found['epsilon_any_contribution']:.2f} whatever it adds, "
-        f"claimed {found['claimed_epsilon']:.2f}"
+        f"epsilon >= {lower_bound_text(found['epsilon_these_steps'])} of these steps if a canary "
+        "adds the clipping norm, "
+        f"{lower_bound_text(found['epsilon_any_contribution'])} whatever it adds, "
+        f"claimed {claimed_text(found['claimed_epsilon'])}"
     )
 
 
@@ -257,11 +259,12 @@ def _score_details(scores: Evaluation, view: View, delta: float) -> dict[str, An
 
 
 def _of(bound: float, ceiling: float) -> str:
-    return f"{bound:.2f} of {ceiling:.2f}"
+    return f"{lower_bound_text(bound)} of {lower_bound_text(ceiling)}"
 
 
 def _words(bound: Bound) -> str:
-    return f"epsilon >= {bound.any_mechanism:.2f} ({bound.these_steps:.2f} of these steps)"
+    these_steps = lower_bound_text(bound.these_steps)
+    return f"epsilon >= {lower_bound_text(bound.any_mechanism)} ({these_steps} of these steps)"
 
 
 def _fault(evidence: CanaryEvidence, declared: Canaries, most_clients: int) -> str | None:

@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from audit.protection import protects_nothing
+from audit.protection import lower_bound_text, protects_nothing
 from dpfedadamw.cli import display
 from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import RUNS, AuditorKeyOption, DeviceOption, JsonOption, OutOption
@@ -215,8 +215,8 @@ def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
             verdict += f": noise {low:.3f} to {high:.3f} times theirs"
         verdict += f"; {scores['noise_seen']:.2f} would have been seen"
     bound = (
-        f"at least {scores['epsilon_these_steps']:.2f} of these steps, "
-        f"{scores['epsilon_any_contribution']:.2f} whatever a canary adds, claimed "
+        f"at least {lower_bound_text(scores['epsilon_these_steps'])} of these steps, "
+        f"{lower_bound_text(scores['epsilon_any_contribution'])} whatever a canary adds, claimed "
         f"{display.epsilon_text(scores['claimed_epsilon'])}"
     )
     return [("scores", f"{scores['scores']:,}, {verdict}"), ("ε by them", bound)]
@@ -286,7 +286,9 @@ def summary(
             display.epsilon_text(view["claimed_epsilon"])
             + (" " if view["could_contradict"] else "*"),
             *(
-                f"{view[f'epsilon_{name}']:.2f} of {view[f'ceiling_{name}']:.2f}"
+                " of ".join(
+                    lower_bound_text(view[f"{what}_{name}"]) for what in ("epsilon", "ceiling")
+                )
                 for name in ("any_mechanism", "these_steps")
             ),
         )

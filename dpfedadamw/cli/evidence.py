@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from dpfedadamw.cli import display
 from dpfedadamw.cli.options import JsonOption
 from dpfedadamw.cli.terminal import (
     EXIT_WRONG_INPUT,
@@ -95,13 +96,15 @@ def evidence_merge(
         print_json(merged.to_json())
     else:
         for one in merged.clients:
-            shown = "" if one["epsilon"] is None else f"  costs epsilon {one['epsilon']:.4g}"
+            spent = one["epsilon"]
+            shown = "" if spent is None else f"  costs epsilon {display.epsilon_text(spent)}"
             failed = f"  {', '.join(one['failed'])}" if one["failed"] else ""
             out.print(Text(f"{one['folder']}: {one['verdict']}{shown}{failed}"), soft_wrap=True)
         for reason in merged.reasons:
             out.print(Text(reason), soft_wrap=True)
         if merged.epsilon is not None and merged.delta is not None:
-            text = f"all clients: epsilon {merged.epsilon:.4g} at delta = {merged.delta:g}"
+            spent = display.epsilon_text(merged.epsilon)
+            text = f"all clients: epsilon {spent} at delta = {merged.delta:g}"
             out.print(Text(text), soft_wrap=True)
         out.print(
             Text(f"overall: {in_front(merged.verdict.value, merged.unprotected)}", style="bold")

@@ -153,6 +153,7 @@ def run(
         changes, engine = [*(changes or ()), f"federation.engine={engine}"], "auto"
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
+    _check_engine(engine)
     settings = Settings(
         device=device,
         engine=engine,
@@ -173,6 +174,15 @@ def run(
             # Only on request: an auditor draws later, and a sweep has many runs.
             replay = 0
         _start(wanted, out_dir, (challenge, trial), replay, settings, screen)
+
+
+def _check_engine(engine: str) -> None:
+    """Refuse an unknown engine before a key is made or data are read."""
+    from dpfedadamw.clipping.engines import ENGINES
+
+    if engine not in ENGINES:
+        names = ", ".join([*ENGINES, "inline"])
+        refuse(f"--engine: found {engine!r}; use one of {names} or flower")
 
 
 def _refuse_together(

@@ -16,7 +16,9 @@ from audit.protection import (
     NO_PROTECTION_ABOVE,
     WHY,
     against,
+    claimed_text,
     in_front,
+    lower_bound_text,
     protects_nothing,
     unprotected,
     unprotected_by,
@@ -32,6 +34,25 @@ def claim(**epsilons: float) -> dict[str, Any]:
         view: {"accountant": "pld", "epsilon": {"pld": epsilon, "rdp": 1e9}}
         for view, epsilon in epsilons.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "claimed", "shown"),
+    [
+        (1.234, "1.24", "1.23"),
+        (1.236, "1.24", "1.23"),
+        (1.1, "1.10", "1.10"),
+        (0.0, "0.00", "0.00"),
+        (1e-9, "0.01", "0.00"),
+        (999_999_999.999, "1000000000.00", "999999999.99"),
+        (1e300, "1e+300", "1e+300"),
+        (math.inf, "inf", "inf"),
+    ],
+)
+def test_a_claim_is_printed_rounded_up_and_a_lower_bound_rounded_down(
+    epsilon: float, claimed: str, shown: str
+) -> None:
+    assert (claimed_text(epsilon), lower_bound_text(epsilon)) == (claimed, shown)
 
 
 def test_the_limit_itself_is_not_above_it() -> None:

@@ -49,8 +49,8 @@ def results(**methods: list[float]) -> list[run_rows.Row]:
 )
 def test_csv_reads_back_as_it_was_written(drawn, tmp_path_factory):
     rows = [
-        row(cell, seed, accuracy, algorithm=name, **dict.fromkeys(run_rows.MACHINE))
-        for cell, seed, accuracy, name in drawn
+        row(cell, seed, None, test_loss=loss, algorithm=name, **dict.fromkeys(run_rows.MACHINE))
+        for cell, seed, loss, name in drawn
     ]
     path = tmp_path_factory.mktemp("tidy") / "results.csv"
     path.write_text(run_rows.as_csv(rows), encoding="utf-8", newline="")
@@ -74,6 +74,14 @@ def test_parquet_holds_the_same_with_types():
         (lambda text: text.replace("audit,", "", 1), "it lacks the column audit"),
         (lambda text: text + "one,two\n", "line 3: has not as many fields as the first line"),
         (lambda text: text.replace("0.5", "half"), "test_accuracy: found half; give a number"),
+        (
+            lambda text: text.replace("0.5", "nan"),
+            "test_accuracy: found nan; give a share from 0 to 1",
+        ),
+        (
+            lambda text: text.replace("0.5", "50.0"),
+            "test_accuracy: found 50.0; give a share from 0 to 1",
+        ),
     ],
 )
 def test_what_is_no_table_of_results_is_refused_in_one_line(change, message, tmp_path):
@@ -267,13 +275,13 @@ def test_runs_are_repetitions_by_their_seed_and_pair_by_the_seeds_of_run_and_wei
 )
 def test_no_cell_of_the_results_is_a_formula_and_each_reads_back_as_it_was(text, tmp_path):
     path = tmp_path / "results.csv"
-    content = run_rows.as_csv([row("a", 0, -0.5, method=text)])
+    content = run_rows.as_csv([row("a", 0, None, test_loss=-0.5, method=text)])
     path.write_text(content, encoding="utf-8", newline="")
     assert not re.search(r'[,\n]"?\s*[=+@\uff1d]', content)
     (again,) = run_rows.read_csv(path)
     assert again["method"] == text
     # A number that is negative is one still.
-    assert again["test_accuracy"] == -0.5
+    assert again["test_loss"] == -0.5
     assert ",-0.5," in content
 
 

@@ -120,7 +120,7 @@ def flower_superlink(
     )
     quiet()
     with grid(door, folder / "nodes") as found:
-        err.print(Text(f"the SuperLink listens on {host}:{port}", style="dim"), soft_wrap=True)
+        err.print(Text(f"the SuperLink listens on {door.address}", style="dim"), soft_wrap=True)
         run = lead(folder, GridLink(found), Patience(again=again, answer=answer, meeting=meeting))
     _tell_finished(run, folder)
 

@@ -146,12 +146,13 @@ def _write_certificates(project: Project, addresses: Addresses, most_bytes: int)
     hosts = tuple(dict.fromkeys((addresses.host, *LOCAL, "superlink")))
     authority.certify(hosts, project.server / "superlink.crt", project.server / "superlink.key")
     make_folders(project.server / "nodes")
+    where = templates.host_and_port(addresses.host, addresses.port)
     for client in range(project.clients):
         node = project.supernode(client)
         DISK.make_folder(node.path)
         authority.write(node.authority)
         make_node_key(node.key)
-        node.write_settings(f"{addresses.host}:{addresses.port}", "../door/socket", most_bytes)
+        node.write_settings(where, "../door/socket", most_bytes)
         public = project.server / "nodes" / f"{client:02d}.pub"
         write_atomically(public, node.public.read_bytes(), PUBLIC_MODE)
 
@@ -163,12 +164,13 @@ def _numbers(experiment: Experiment) -> int:
 def _write_instructions(project: Project, addresses: Addresses, agreed: Sequence[str]) -> None:
     systemd = project.path / "systemd"
     make_folders(systemd)
-    folder, port, clients = str(project.path), addresses.port, project.clients
+    folder, clients = str(project.path), project.clients
+    host, port = addresses.host, addresses.port
     texts = {
-        project.path / "README.md": templates.readme(folder, addresses.host, port, clients, agreed),
-        project.path / "compose.yaml": templates.compose(addresses.host, port, clients),
+        project.path / "README.md": templates.readme(folder, host, port, clients, agreed),
+        project.path / "compose.yaml": templates.compose(host, port, clients),
         project.path / "Dockerfile": templates.DOCKERFILE,
-        systemd / "dpfedadamw-superlink.service": templates.superlink_unit(folder, port),
+        systemd / "dpfedadamw-superlink.service": templates.superlink_unit(folder, host, port),
         systemd / "dpfedadamw-client@.service": templates.client_unit(folder),
         systemd / "dpfedadamw-supernode@.service": templates.supernode_unit(folder),
         systemd / "dpfedadamw.sysusers": templates.SYSUSERS,

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dpfedadamw.extensions.deployment.errors import DeploymentError
+from dpfedadamw.extensions.deployment.templates import host_and_port
 
 # What a SuperNode asks for. Not among them: registering a node, and the app of a run.
 FLEET: Final = frozenset(
@@ -150,6 +151,11 @@ class Door:
     certificate: Path
     key: Path
 
+    @property
+    def address(self) -> str:
+        """Where it listens, in one word."""
+        return host_and_port(self.host, self.port)
+
 
 @contextlib.contextmanager
 def grid(door: Door, nodes: Path) -> Iterator[Any]:
@@ -193,7 +199,7 @@ def grid(door: Door, nodes: Path) -> Iterator[Any]:
         last = time.monotonic() + _START_SECONDS
         while not server.started:
             if not thread.is_alive() or time.monotonic() > last:
-                raise DeploymentError(f"the SuperLink does not start on {door.host}:{door.port}")
+                raise DeploymentError(f"the SuperLink does not start on {door.address}")
             time.sleep(0.01)
         yield _run(state, ended)
     finally:
@@ -230,8 +236,7 @@ def _listener(door: Door) -> socket.socket:
     except OSError as error:
         listener.close()
         raise DeploymentError(
-            f"{door.host}:{door.port}: cannot listen there ({error.strerror}); give another --host "
-            "or --port"
+            f"{door.address}: cannot listen there ({error.strerror}); give another --host or --port"
         ) from None
     return listener
 

@@ -106,7 +106,12 @@ done
 """
 
 
-def superlink_unit(folder: str, port: int) -> str:
+def host_and_port(host: str, port: int) -> str:
+    """Both in one word; an address of IPv6 in brackets (RFC 3986, section 3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def superlink_unit(folder: str, host: str, port: int) -> str:
     """A systemd unit for the SuperLink."""
     return f"""\
 [Unit]
@@ -116,7 +121,7 @@ Wants=network-online.target
 
 [Service]
 User=dpfedadamw-superlink
-ExecStart={_PROGRAM} flower superlink "{_argument(folder)}/server" --port {port}
+ExecStart={_PROGRAM} flower superlink "{_argument(folder)}/server" {_listening(host, port)}
 # Killed, it goes on. What it refuses (2) and its own faults (70) need its operator: each attempt
 # costs privacy.
 Restart=on-failure
@@ -263,7 +268,7 @@ A client that takes part agrees to this, and pins it in its ledger when it first
 {promise}
 ## 1. On the server's machine
 
-    dpfedadamw flower superlink server --port {port}
+    dpfedadamw flower superlink server {_listening(host, port)}
 
 It waits until every client is there, leads the run, and ends with it. Open the port {port} (TCP) to
 the clients' machines. It serves Flower's Fleet API to the SuperNodes whose keys lie in
@@ -274,9 +279,9 @@ the clients' machines. It serves Flower's Fleet API to the SuperNodes whose keys
     dpfedadamw flower client clients/00
     dpfedadamw flower supernode clients/00/supernode
 
-The SuperNode connects to {host}:{port} (`supernode.json`), and runs no code that the server sends.
-The client's machine needs no open port. Both run until they are told to stop (Ctrl-C): stop them
-once the server's command has ended.
+The SuperNode connects to {host_and_port(host, port)} (`supernode.json`), and runs no code that the
+server sends. The client's machine needs no open port. Both run until they are told to stop
+(Ctrl-C): stop them once the server's command has ended.
 
 ## 3. The run
 
@@ -313,7 +318,12 @@ def _list(*words: str) -> str:
 
 
 def _local(host: str) -> bool:
-    return host in ("127.0.0.1", "localhost")
+    return host in ("127.0.0.1", "::1", "localhost")
+
+
+def _listening(host: str, port: int) -> str:
+    """Options of the SuperLink's command: it listens on all addresses of the host's family."""
+    return f"--host :: --port {port}" if ":" in host else f"--port {port}"
 
 
 def _argument(path: str) -> str:

@@ -55,7 +55,7 @@ from nets import Net
 if __name__ == "__main__":
     torch.manual_seed(0)  # of the first weights, which must not depend on private records
     run = api.run("spec.yaml", model=Net())
-    print(run.verdict, f"epsilon {run.epsilon:.2f}", f"accuracy {run.accuracy:.1%}", run.measures)
+    print(run.verdict, f"epsilon {run.epsilon}", f"accuracy {run.accuracy:.1%}", run.measures)
     print(run.export("model"), run.report())
 '''
 SERVE = '''\

@@ -248,8 +248,8 @@ def test_a_ratio_beyond_what_can_be_computed_says_nothing_of_privacy_lost() -> N
 
 
 def test_bounds_are_told_beside_what_could_be_shown_at_most() -> None:
-    assert canaries._of(1.234, 5.678) == "1.23 of 5.68"
-    bound = SimpleNamespace(any_mechanism=1.234, these_steps=0.5)
+    assert canaries._of(1.236, 5.678) == "1.23 of 5.67"
+    bound = SimpleNamespace(any_mechanism=1.239, these_steps=0.5)
     assert canaries._words(bound) == "epsilon >= 1.23 (0.50 of these steps)"
 
 

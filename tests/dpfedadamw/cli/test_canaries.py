@@ -25,7 +25,7 @@ SCORES = {
     "noise_interval": [0.911, 1.123],
     "noise_seen": 0.834,
     "contribution": 1.75,
-    "epsilon_these_steps": 1.51,
+    "epsilon_these_steps": 1.519,
     "epsilon_any_contribution": 1.26,
     "claimed_epsilon": 5.5,
 }
@@ -36,7 +36,7 @@ def seen(view: str, could_contradict: bool = True) -> dict[str, Any]:
         "view": view,
         "claimed_epsilon": 5.5,
         "could_contradict": could_contradict,
-        "epsilon_any_mechanism": 1.01,
+        "epsilon_any_mechanism": 1.019,
         "ceiling_any_mechanism": 3.03,
         "epsilon_these_steps": 2.02,
         "ceiling_these_steps": 4.04,

@@ -55,9 +55,9 @@ BARE = Merged(Verdict.PASS, 30.0, 1e-5, (), (one("a", 30.0, []),), ())
             GOOD,
             0,
             [
-                "a: PASS  costs epsilon 1.5",
+                "a: PASS  costs epsilon 1.50",
                 "b: PASS  costs epsilon 0.25",
-                "all clients: epsilon 1.5 at delta = 1e-05",
+                "all clients: epsilon 1.50 at delta = 1e-05",
                 "overall: PASS",
                 "  assumed: disjoint",
             ],
@@ -67,7 +67,7 @@ BARE = Merged(Verdict.PASS, 30.0, 1e-5, (), (one("a", 30.0, []),), ())
             1,
             [
                 "a: FAIL  noise, views",
-                "b: PASS  costs epsilon 30",
+                "b: PASS  costs epsilon 30.00",
                 "not one training",
                 "overall: FAIL",
                 "  assumed: disjoint",
@@ -77,8 +77,8 @@ BARE = Merged(Verdict.PASS, 30.0, 1e-5, (), (one("a", 30.0, []),), ())
             BARE,
             0,
             [
-                "a: PASS  costs epsilon 30",
-                "all clients: epsilon 30 at delta = 1e-05",
+                "a: PASS  costs epsilon 30.00",
+                "all clients: epsilon 30.00 at delta = 1e-05",
                 "overall: NO MEANINGFUL PROTECTION · PASS",
             ],
         ),

@@ -85,6 +85,17 @@ def test_a_run_is_taken_up_with_its_options_and_shown_as_asked(started: list[Any
     assert screen.spent is not None
 
 
+def test_an_unknown_engine_is_refused_before_a_key_is_made(
+    started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("run", "quickstart", "--engine", "fast") == 2
+    assert capsys.readouterr().err == (
+        "--engine: found 'fast'; use one of auto, book-keeping, opacus, vmap, loop, inline "
+        "or flower\n"
+    )
+    assert not started
+
+
 @pytest.mark.parametrize(
     ("unit", "sampling", "timed", "refused"),
     [

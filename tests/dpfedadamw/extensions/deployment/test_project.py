@@ -57,7 +57,7 @@ def test_a_supernode_has_its_key_and_its_settings_and_nothing_of_the_client(unus
         assert most == 64 * PARAMETERS + 16 * 1024 * 1024
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "link.example.org", "203.0.113.7"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "link.example.org", "203.0.113.7", "2001:db8::7"])
 def test_a_superlinks_certificate_has_every_name_by_which_a_supernode_reaches_it(host, tmp_path):
     project = made(SPEC, tmp_path / "project", Addresses(host=host, port=9443))
     found = x509.load_pem_x509_certificate((project.server / "superlink.crt").read_bytes())
@@ -66,7 +66,12 @@ def test_a_superlinks_certificate_has_every_name_by_which_a_supernode_reaches_it
     services = yaml.safe_load((project.path / "compose.yaml").read_text())["services"]
     command = services["supernode-00"]["command"]
     address, *_ = project.supernode(0).settings()
-    assert address == f"{host}:9443"
+    # An address of IPv6 in brackets (RFC 3986), where a colon comes before the port too.
+    assert address == ("[2001:db8::7]:9443" if ":" in host else f"{host}:9443")
+    told = (project.path / "README.md").read_text()
+    assert address in told
+    # What it listens on by default is IPv4.
+    assert ("superlink server --host :: --port 9443\n" in told) is (":" in host)
     # Among the containers of one machine it has the name of its service.
     reached = "superlink:9443" if host == "127.0.0.1" else None
     where = command[command.index("--superlink") + 1] if "--superlink" in command else None
@@ -161,7 +166,7 @@ def test_units_have_users_of_their_own_and_see_nothing_but_their_own_folder(unus
 def test_systemd_has_no_complaint_about_the_units_whatever_the_folder_is_called(tmp_path):
     folder = "/srv/a 100% $federation"
     units = {
-        "dpfedadamw-superlink.service": templates.superlink_unit(folder, 9092),
+        "dpfedadamw-superlink.service": templates.superlink_unit(folder, "link.example.org", 9092),
         "dpfedadamw-client@.service": templates.client_unit(folder),
         "dpfedadamw-supernode@.service": templates.supernode_unit(folder),
     }
@@ -206,6 +211,7 @@ def test_the_project_states_what_a_client_agrees_to_and_the_most_that_a_server_c
     [
         ("127.0.0.1", ["--superlink", "superlink:9443"]),
         ("localhost", ["--superlink", "superlink:9443"]),
+        ("::1", ["--superlink", "superlink:9443"]),
         ("link.example.org", []),
     ],
 )
@@ -223,13 +229,15 @@ def test_each_container_runs_the_command_of_its_part(host, where):
 
 def test_a_folder_whatever_it_is_called_is_one_word_for_systemd_and_for_a_shell():
     folder = '/srv/a "b" 100% $c \\ it\'s'
-    lines = templates.superlink_unit(folder, 9443).splitlines()
+    lines = templates.superlink_unit(folder, "127.0.0.1", 9443).splitlines()
     # Of systemd.service(5) and systemd.syntax(7): %% is %, $$ is $ in commands alone.
     mount = '/srv/a \\"b\\" 100%% $c \\\\ it\'s'
     program = "/opt/dpfedadamw/bin/dpfedadamw flower superlink"
     argument = mount.replace("$", "$$")
     assert f'ExecStart={program} "{argument}/server" --port 9443' in lines
     assert f'BindPaths="{mount}/server"' in lines
+    listening = templates.superlink_unit(folder, "::1", 9443)
+    assert f'"{argument}/server" --host :: --port 9443\n' in listening
     client, node = templates.client_unit(folder), templates.supernode_unit(folder)
     assert f'flower client "{argument}/clients/%i"\n' in client
     assert f'flower supernode "{argument}/clients/%i/supernode"\n' in node
