@@ -115,8 +115,11 @@ def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -
             ask("the column that names the client of a record; Enter if there is none", "") or None
         )
     _check(table, wanted, label, client)
-    found = told(table.path, label, client)
     classes = [one.strip() for one in wanted.classes.split(",")] if wanted.classes else []
+    found = told(table.path, label, client, classes)
+    known = [replace(one, has_empty=one.name in found.with_empty) for one in table.columns]
+    table = replace(table, columns=tuple(known))
+    _check_numbers(table, wanted.numbers)
     _check_labels(found.labels, label, classes)
     section: dict[str, Any] = {"dataset": "table", "path": named, "label": label}
     proposed: list[Proposed] = []
@@ -129,8 +132,8 @@ def describe(named: str, wanted: Wanted, clients: int | None, ask: Ask | None) -
             why = "; ".join(f"{one.seen.name}: {one.source}" for one in proposed[:5])
             refuse(f"--data {named}: no column is left that a model could be given ({why})")
         section["columns"] = items
-        known = {word for item in items for word in item.get("categories", ())} | {*classes}
-        section["missing_values"] = [word for word in MISSING_WORDS if word not in known]
+        meant = {word for item in items for word in item.get("categories", ())} | {*classes}
+        section["missing_values"] = [word for word in MISSING_WORDS if word not in meant]
     if found.labels[""] and "missing_values" not in section:
         section["missing_values"] = [word for word in MISSING_WORDS if word not in classes]
     section |= {"decimal": "comma"} if table.decimal == "comma" else {}
@@ -188,7 +191,31 @@ def _check(table: Survey, wanted: Wanted, label: str, client: str | None) -> Non
         refuse(f"{option} {label}: is the label, which the model predicts; leave it out")
     if wanted.text and wanted.numbers:
         refuse("--text, --numbers: give one of the two; a record is texts or numbers")
-    for name in wanted.numbers:
+    if inputs:
+        _refuse_preparation(wanted)
+
+
+def _refuse_preparation(wanted: Wanted) -> None:
+    """Refuse options that say how columns are prepared, where columns are read unchanged."""
+    options = {
+        "--dictionary": wanted.dictionary,
+        "--public-sample": wanted.sample,
+        "--bounds": wanted.bounds,
+        "--categories": wanted.categories,
+        "--leave-out": wanted.leave_out,
+    }
+    for option, value in options.items():
+        if value:
+            reading = "--text" if wanted.text else "--numbers"
+            refuse(
+                f"{option}: is for columns that are prepared, and {reading} names all that are "
+                "read; leave one of the two out"
+            )
+
+
+def _check_numbers(table: Survey, numbers: Sequence[str]) -> None:
+    """Check that columns which are read unchanged hold numbers."""
+    for name in numbers:
         column = table.column(name)
         if column is not None and (column.kind in ("category", "date", "text") or column.has_empty):
             why = "has empty cells" if column.has_empty else f"looks like a {column.kind}"

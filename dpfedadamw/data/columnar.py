@@ -99,3 +99,6 @@ def _is_missing(cell: Any) -> bool:
         return cell is None or bool(cell != cell)
     except TypeError:
         return True
+    except ValueError:
+        # An array: it equals itself number by number.
+        return False

@@ -34,6 +34,15 @@ def where(path: Path) -> str:
     return f"data.path: {path}"
 
 
+def most_unpacked(size: int) -> int:
+    """How many bytes a compressed file of real data may hold.
+
+    Args:
+        size: Bytes that the file has.
+    """
+    return _UNPACKED_FREELY + _UNPACKED_RATIO * size
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a plain file for reading; whatever fails while it is open becomes one clear line.
@@ -75,7 +84,7 @@ class Unpacked(io.RawIOBase):
         )
         self.limit = size = os.fstat(stream.fileno()).st_size
         if self.compressed:
-            self.limit = _UNPACKED_FREELY + _UNPACKED_RATIO * size
+            self.limit = most_unpacked(size)
         self._read = 0
 
     def readable(self) -> bool:
@@ -139,13 +148,16 @@ class Fingerprint:
 
 
 def fingerprint(paths: Sequence[Path], root: Path) -> Fingerprint:
-    """The fingerprint of files, their names seen from ``root``.
+    """The fingerprint of files, their names seen from ``root``, or their paths if two are alike.
 
     Raises:
         DataError: If one cannot be read.
     """
     lines, stamps = [], []
+    paths = tuple(dict.fromkeys(paths))
     named = {_name(path, root): path for path in paths}
+    if len(named) < len(paths):
+        named = {str(path): path for path in paths}
     for name, path in sorted(named.items(), key=lambda item: os.fsencode(item[0])):
         digest = hashlib.sha256()
         with opened(path) as stream:

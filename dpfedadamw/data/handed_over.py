@@ -111,7 +111,7 @@ class Named:
         targets: Columns of other targets than a class, in place of label.
         preparation: What makes numbers of other columns, in place of text, numbers and records.
         missing_values: What cells hold that name no client and no person.
-        unread: A column that no record is made of, whatever it means.
+        unread: Columns that no record is made of, whatever they mean.
     """
 
     label: str
@@ -123,7 +123,7 @@ class Named:
     person: str | None = None
     preparation: Preparation | None = None
     missing_values: tuple[str, ...] = ()
-    unread: str | None = None
+    unread: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,16 @@ def held(part: Any, names: Named, place: str) -> Held:
 
 def _columns_of(part: Any) -> list[str] | None:
     """The names of a frame's columns; None where it is no frame."""
+    keys = _keys_of(part)
+    return None if keys is None else [str(key) for key in keys]
+
+
+def _keys_of(part: Any) -> list[Any] | None:
+    """What a frame calls its columns: of pandas it may be numbers."""
     for attribute in ("column_names", "columns"):
         found = getattr(part, attribute, None)
         if found is not None and not callable(found):
-            return [str(name) for name in found]
+            return list(found)
     return None
 
 
@@ -206,7 +212,7 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
         clients = _named(_cells(part, names.client), place, _NO_CLIENT, empty)
     if names.person is not None:
         people = _named(_cells(part, names.person), place, _NO_PERSON, empty)
-    others = (*(names.targets or (names.label,)), names.client, names.person, names.unread)
+    others = (*(names.targets or (names.label,)), names.client, names.person, *names.unread)
     rest = [name for name in columns if name not in others]
     if names.text:
         texts = [_texts(_cells(part, name), name, place) for name in names.text]
@@ -358,7 +364,7 @@ def _is_number(cell: Any) -> bool:
 
 def _cells(part: Any, name: str) -> list[Any]:
     """A column as Python values."""
-    column = part[name]
+    column = part[next(key for key in _keys_of(part) or [name] if str(key) == name)]
     for way in ("to_pylist", "to_list", "tolist"):
         if hasattr(column, way):
             return list(getattr(column, way)())
@@ -413,8 +419,12 @@ def _stacked(cells: Sequence[Any], place: str) -> Images | Numbers:
     """Single records as one array; pictures, height x width x channels, as channels first."""
     found: list[NDArray[Any]] = []
     for row, cell in enumerate(cells):
+        picture = hasattr(cell, "getbands")
+        if picture and cell.mode in ("P", "PA"):
+            # Numbers of a palette say nothing of its colours.
+            cell = cell.convert("RGB")
         one = _array(cell, f"{place}: row {row}")
-        if hasattr(cell, "getbands"):
+        if picture:
             one = one[None] if one.ndim == 2 else one.transpose(2, 0, 1)
         if found and one.shape != found[0].shape:
             raise DataError(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpfedadamw.data.features import is_empty
 from dpfedadamw.data.formats.tables import TableSpec, cells_of, columns_of
 from dpfedadamw.errors import DataError
 from dpfedadamw.spec.data_section import DataSpec
@@ -48,6 +50,12 @@ def _names_people(column: str) -> bool:
     return _NAME.fullmatch(re.sub("([a-z])([A-Z])", r"\1_\2", column).lower()) is not None
 
 
+def _occurring(path: Path, name: str, missing_values: Sequence[str]) -> Counter[str]:
+    """How often each value of a column occurs; an empty cell names nobody."""
+    cells = (cell.strip() for cell in cells_of(path, name))
+    return Counter(cell for cell in cells if not is_empty(cell, missing_values))
+
+
 def suspected(spec: DataSpec) -> Suspected | None:
     """The column of a table that looks most like an identifier of people; None where none does.
 
@@ -60,7 +68,7 @@ def suspected(spec: DataSpec) -> Suspected | None:
     try:
         known = {spec.label, spec.partition.column, *spec.targets}
         found = [
-            Suspected(name, max(Counter(cells_of(path, name)).values(), default=0))
+            Suspected(name, max(_occurring(path, name, spec.missing_values).values(), default=0))
             for name in columns_of(path)
             if name not in known and _names_people(name)
         ]

@@ -168,9 +168,9 @@ def from_plain(plain: Any, shape: Sequence[int]) -> Bounds | None:
     try:
         rows = [[one[key] for key in ("place", "bins", "first", "last")] for one in plain]
     except (TypeError, KeyError):
-        rows = [[None] * 4]
+        rows = []
     features = shape[0] if len(shape) == 1 else 0
-    for row in rows:
+    for row in rows or [[None] * 4]:
         whole = all(isinstance(one, int) and not isinstance(one, bool) for one in row)
         if not whole or not (0 <= row[0] < features and 0 <= row[2] < row[3] <= row[1]):
             raise DataError("model.json: learnt: not in the form that a run writes")

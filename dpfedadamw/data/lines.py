@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _LONGEST_LINE = 2**20
+# Python's own limit is an eighth of it, and a document may be a cell.
+csv.field_size_limit(_LONGEST_LINE)
 # What may divide cells, besides what a file's ending says.
 _DELIMITERS = (",", ";", "\t", "|")
 _BINARY = {

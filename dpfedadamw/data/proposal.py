@@ -81,13 +81,9 @@ def propose(seen: Seen, known: Known) -> Proposed:
     """Propose an item of `data.columns` for a column of the private table."""
     told = dict(known.told.get(seen.name, {}))
     public = known.sample.column(seen.name) if known.sample is not None else None
-    kind = told.pop("kind", "") or (public.kind if public is not None else "") or seen.kind
-    if "categories" in told:
-        kind = "category"
-    elif "low" in told:
-        kind = "date" if isinstance(told["low"], str) else "number"
+    said = told.pop("kind", "") or _implied(told)
+    kind = said or (public.kind if public is not None else "") or seen.kind
     if kind in LEFT_OUT:
-        said = "kind" in known.told.get(seen.name, {})
         reason = "as you say" if said else (public or seen).reason
         return Proposed(seen, None, reason)
     keys: dict[str, Any] = {"name": seen.name, "kind": kind}
@@ -99,10 +95,31 @@ def propose(seen: Seen, known: Known) -> Proposed:
     if kind == "category" and "categories" in keys and "missing" not in told:
         keys["unseen"] = "other"
     if "missing" in told:
-        keys["missing"] = told["missing"]
+        keys["missing"] = _missing(kind, told["missing"], f"--dictionary: {seen.name}")
     if seen.has_empty or (public is not None and public.has_empty):
         keys["indicator"] = True
     return Proposed(seen, keys, source, source == _OF_ITS_KIND and kind != "boolean")
+
+
+def _implied(told: Mapping[str, Any]) -> str:
+    """The kind that follows from categories or bounds, where no kind is told."""
+    if "categories" in told:
+        return "category"
+    return "" if "low" not in told else "date" if isinstance(told["low"], str) else "number"
+
+
+def _missing(kind: str, cell: str, place: str) -> str | float | bool:
+    """What an empty cell of a column counts as.
+
+    Raises:
+        DataError: If the column holds numbers, and it is none.
+    """
+    if kind == "boolean":
+        return cell.lower() in ("true", "yes", "1")
+    value = number_in(cell) if kind == "number" else cell
+    if value is None:
+        raise DataError(f"{place}: missing: found {cell[:40]!r}; give a number")
+    return value
 
 
 _OF_ITS_KIND = "constants that fit any column"
@@ -115,7 +132,9 @@ def _constants(
     wanted = ("categories",) if kind == "category" else ("low", "high")
     if kind == "boolean":
         return {}, "true or false"
-    if all(name in told for name in wanted):
+    # Many dictionaries have bounds of every column, and mean the codes of a category.
+    fits = kind == "category" or isinstance(told.get("low"), str) == (kind == "date")
+    if all(name in told for name in wanted) and fits:
         return {name: told[name] for name in wanted}, "given"
     if public is not None and public.kind == kind:
         if kind == "category" and len(public.values) <= _MOST_CATEGORIES:
@@ -202,11 +221,8 @@ def _row(row: Mapping[str, str], place: str) -> dict[str, Any]:
                 f"{place}: format: found {row['format'][:40]!r}; use {', '.join(DATE_FORMS)}"
             )
     if "missing" in row:
-        kind, cell = found.get("kind"), row["missing"]
-        value: Any = number_in(cell) if kind == "number" else cell
-        if value is None:
-            raise DataError(f"{place}: missing: found {cell[:40]!r}; give a number")
-        found["missing"] = cell.lower() in ("true", "yes", "1") if kind == "boolean" else value
+        found["missing"] = row["missing"]
+        _missing(found.get("kind", ""), row["missing"], place)
     return found
 
 

@@ -133,17 +133,25 @@ class Told:
 
     Attributes:
         labels: How many records have each label; "" for those that have none.
-        clients: How many records each client has; empty where no column says so.
+        clients: How many records with a label each client has; empty where no column says so.
         telling: Columns whose cells alone say the label in every row.
+        with_empty: Columns of which some row has an empty cell.
     """
 
     labels: Counter[str]
     clients: Counter[str]
     telling: tuple[str, ...]
+    with_empty: frozenset[str] = frozenset()
 
 
-def told(path: Path, label: str, client: str | None) -> Told:
+def told(path: Path, label: str, client: str | None, classes: Sequence[str] = ()) -> Told:
     """Look at all rows' labels and clients, and for columns that are the label in other words.
+
+    Args:
+        path: The table.
+        label: The label's column.
+        client: The client's; None where there is none.
+        classes: Labels that may occur; such a word does not stand for an empty cell.
 
     Raises:
         DataError: If it is no table.
@@ -153,11 +161,14 @@ def told(path: Path, label: str, client: str | None) -> Told:
     labels: Counter[str] = Counter()
     clients: Counter[str] = Counter()
     said: dict[int, dict[str, str]] = {at: {} for at, name in enumerate(header) if name != label}
+    no_labels = tuple(word for word in MISSING_WORDS if word not in classes)
+    whole = set(range(len(header)))
     for _, row in cells:
         cell = row[header.index(label)].strip()
-        one = "" if is_empty(cell, MISSING_WORDS) else cell
+        one = "" if is_empty(cell, no_labels) else cell
         labels[one] += 1
-        if client is not None:
+        whole = {at for at in whole if not is_empty(row[at].strip(), MISSING_WORDS)}
+        if client is not None and one:
             clients[row[header.index(client)].strip()] += 1
         for at in tuple(said) if one else ():
             if said[at].setdefault(row[at], one) != one or len(said[at]) > _MOST_WORDS:
@@ -168,7 +179,8 @@ def told(path: Path, label: str, client: str | None) -> Told:
         for at, words in said.items()
         if len(set(words.values())) > 1 and 4 * len(words) <= labels.total() - labels[""]
     )
-    return Told(labels, clients, telling)
+    with_empty = frozenset(name for at, name in enumerate(header) if at not in whole)
+    return Told(labels, clients, telling, with_empty)
 
 
 def whole_rows(path: Path) -> Iterator[tuple[int, list[str]]]:

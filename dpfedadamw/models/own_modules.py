@@ -308,6 +308,11 @@ def _in_this_process(get: Values) -> Contradictions:
         yield ("federation", "engine"), f"{instead} model.name python, or use inline"
 
 
+def _utf8(text: str) -> bytes:
+    """A text in UTF-8, of which half a pair of surrogates, as JSON may hold it, is no part."""
+    return text.encode("utf-8", "surrogatepass")
+
+
 def plain_tokens(kind: str, vocabulary: int, length: int) -> TextPreprocessing:
     """How texts become records int32 [2, length] for a model without a tokeniser of its own.
 
@@ -322,11 +327,11 @@ def plain_tokens(kind: str, vocabulary: int, length: int) -> TextPreprocessing:
 
     def words(text: str) -> Iterator[int]:
         for word in _WORD.findall(text.lower()):
-            digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+            digest = hashlib.blake2b(_utf8(word), digest_size=8).digest()
             yield 1 + int.from_bytes(digest, "big") % (vocabulary - 1)
 
     def of_bytes(text: str) -> Iterator[int]:
-        return (1 + byte for byte in text.encode())
+        return (1 + byte for byte in _utf8(text))
 
     tokens: Callable[[str], Iterator[int]] = words if kind == "words" else of_bytes
 

@@ -109,8 +109,23 @@ def read_weights(path: Path, model: nn.Module, content: bytes | None = None) -> 
     Raises:
         RunDirectoryError: If the file cannot be read, or does not fit the model.
     """
+    tensors = fitting_tensors(path, model, DISK.read(path) if content is None else content)
+    model.load_state_dict(tensors, strict=False)
+
+
+def fitting_tensors(path: Path, model: nn.Module, content: bytes) -> dict[str, Tensor]:
+    """The tensors in a file's bytes, if they have the names and shapes of a model's.
+
+    Args:
+        path: The file.
+        model: The model, also on the device "meta".
+        content: The file's bytes.
+
+    Raises:
+        RunDirectoryError: If the bytes cannot be read, or do not fit the model.
+    """
     try:
-        tensors = load(DISK.read(path) if content is None else content)
+        tensors = load(content)
     except Exception as error:
         raise RunDirectoryError(f"{path}: not a readable safetensors file ({error})") from None
     expected = {name: value.shape for name, value in _written(model).items()}
@@ -125,7 +140,7 @@ def read_weights(path: Path, model: nn.Module, content: bytes | None = None) -> 
                 f"{path}: its tensors are not those of the model: {name} is {there} in the file, "
                 f"and {here} in the model"
             )
-    model.load_state_dict(tensors, strict=False)
+    return tensors
 
 
 def check_weights(path: Path, listed: Any, content: bytes | None = None) -> None:

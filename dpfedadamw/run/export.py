@@ -110,7 +110,8 @@ def section_of(
     """
     try:
         section = specs.model_of(config["model"])
-        shape, classes = tuple(config["input_shape"]), int(config["classes"])
+        shape = tuple(_size(side, "input_shape") for side in config["input_shape"])
+        classes = _size(config["classes"], "classes")
         task = Task(specs.task_of(config.get("task", {"kind": CLASSIFICATION})))
     except (OSError, ValueError, KeyError, TypeError) as error:
         # Of a wrong value several lines are told, the last of which is an address.
@@ -121,11 +122,33 @@ def section_of(
     return section, shape, classes, task
 
 
+def _size(found: Any, key: str) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < 2**31:
+        raise ValueError(f"{key}: found {str(found)[:40]}; needed is a whole number, 1 or more")
+    return found
+
+
+def _refuse_other_sizes(run: RunDirectory, content: bytes, section: ModelSpec, *makes: Any) -> None:
+    """Compare the model's shapes with the file's before any memory is taken for the model."""
+    entry = registry.MODELS[section.name]
+    if not entry.on_meta or entry.without_weights(section) != section:
+        return
+    try:
+        with torch.device("meta"):
+            planned = registry.build(section, *makes)
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        raise RunDirectoryError(
+            f"{run.model_config}: its model cannot be built ({str(error)[:200]})"
+        ) from None
+    checkpoints.fitting_tensors(run.weights, planned, content)
+
+
 def _load(run: RunDirectory, files: Mapping[str, bytes], config: Mapping[str, Any]) -> nn.Module:
     section, shape, classes, task = section_of(run, config)
     if not registry.MODELS[section.name].rebuilt:
         # Names and shapes are judged below; where its class stands and how it began is no matter.
         section = section.replace(type=None, sha256=None, weights_sha256=None)
+    _refuse_other_sizes(run, files[run.weights.name], section, shape, classes, 0, task)
     model = registry.build(section, shape, classes, 0, task)
     base = config.get("base")
     if base != origin_of(model):
@@ -174,6 +197,8 @@ def export(
     Raises:
         DpfedadamwError: As `load_model`; or if the folder is in use.
     """
+    if not output.name or output.name == "..":
+        raise RunDirectoryError(f"--output {output}: is a folder that is in use; name a new folder")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RunDirectoryError(f"--output {output}: exists and is not empty; name a new folder")
     files = _read(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tokenize
 import zipfile
 import zlib
@@ -15,7 +16,7 @@ from typing import IO, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.files import opened, where
+from dpfedadamw.data.files import most_unpacked, opened, where
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import Chunk, Images, Numbers, Reading, Source
 from dpfedadamw.errors import DataError
@@ -148,6 +149,12 @@ def _check_shapes(inputs: tuple[int, ...], labels: tuple[int, ...], part: str, p
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with opened(path) as stream, zipfile.ZipFile(stream) as archive:
+            limit = most_unpacked(os.fstat(stream.fileno()).st_size)
+            if sum(one.file_size for one in archive.infolist()) > limit:
+                raise DataError(
+                    f"{where(path)}: unpacks to more than {limit} bytes, which no data of this "
+                    "kind do; the file is not what it claims to be"
+                )
             yield archive
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"{where(path)}: not a readable .npz of plain numbers ({error})") from None
@@ -212,7 +219,9 @@ def _chunks(
             f"{place}: {name} must hold whole numbers 0, 1, 2, …, or real numbers of a regression"
         )
     if classes and known.max() >= _MOST_CLASSES:
-        raise DataError(f"{place}: found labels up to {known.max()}; give classes as 0, 1, 2, …")
+        raise DataError(
+            f"{place}: found a label of {_MOST_CLASSES:,} or more; give classes as 0, 1, 2, …"
+        )
     start = 0
     for content in _contents(path, inputs):
         count = len(content.pixels if isinstance(content, Images) else content.values)

@@ -120,7 +120,7 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
             None if people_given() else keys.person,
             Preparation.of(keys) if keys.columns else None,
             keys.missing_values,
-            column,
+            (column, keys.person),
         )
         parts[name] = held(part, names, f"data ({name})")
     numbers = _numbers_of_people(parts)

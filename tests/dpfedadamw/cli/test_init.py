@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,43 @@ def test_a_column_with_empty_cells_or_left_out_is_shown_so() -> None:
     ]  # fmt: skip
     assert found.columns[1][2].startswith("left out: ")
     assert found.section["columns"] == [{**number("age"), "indicator": True}]
+
+
+def test_an_empty_cell_is_found_wherever_in_the_table_it_is() -> None:
+    rows = [f"{n % 90}.5,{n % 2}\n" for n in range(50_000)]
+    Path("late.csv").write_text("age,label\n" + "".join(rows) + ",0\n,1\n")
+    found = describe("late.csv", NOTHING, None, None)
+    assert found.section["columns"] == [{**number("age"), "indicator": True}]
+    with pytest.raises(BaseException, match="--numbers age: has empty cells"):
+        describe("late.csv", replace(NOTHING, numbers=("age",)), None, None)
+
+
+def test_clients_are_those_that_have_a_record_with_a_label() -> None:
+    rows = [f"{n}.5,{n % 2 if n % 3 else ''},{'AB'[n % 2]}\n" for n in range(60)]
+    rows += ["1.5,,C\n"] * 9
+    Path("u.csv").write_text("age,label,who\n" + "".join(rows))
+    found = describe("u.csv", replace(NOTHING, client="who"), None, None)
+    assert (found.section["clients"], found.smallest) == (2, 20)
+    assert "40 records of 2 clients, the smallest with 20" in found.summary
+    assert found.section["unlabelled"] == "leave_out"
+
+
+@pytest.mark.parametrize("reading", ["--numbers age", "--text ward"])
+@pytest.mark.parametrize(
+    "option",
+    ["--dictionary d.csv", "--public-sample t.csv", "--bounds age=0:110", "--categories ward=x",
+     "--leave-out case"],
+)  # fmt: skip
+def test_what_is_told_of_preparing_columns_is_refused_where_none_is_prepared(
+    option: str, reading: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("init", "new.yaml", "--data", "t.csv", *reading.split(), *option.split()) == 2
+    name = reading.split()[0]
+    assert capsys.readouterr().err == (
+        f"{option.split()[0]}: is for columns that are prepared, and {name} names all that are "
+        "read; leave one of the two out\n"
+    )
+    assert not Path("new.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -438,7 +438,23 @@ def test_a_line_has_up_to_a_mebibyte_with_its_end(end, tmp_path):
         list(text_lines(tmp_path / "t.txt"))
 
 
-@pytest.mark.parametrize(("label", "said"), [(999_999, None), (1_000_000, "labels up to 1000000")])
+def test_a_cell_of_a_table_may_be_a_long_document(tmp_path):
+    document = "word, " * 30_000
+    (tmp_path / "t.csv").write_text(f'text,label\n"{document}",1\n')
+    assert list(rows(tmp_path / "t.csv", True))[1] == (2, [document, "1"])
+
+
+def test_an_archive_of_arrays_that_unpacks_to_far_more_than_it_has_is_refused(tmp_path):
+    part = {"y_train": np.arange(2), "x_test": np.ones((2, 3)), "y_test": np.arange(2)}
+    # Zeros pack a thousand to one.
+    np.savez_compressed(tmp_path / "bomb.npz", x_train=np.zeros((2, 9_000_000)), **part)
+    with pytest.raises(DataError, match=r"unpacks to more than .* not what it claims to be"):
+        arrays_module.arrays(tmp_path / "bomb.npz").read()
+
+
+@pytest.mark.parametrize(
+    ("label", "said"), [(999_999, None), (1_000_000, "found a label of 1,000,000 or more")]
+)
 def test_labels_of_arrays_are_below_a_million(label, said, tmp_path):
     part = {"x_train": np.ones((2, 3)), "y_train": np.array([0, label])}
     test = {"x_test": np.ones((2, 3)), "y_test": np.array([0, 1])}

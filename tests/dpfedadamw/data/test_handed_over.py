@@ -99,6 +99,30 @@ def test_pairs_arrays_and_pictures_are_read_and_test_records_may_be_given():
     assert (len(both.train), len(both.test), both.classes) == (5, 2, 2)
 
 
+def test_a_picture_with_a_palette_has_the_colours_that_it_shows():
+    colours = {"red": (255, 0, 0), "blue": (0, 0, 255)}
+    plain = [(Image.new("RGB", (2, 2), one), label) for label, one in enumerate(colours.values())]
+    small = [(one.quantize(), label) for one, label in plain]
+    assert {one.mode for one, _ in small} == {"P"}
+    for pictures in (plain, small):
+        found = read(pictures * 10).train.inputs[:]
+        assert found.shape[1:] == (3, 2, 2)
+        assert len(found[:, :, 0, 0].unique(dim=0)) == 2
+
+
+def test_a_column_of_a_frame_may_have_a_number_for_its_name():
+    columns = {0: [0.5, 1.5, 2.5, 3.5], 1: [1, 2, 3, 4], "label": [0, 1, 0, 1]}
+    assert read(_Frame(columns)).input_shape == (2,)
+    assert read(_Frame(columns), numbers=["1"]).input_shape == (1,)
+
+
+def test_a_column_of_arrays_holds_no_number(recwarn):
+    columns = {"wave": [np.ones(3)] * 4, "label": [0, 1, 0, 1]}
+    wave = [{"name": "wave", "kind": "number", "low": 0, "high": 1}]
+    with pytest.raises(DataError, match=r"data \(train\): row 0: .*wave"):
+        read(_Frame(columns), columns=wave)
+
+
 NUMBER, TEXT, ARRAY = [1.0, 2.0, 3.0, 4.0], ["good", "bad", "good", "bad"], [[1.0, 2.0]] * 4
 
 

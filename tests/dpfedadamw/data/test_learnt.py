@@ -96,7 +96,7 @@ def test_bounds_that_no_run_writes_are_refused(change):
         from_plain(said, (6,))
 
 
-@pytest.mark.parametrize("wrong", ["bounds", [1], [{}], 3])
+@pytest.mark.parametrize("wrong", ["bounds", [1], [{}], 3, []])
 def test_what_is_no_list_of_bounds_is_refused(wrong):
     with pytest.raises(DataError, match="learnt"):
         from_plain(wrong, (6,))

@@ -42,6 +42,12 @@ def spec_of(data, clients=4):
     return specs.loads(SPEC.format(data=data, clients=clients))
 
 
+class _Frame(dict):
+    """The least that a frame has."""
+
+    columns = property(lambda self: list(self))
+
+
 def visits(*more):
     return spec_of(", ".join(("dataset: visits", "person: patient_id", *more)))
 
@@ -137,6 +143,10 @@ def test_people_beside_arrays_are_as_good_as_a_column():
         assert len(set(datasets.load(spec.data).people.stored)) == 20
     with handed_over((records, labels), named[1:]), pytest.raises(DataError, match="59 entries"):
         datasets.load(spec.data)
+    # Of a frame the column that the spec names is no part of a record, whoever said it.
+    columns = {"a": records[:, 0], "person": labels, "label": labels}
+    with handed_over(_Frame(columns), named):
+        assert datasets.load(spec.data).input_shape == (1,)
     for nobody in (None, float("nan"), " "):
         bad = handed_over((records, labels), [nobody, *named[1:]])
         with bad, pytest.raises(DataError, match="row 0: names no person"):
@@ -271,4 +281,7 @@ def test_a_column_that_looks_like_people_is_told_with_its_largest_number_of_rows
     assert suspected(spec_of(keys).data) is None
     # A column of that name in which nothing repeats is a row's number.
     table.write_text("patient_id,x0,x1,label\n" + "".join(f"{n},1,2,{n % 2}\n" for n in range(9)))
+    assert suspected(spec_of(keys.replace(", person: patient_id", "")).data) is None
+    # Nor is an empty cell somebody.
+    table.write_text(table.read_text() + ",1,2,0\n ,1,2,1\n")
     assert suspected(spec_of(keys.replace(", person: patient_id", "")).data) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -356,6 +357,28 @@ def test_a_second_table_with_the_test_records_may_lie_anywhere(tmp_path):
     columns = {"label": "sick", "numbers": ("age",), "test_path": str(tmp_path / "other.csv")}
     data = load(data_spec("table", tmp_path / "a" / "t.csv", **columns))
     assert (len(data.train), data.test.inputs[:].tolist()) == (10, [[7.0]])
+
+
+def test_a_test_table_of_the_same_name_hides_no_change_of_the_table_that_is_trained_on(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    ours, tested = Path("data/visits.csv"), Path("visits.csv")
+    ours.write_text("age,sick\n" + "1,yes\n1,no\n" * 5)
+    tested.write_text("age,sick\n7,yes\n7,no\n")
+    keys = {"label": "sick", "numbers": ("age",), "test_path": "visits.csv"}
+    found = load(data_spec("table", ours, **keys))
+    listing = "".join(
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file}\n" for file in (ours, tested)
+    )
+    assert found.sha256 == hashlib.sha256(listing.encode()).hexdigest()
+    pinned = {**keys, "sha256": found.sha256, "cache": str(tmp_path / "cache")}
+    load(data_spec("table", ours, **pinned))
+    ours.write_text("age,sick\n" + "9,yes\n9,no\n" * 5)
+    with pytest.raises(DataError, match=r"data\.sha256"):
+        load(data_spec("table", ours, **pinned))
+    assert float(load(data_spec("table", ours, **keys)).train.inputs[:].max()) == 9.0
 
 
 def test_two_tables_that_change_places_are_read_in_their_new_places(tmp_path):

@@ -101,6 +101,34 @@ def test_a_public_sample_and_a_dictionary_give_bounds_and_categories(table, tmp_
 
 
 @pytest.mark.parametrize(
+    ("line", "kind", "keys"),
+    [
+        # A dictionary has bounds of every column; what it says a column is counts.
+        ("pid,identifier,1,300,", "number", None),
+        ("ward,category,1,5,", "number", {"kind": "category", "buckets": 64}),
+        ("ill,boolean,0,1,1", "number", {"kind": "boolean", "missing": True}),
+        ("day,date,1,9,", "number", {"kind": "date", "low": "1900-01-01", "high": "2099-12-31"}),
+        ("age,,0,9,6", "category", {"kind": "number", "low": 0.0, "high": 9.0, "missing": 6.0}),
+        ("age,,,,60", "number", {"kind": "number", "low": -1e6, "high": 1e6, "scale": "bins",
+                                 "missing": 60.0}),
+        ("age,,,,none", "category", {"kind": "category", "buckets": 64, "missing": "none"}),
+    ],
+)  # fmt: skip
+def test_a_dictionary_says_what_a_column_is_before_its_bounds_do(line, kind, keys, tmp_path):
+    (tmp_path / "d.csv").write_text(f"name,kind,low,high,missing\n{line}\n")
+    name = line.partition(",")[0]
+    found = propose(Seen(name, kind), Known(read_dictionary(tmp_path / "d.csv"))).keys
+    assert found == (None if keys is None else {"name": name, **keys})
+
+
+def test_a_number_that_stands_for_an_empty_cell_is_one(tmp_path):
+    (tmp_path / "d.csv").write_text("name,missing\nage,none\n")
+    known = Known(read_dictionary(tmp_path / "d.csv"))
+    with pytest.raises(DataError, match="--dictionary: age: missing: found 'none'; give a number"):
+        propose(Seen("age", "number"), known)
+
+
+@pytest.mark.parametrize(
     ("said", "own", "public", "found"),
     [
         ("MM/DD/YYYY", "DD/MM/YYYY", "YYYYMMDD", {"format": "MM/DD/YYYY"}),
@@ -190,7 +218,17 @@ def test_a_column_that_is_the_label_in_other_words_is_found(tmp_path):
     # The client's own column says it too here: four clients, each of one label.
     assert found.telling == ("words", "who")
     assert found.labels == {"0": 30, "1": 30, "": 1}
-    assert found.clients == {"c0": 15, "c1": 16, "c2": 15, "c3": 15}
+    # A row without a label is no client's record: it will not be trained on.
+    assert found.clients == {"c0": 15, "c1": 15, "c2": 15, "c3": 15}
+    assert found.with_empty == {"label"}
+
+
+def test_a_class_may_be_called_as_an_empty_cell_is_elsewhere(tmp_path):
+    (tmp_path / "t.csv").write_text("region,age\n" + "NA,1\nEU,?\n,3\n" * 5)
+    assert told(tmp_path / "t.csv", "region", None).labels == {"EU": 5, "": 10}
+    found = told(tmp_path / "t.csv", "region", None, ["NA", "EU"])
+    assert found.labels == {"NA": 5, "EU": 5, "": 5}
+    assert found.with_empty == {"region", "age"}
 
 
 @pytest.mark.parametrize(

@@ -374,6 +374,12 @@ def changed(run: RunDirectory, **changes) -> RunDirectory:
         {"input_shape": 7},
         {"classes": None},
         {"classes": "ten"},
+        {"classes": True},
+        {"classes": -3},
+        {"classes": 10**30},
+        {"input_shape": "12"},
+        {"input_shape": ["a", 8]},
+        {"input_shape": [-1, 8]},
         {"task": {"kind": "regression", "loss": "none"}},
         {"model": {"name": "mlp", "hidden": "wide"}},
     ],
@@ -384,6 +390,12 @@ def test_a_description_that_does_not_say_what_the_model_is_is_refused(changes, c
     assert len(str(caught.value).splitlines()) == 1
     assert str(caught.value).startswith(f"{copied.model_config}: cannot be read (")
     assert "https://" not in str(caught.value)
+
+
+def test_no_memory_is_taken_for_a_model_that_its_weights_do_not_fill(copied):
+    """Half a petabyte would end the process, and not in one line."""
+    with pytest.raises(DpfedadamwError, match="its tensors are not those of the model"):
+        load_model(changed(copied, classes=2**31 - 1, model={"name": "mlp", "hidden": [65_536]}))
 
 
 def test_a_model_with_planted_canaries_is_not_for_release(copied, tmp_path):
@@ -419,6 +431,9 @@ def test_a_model_is_written_into_a_new_folder_or_an_empty_one(copied, tmp_path):
         assert not output.with_name(f".{output.name}.partial").exists()
     with pytest.raises(DpfedadamwError, match="exists and is not empty; name a new folder"):
         export(copied, file)
+    for here in (Path(), Path("..")):
+        with pytest.raises(DpfedadamwError, match="is a folder that is in use; name a new folder"):
+            export(copied, here)
     with pytest.raises(DpfedadamwError, match="cannot be written"):
         export(copied, file / "below")
     assert file.read_bytes() == b""
