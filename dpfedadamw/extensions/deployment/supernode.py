@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.extensions.deployment.errors import DeploymentError
 from dpfedadamw.federation.flower.frames import Frame, receive, send
-from dpfedadamw.federation.flower.required import quiet, require
+from dpfedadamw.federation.flower.required import guard, quiet, require
 from dpfedadamw.storage.disk import PUBLIC_MODE, json_line, write_atomically
 from dpfedadamw.storage.foreign import read_mapping
 
@@ -170,43 +170,6 @@ def _refusal(response: Any) -> str:
     return f"HTTP {response.status_code}"
 
 
-def _guard(client: Any) -> None:
-    """Have Flower's client ask the SuperLink alone, and read no response that is too long.
-
-    Flower's follows a redirect, by which a lying server would have it post into this network.
-
-    Args:
-        client: What Flower's client of the Fleet API sends by, an `httpx.Client`.
-    """
-    import httpx
-
-    class Bounded(httpx.SyncByteStream):  # type: ignore[misc]  # untyped without Flower
-        def __init__(self, stream: httpx.SyncByteStream) -> None:
-            self._stream = stream
-
-        def __iter__(self) -> Iterator[bytes]:
-            size = 0
-            for part in self._stream:
-                size += len(part)
-                if size > _MOST_RESPONSE:
-                    raise ValueError("a response is too long")
-                yield part
-
-        def close(self) -> None:
-            self._stream.close()
-
-    def bound(response: httpx.Response) -> None:
-        if response.headers.get("content-encoding", "identity") != "identity":
-            # A short one may be long once it is unpacked.
-            raise ValueError("a response is compressed")
-        assert isinstance(response.stream, httpx.SyncByteStream)
-        response.stream = Bounded(response.stream)
-
-    client.follow_redirects = False
-    client.headers["accept-encoding"] = "identity"
-    client.event_hooks = {"response": [bound]}
-
-
 def _keys(path: Path) -> Any:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -238,7 +201,7 @@ def _connected(address: str, authority: Path, keys: Any) -> Iterator[tuple[Any, 
     with FleetHttpClient.from_server_address(
         address, False, str(authority), interceptors=proofs
     ) as client:
-        _guard(client._client)
+        guard(client._client, _MOST_RESPONSE)
         me = ActivateNodeRequest(public_key=public_key_to_bytes(keys[1]), **beats)
         node = Node(node_id=client.ActivateNode(me).node_id)
 

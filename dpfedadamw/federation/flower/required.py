@@ -8,6 +8,8 @@ import os
 import re
 import secrets
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from dpfedadamw.errors import DpfedadamwError
 
@@ -92,3 +94,42 @@ def quiet() -> None:
     What goes wrong is said by this package, once and without private values.
     """
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
+
+
+def guard(client: Any, most: int) -> None:
+    """Have Flower's client ask the SuperLink alone, and read no response that is too long.
+
+    Flower's follows a redirect, by which a lying server would have it post into this network. A
+    response that is compressed or too long raises a ValueError.
+
+    Args:
+        client: What Flower's client of the Fleet API sends by, an `httpx.Client`.
+        most: Bytes that one response may have.
+    """
+    import httpx
+
+    class Bounded(httpx.SyncByteStream):  # type: ignore[misc]  # untyped without Flower
+        def __init__(self, stream: httpx.SyncByteStream) -> None:
+            self._stream = stream
+
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for part in self._stream:
+                size += len(part)
+                if size > most:
+                    raise ValueError("a response is too long")
+                yield part
+
+        def close(self) -> None:
+            self._stream.close()
+
+    def bound(response: httpx.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            # A short one may be long once it is unpacked.
+            raise ValueError("a response is compressed")
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        response.stream = Bounded(response.stream)
+
+    client.follow_redirects = False
+    client.headers["accept-encoding"] = "identity"
+    client.event_hooks = {"response": [bound]}

@@ -12,10 +12,13 @@ from typing import Any
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.extensions.gate.exchange import Question
 from dpfedadamw.extensions.gate.flower import objects
+from dpfedadamw.federation.flower.required import guard
 
 # The SuperLink gives a node up after two of them.
 _HEARTBEAT_SECONDS = 30
 _MOST_KEY_BYTES = 1 << 16
+# Of one response: Flower allows an app 10 MiB, and cuts arrays into pieces of 5 MiB.
+_MOST_RESPONSE = 16 << 20
 
 
 class LinkError(DpfedadamwError):
@@ -179,6 +182,7 @@ def connected(address: Address, most: int) -> Iterator[Link]:
         address.superlink, address.insecure, authority,
         interceptors=[RuntimeVersionHttpInterceptor("SuperNode"), NodeAuthHttpInterceptor(*keys)],
     ) as client:  # fmt: skip
+        guard(client._client, _MOST_RESPONSE)
         if address.key is None:
             client.RegisterNode(fleet_pb2.RegisterNodeFleetRequest(public_key=public))
         me = fleet_pb2.ActivateNodeRequest(public_key=public, **beats)

@@ -12,29 +12,12 @@ import pytest
 from dpfedadamw.extensions.deployment import supernode
 from dpfedadamw.extensions.deployment.certificates import LOCAL, Authority, make_node_key
 from dpfedadamw.extensions.deployment.supernode import NodeFolder, _connected, _keys, serve
+from tests.dpfedadamw.federation.flower.lying import Lying
 
 pytest.importorskip("flwr.app", reason="Flower has an environment of its own: tox run -e flower")
 import httpx  # it is Flower's
 
 pytestmark = pytest.mark.flower
-
-
-class Lying(http.server.BaseHTTPRequestHandler):
-    """Answers every request with the server's `answer`, and notes where it was asked."""
-
-    def do_POST(self):  # the library's name
-        self.rfile.read(int(self.headers["content-length"]))
-        status, headers, body = self.server.answer
-        self.server.asked.append(self.path)
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Say nothing."""
 
 
 @pytest.fixture
