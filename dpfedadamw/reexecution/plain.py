@@ -26,6 +26,8 @@ from dpfedadamw.vectors.precision import computing_in
 _UNIT = 2.0**-24
 # What clipping takes off C, so that a factor rounded to float32 never lifts a record above it.
 _MARGIN = 1.0 - 2.0**-22
+# Clipping takes a smaller factor for 0: float32 does not hold it in full precision.
+_LEAST_FACTOR = float(np.finfo(np.float32).tiny)
 # The error of one order of evaluation lies within this many times the root mean square of
 # another's, up to a chance of 2·exp(-8²/2) = 3e-14 a coordinate (Higham & Mary 2019, theorem 2.4).
 _DEVIATIONS = 8.0
@@ -138,7 +140,8 @@ class PlainGradients:
         n_j is the norm that the engine took a record's gradient to have, or its own where that is
         longer. An engine may take a norm to be longer than it is: one that follows from Gram
         matrices is lengthened by what their rounding may hide. It clips more then, never less. A
-        record whose gradient the run's precision cannot hold counts 0, as it did in the run.
+        record counts 0, as it did in the run, where the run's precision cannot hold its gradient,
+        or not its factor in full.
 
         Args:
             point: θ, [d].
@@ -287,7 +290,8 @@ def beside(point: Tensor, share: float, number: int) -> Tensor:
 
 def _factor(norm: float, clipping_norm: float) -> float:
     """What clipping multiplies a gradient of this norm by."""
-    return min(1.0, clipping_norm * _MARGIN / norm) if norm > 0.0 else 1.0
+    found = min(1.0, clipping_norm * _MARGIN / norm) if norm > 0.0 else 1.0
+    return found if found >= _LEAST_FACTOR else 0.0
 
 
 def _take_frozen(model: nn.Module, like: nn.Module) -> None:

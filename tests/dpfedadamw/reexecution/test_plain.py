@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dpfedadamw.experiment import Experiment, prepare
+from dpfedadamw.privacy.clipped_sum import Clipping
 from dpfedadamw.reexecution.plain import PlainGradients
 from tests.runs import small_spec
 
@@ -52,6 +53,20 @@ def test_a_norm_that_is_taken_to_be_longer_clips_more_and_a_shorter_one_no_less(
     np.testing.assert_allclose(halved.clean, own.clean / 2.0, rtol=1e-6, atol=1e-9)
     shorter = gradients.clipped_sum(point, inputs, labels, 0.1, longer / np.float32(4.0))
     np.testing.assert_array_equal(shorter.clean, own.clean)
+
+
+@pytest.mark.parametrize("norm", [0.0, 0.5, 2.0, 8e37, 9e37, 3e38])
+def test_a_record_counts_as_in_the_run_however_long_its_gradient_is(
+    experiment: Experiment, gradients: PlainGradients, norm: float
+) -> None:
+    inputs, labels = batch(experiment)
+    point = torch.cat([p.detach().reshape(-1) for p in experiment.model.parameters()])
+    one = gradients.clipped_sum(point, inputs[:1], labels[:1], 1e9, np.zeros(1, np.float32))
+    squares = torch.tensor([max(norm, float(one.raw_norms[0])) ** 2], dtype=torch.float64)
+    factor = float(Clipping(1.0).weights(squares, torch.float32).factors[0])
+    taken = np.array([norm], np.float32)
+    found = gradients.clipped_sum(point, inputs[:1], labels[:1], 1.0, taken)
+    np.testing.assert_allclose(found.clean, factor * one.clean, rtol=1e-6, atol=0.0)
 
 
 def test_only_a_record_within_rounding_of_a_kink_moves(
