@@ -13,6 +13,7 @@ leaves `trials`, and there is no winner until all of them are over.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -111,14 +112,25 @@ class Selection:
             write_json(folder.trial, plain, PRIVATE_MODE)
 
     def keep_score(self, folder: CellFolder) -> None:
-        """Write down what a trial is chosen by, once it is over."""
+        """Write down what a trial is chosen by, once it is over; None where its loss is infinite.
+
+        Raises:
+            SweepError: If its run has no score.
+        """
         run = folder.newest_run()
         assert run is not None
         try:
             last = read_json_lines(run.metrics)[-1]
             accuracy = last["validation_accuracy"]
-            # A regression has no accuracy: the lower its loss, the better.
-            score = -float(last["validation_loss"]) if accuracy is None else float(accuracy)
+            score: float | None
+            if accuracy is not None:
+                score = float(accuracy)
+            elif "validation_loss" in last:
+                # A regression has no accuracy: the lower its loss, the better.
+                score = -float(last["validation_loss"])
+            else:
+                # The last round of a trial is evaluated, and a loss that is not finite left out.
+                score = None
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             raise SweepError(f"{run.path}: has no score on validation records") from None
         folder.write_result({"score": score})
@@ -126,7 +138,7 @@ class Selection:
     def publish(self) -> RunDirectory:
         """Move the best trial's run to where it is seen, and erase all others.
 
-        Of equal scores the first trial's wins.
+        Of equal scores the first trial's wins. One whose loss is not finite is worse than others.
 
         Raises:
             SweepError: If a trial is not over.
@@ -135,15 +147,16 @@ class Selection:
         results = [folder.result() for folder in folders]
         if any(result is None for result in results):
             raise SweepError("not every trial has finished, and nothing is published before")
-        scores = [result["score"] for result in results if result is not None]
+        found = [result["score"] for result in results if result is not None]
+        scores = [-math.inf if score is None else score for score in found]
         run = folders[scores.index(max(scores))].newest_run()
         assert run is not None
         make_folders(_winners(self.path))
         DISK.rename(run.path, _winners(self.path) / run.identifier)
         DISK.sync_folder(_winners(self.path))
-        found = finished(self.path, self.sweep)
-        assert found is not None
-        return found
+        winner = finished(self.path, self.sweep)
+        assert winner is not None
+        return winner
 
     def _seeded(self, spec: Spec, number: int) -> Spec:
         """In reproducible mode a seed of the trial's own: trials must not share their noise."""

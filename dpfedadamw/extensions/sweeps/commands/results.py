@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,11 +64,15 @@ def bests_of(sweep: Sweep, folder: SweepFolder) -> dict[tuple[str, ...], Best]:
         scores: dict[str, float] = {}
         for cell in cells:
             row = folder.cell(cell).result() or {}
-            score = row.get(str(row.get("tune_score")))
+            measure = str(row.get("tune_score"))
+            # Of losses the lowest is best.
+            falling = measure.endswith("_loss")
+            score = row.get(measure)
             if isinstance(score, int | float):
-                # Of losses the lowest is best.
-                falling = str(row.get("tune_score")).endswith("_loss")
                 scores[cell.digest] = -float(score) if falling else float(score)
+            elif falling and score is None:
+                # A finished run has none where it is not finite.
+                scores[cell.digest] = -math.inf
         best = best_of(cells, sweep.grids[labels], scores)
         if best is not None:
             found[labels] = best

@@ -44,7 +44,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def pretend(
-    one: selection.Selection, scores: list[float], measure: str = "validation_accuracy"
+    one: selection.Selection, scores: list[float | None], measure: str = "validation_accuracy"
 ) -> None:
     """Finished runs, as far as a selection reads them."""
     one.begin()
@@ -53,7 +53,7 @@ def pretend(
         run = folder.runs / f"small-20260101T0000{number:02d}Z-0000000{number}"
         run.mkdir()
         (run / "ledger.jsonl").write_text(NEEDLE)
-        last = {"validation_accuracy": None, measure: score}
+        last = {"validation_accuracy": None, **({} if score is None else {measure: score})}
         (run / "metrics.jsonl").write_text(json.dumps(last) + "\n")
         one.keep_score(folder)
 
@@ -71,6 +71,19 @@ def test_of_a_regressions_trials_that_of_the_smallest_loss_is_published(tmp_path
     _, _, one = begun(tmp_path)
     pretend(one, [0.5, 0.2, 0.8], "validation_loss")
     wanted = one.folder.cell(one.cells()[1]).newest_run().identifier
+    assert one.publish().identifier == wanted
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"), [([None, 2.0, 8.0], 1), ([8.0, None], 0), ([None, None], 0)]
+)
+def test_a_trial_whose_loss_is_not_finite_is_over_and_worse_than_all_others(
+    tmp_path, monkeypatch, losses, best
+):
+    drawing(monkeypatch, len(losses))
+    _, _, one = begun(tmp_path)
+    pretend(one, losses, "validation_loss")
+    wanted = one.folder.cell(one.cells()[best]).newest_run().identifier
     assert one.publish().identifier == wanted
 
 
