@@ -76,10 +76,14 @@ def _keep(job: Job) -> None:
 
 
 def _erase(job: Job) -> None:
-    """Erase the evidence of a finished run whose audit passed and whose result is kept."""
+    """Erase the evidence of a finished run whose audit passed and whose result is kept.
+
+    A run that another process holds is left to it, as to a sweep of another machine that erases.
+    """
     from dpfedadamw.errors import DpfedadamwError
     from dpfedadamw.extensions.sweeps.folder import SweepError
     from dpfedadamw.filing import after_training, erasure
+    from dpfedadamw.storage.lock import HeldError
     from reports import run_rows
     from reports.errors import ReportError
 
@@ -91,5 +95,7 @@ def _erase(job: Job) -> None:
     try:
         key = after_training.load_key("auditor", None, [])
         erasure.erase(run, key, _ERASED)
+    except HeldError:
+        return
     except (ReportError, DpfedadamwError) as error:
         raise SweepError(f"--erase-evidence: {error}") from error
