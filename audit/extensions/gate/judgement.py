@@ -48,6 +48,8 @@ _HALF = float(ndtri(0.75))
 # A correct gate fails the check of noise with at most this chance.
 _ALARM = 1e-6
 _MOST_LEDGER, _MOST_SMALL, _MOST_REPLY = 1 << 30, 1 << 16, 1 << 31
+# How often files are read again that a gate writes to meanwhile.
+_TRIES = 20
 UNIT = {
     "record": "one record, added or removed",
     "person": "one person, added or removed, or with any other records",
@@ -71,20 +73,51 @@ class GateFindings(Findings):
 
 
 class _Case:
-    """What the checks read."""
+    """What the checks read: ledger, head and anchor as they were at one moment.
 
-    def __init__(self, folder: Path, key: bytes | None, anchor: bytes | None) -> None:
-        self.folder, self.given, self.anchor = folder, key, anchor
-        self.ledger: GateLedger = read_ledger(read_bytes(folder, LEDGER, _MOST_LEDGER))
+    A gate signs a head after each line. So between two looks at the same head it wrote one line at
+    most, which is what the checks let follow.
+
+    Raises:
+        UntrustedFileError: If the ledger or the anchor cannot be read, or never stands still.
+    """
+
+    def __init__(self, folder: Path, key: bytes | None, anchor: bytes | Path | None) -> None:
+        self.folder, self.given = folder, key
+        for _ in range(_TRIES):
+            self.head = _head_of(folder)
+            raw = read_bytes(folder, LEDGER, _MOST_LEDGER)
+            self.anchor = _chosen(anchor) if isinstance(anchor, Path) else anchor
+            if _head_of(folder) == self.head:
+                break
+        else:
+            raise UntrustedFileError(LEDGER, "is written to again and again; try again")
+        self.ledger: GateLedger = read_ledger(raw)
 
 
-def judge_gate(folder: Path, key: bytes | None = None, anchor: bytes | None = None) -> Findings:
-    """Judge the ledger of a gate.
+def _head_of(folder: Path) -> bytes | None:
+    """The folder's signed head; None where it cannot be read."""
+    try:
+        return read_bytes(folder, HEAD, _MOST_SMALL)
+    except UntrustedFileError:
+        return None
+
+
+def _chosen(path: Path) -> bytes:
+    with refusals_of(str(path)):
+        return read_chosen(path, _MOST_SMALL)[0]
+
+
+def judge_gate(
+    folder: Path, key: bytes | None = None, anchor: bytes | Path | None = None
+) -> Findings:
+    """Judge the ledger of a gate, also while the gate writes to it.
 
     Args:
         folder: With ledger.jsonl and head.json, and if there are any replies/ and gate.pub.
         key: The gate's public key (PEM) as the operator gave it; None to take the folder's word.
-        anchor: The signed head that is kept at a second place; None where it is not given.
+        anchor: The signed head that is kept at a second place; None where it is not given. Of a
+            gate that runs give its path: it is read together with the ledger.
 
     Returns:
         The findings. One without a readable ledger is never a PASS.
@@ -112,11 +145,9 @@ def judge_files(folder: Path, key: Path | None, anchor: Path | None) -> Findings
     Raises:
         UntrustedFileError: One of them cannot be read.
     """
-    given = []
-    for path in (key, anchor):
-        with refusals_of(str(path)):
-            given.append(None if path is None else read_chosen(path, _MOST_SMALL)[0])
-    return judge_gate(folder, *given)
+    if anchor is not None:
+        _chosen(anchor)
+    return judge_gate(folder, None if key is None else _chosen(key), anchor)
 
 
 def _chain(case: _Case) -> Judgement:
@@ -134,7 +165,8 @@ def _chain(case: _Case) -> Judgement:
 
 def _signature(case: _Case) -> Judgement:
     key = case.given if case.given is not None else read_bytes(case.folder, KEY, _MOST_SMALL)
-    signed, printed = _head(case, read_bytes(case.folder, HEAD, _MOST_SMALL), key, HEAD)
+    head = case.head if case.head is not None else read_bytes(case.folder, HEAD, _MOST_SMALL)
+    signed, printed = _head(case, head, key, HEAD)
     header, notes = case.ledger.header, []
     if header is not None and header.key != printed:
         raise ForgedError(HEAD, f"is signed by {printed}; the ledger was begun by {header.key}")
@@ -209,7 +241,12 @@ def _noise(case: _Case) -> Judgement:
     counts, coordinates = {}, {}
     for release, digest in newest.items():
         name, charge = f"replies/{release:06d}.safetensors", charges[release]
-        raw = read_bytes(case.folder, name, _MOST_REPLY)
+        try:
+            raw = read_bytes(case.folder, name, _MOST_REPLY)
+        except UntrustedFileError:
+            if not _is_let_go(case, release):
+                raise
+            continue
         if hashlib.sha256(raw).hexdigest() != digest:
             return Judgement(Verdict.FAIL, f"{name}: is not the reply that the ledger names")
         reply = read_reply(raw, name)
@@ -219,6 +256,8 @@ def _noise(case: _Case) -> Judgement:
         with np.errstate(invalid="ignore"):
             small = np.abs(reply.moved) + reply.rounding < reach
         counts[release], coordinates[release] = int(small.sum()), small.size
+    if not counts:
+        raise UnverifiedError("the gate replaced all of its replies meanwhile; try again")
     tests = len(counts) + 1
     total, every = sum(counts.values()), sum(coordinates.values())
     for release, count in counts.items():
@@ -240,6 +279,15 @@ def _noise(case: _Case) -> Judgement:
         "the median of the charged noise; at most half should",
         power=_power(every),
     )
+
+
+def _is_let_go(case: _Case, release: int) -> bool:
+    """Whether the gate has gone on since its ledger was read, and no longer keeps a reply."""
+    raw, known = read_bytes(case.folder, LEDGER, _MOST_LEDGER), case.ledger
+    end = known.ends[-1]
+    if raw[:end] != known.raw[:end]:
+        return False
+    return release <= len(read_ledger(raw).charges) - KEPT
 
 
 def _surprise(count: int, of: int) -> float:

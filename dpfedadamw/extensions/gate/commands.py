@@ -278,7 +278,6 @@ def gate_report(
     from dpfedadamw.extensions.gate import quarter
     from dpfedadamw.extensions.gate.settings import read
     from dpfedadamw.filing import after_training
-    from dpfedadamw.storage.disk import DISK
     from reports.files import write_atomic
     from reports.render import pdf
     from reports.signatures import pades
@@ -289,7 +288,7 @@ def gate_report(
     span = quarter.between(wanted, start.date(), end.date())
     signer = after_training.load_key("auditor", auditor_key, [])
     authority = after_training.authority(timestamp)
-    anchor = DISK.read(wanted.anchor) if wanted.anchor.is_file() else b""
+    anchor = wanted.anchor if wanted.anchor.is_file() else b""
     with status("auditing the ledger", quiet=as_json):
         findings = judge_gate(wanted.ledger, public_pem(gate_key), anchor)
         keys = fingerprint(gate_key), signer.fingerprint

@@ -111,7 +111,8 @@ def verify(settings: Settings, public: bytes) -> list[tuple[str, bool, str]]:
     """
     rows, anchor = [], None
     try:
-        anchor = DISK.read(settings.anchor)
+        DISK.read(settings.anchor)
+        anchor = settings.anchor
     except OSError as error:
         rows.append(("anchor", False, f"{settings.anchor}: cannot be read ({error.strerror})"))
     good = (Verdict.PASS, Verdict.NOT_APPLICABLE)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from audit.extensions.gate import judgement
 from audit.extensions.gate.reading import Charge
 from dpfedadamw.accounting import dp_accounting_check
 from dpfedadamw.extensions.gate import book, settings, spending, verification
@@ -69,6 +70,54 @@ def public():
 
 def failing(rows):
     return {name: said for name, holds, said in rows if not holds}
+
+
+@pytest.fixture
+def going_on(begin, monkeypatch):
+    """A gate with 17 releases that makes another around a read of the auditor's.
+
+    Returns:
+        Has the gate do so once a file of a name is read (or just before that), so many times.
+    """
+    gate = begin(budget={"epsilon": 500.0, "delta": 1e-5})
+    for number in range(17):
+        ask(gate, request=f"{number}")
+
+    def arrange(name, times, before=False):
+        left, read = list(range(times)), judgement.read_bytes
+
+        def reading(folder, asked, limit):
+            found = None if before else read(folder, asked, limit)
+            if asked.startswith(name) and left:
+                ask(gate, request=f"meanwhile-{left.pop()}")
+            return found or read(folder, asked, limit)
+
+        monkeypatch.setattr(judgement, "read_bytes", reading)
+        return gate.settings
+
+    return arrange
+
+
+@pytest.mark.parametrize("name", ["head.json", "ledger.jsonl"])
+def test_a_gate_that_releases_while_its_files_are_read_holds(going_on, name):
+    assert failing(verification.verify(going_on(name, 2), public())) == {}
+
+
+def test_a_reply_that_the_gate_let_go_of_meanwhile_is_not_missed(going_on):
+    wanted = going_on("replies/", 1, before=True)
+    assert failing(verification.verify(wanted, public())) == {}
+
+
+def test_a_reply_that_is_gone_although_nothing_was_released_is_missed(going_on):
+    wanted = going_on("no file", 0)
+    (wanted.ledger / "replies" / "000005.safetensors").unlink()
+    assert list(failing(verification.verify(wanted, public()))) == ["noise"]
+
+
+def test_a_ledger_that_never_stands_still_is_not_called_cut(going_on, monkeypatch):
+    monkeypatch.setattr(judgement, "_TRIES", 3)
+    found = failing(verification.verify(going_on("ledger.jsonl", 3), public()))
+    assert set(found.values()) == {"ledger.jsonl: is written to again and again; try again"}
 
 
 def test_a_line_that_was_changed_is_named_and_nothing_is_counted(gate):
