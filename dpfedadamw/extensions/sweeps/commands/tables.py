@@ -64,7 +64,8 @@ def sweep_table(
         list[str] | None,
         typer.Option(
             metavar="COLUMN=VALUE",
-            help="Show only these runs; COLUMN!=VALUE shows all others. Repeatable.",
+            help="Show only these runs; COLUMN!=VALUE shows all others. Numbers are compared as "
+            "numbers; COLUMN= means no value. Repeatable.",
         ),
     ] = None,
     measure: Annotated[
@@ -94,8 +95,8 @@ def sweep_table(
 
     if measure not in run_rows.MEASURES:
         refuse(f"--measure {measure}: must be one of {', '.join(run_rows.MEASURES)}")
-    chosen = read_results(results)
-    known = chosen[0] if chosen else {}
+    every = chosen = read_results(results)
+    known = every[0] if every else {}
     for text in where or ():
         name, equals, value = text.partition("=")
         column = name.removesuffix("!")
@@ -103,8 +104,8 @@ def sweep_table(
             refuse(
                 f"--where {text}: write COLUMN=VALUE or COLUMN!=VALUE, of a column of the results"
             )
-        wanted = column == name
-        chosen = [row for row in chosen if (str(row[column]) == value) is wanted]
+        wanted, sought = column == name, _sought(text, value, [row[column] for row in every])
+        chosen = [row for row in chosen if (row[column] == sought) is wanted]
         if not chosen:
             refuse(f"--where {text}: no run is left")
     try:
@@ -119,3 +120,15 @@ def sweep_table(
         print_document((differences.as_latex if as_latex else differences.as_markdown)(held))
         return
     print_document((cross_table.as_latex if as_latex else cross_table.as_markdown)(table))
+
+
+def _sought(text: str, value: str, cells: list[Any]) -> Any:
+    """What a condition's value is in a column: nothing, a number or a text."""
+    if value == "":
+        return None
+    if not any(isinstance(cell, int | float) for cell in cells):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        refuse(f"--where {text}: the column has numbers; write one, or nothing for runs without")

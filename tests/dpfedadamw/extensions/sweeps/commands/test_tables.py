@@ -86,6 +86,43 @@ def test_only_runs_that_hold_every_condition_are_shown(where, kept, results, cap
     assert [line for line in lines[2:] if line.startswith("|")] == kept
 
 
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        ("noise_multiplier=2", "bc"),
+        ("noise_multiplier!=2", "ad"),
+        ("noise_multiplier=2.0", "bc"),
+        ("delta=0.00001", "ab"),
+        ("delta=1e-5", "ab"),
+        ("delta!=1E-05", "cd"),
+        ("delta=", "d"),
+        ("delta!=", "abc"),
+        ("rounds=5", "ad"),
+        ("size=2", "a"),
+        ("size!=2.0", "acd"),
+        ("dataset=", "cd"),
+        ("dataset=digits", "ab"),
+    ],
+)
+def test_a_condition_on_numbers_compares_numbers_and_one_on_nothing_finds_none(
+    where, kept, tmp_path, capsys
+):
+    found = [
+        ("a", 1.0, 1e-5, 5, "2", "digits"),
+        ("b", 2.0, 1e-5, 6, "2.0", "digits"),
+        ("c", 2.0, 1e-6, 6, "x", None),
+        ("d", 0.5, None, 5, "x", None),
+    ]
+    rows = [
+        row(method, 0, 0.5, method=method, noise_multiplier=noise, delta=delta, rounds=rounds,
+            size=size, dataset=dataset)
+        for method, noise, delta, rounds, size, dataset in found
+    ]  # fmt: skip
+    (tmp_path / "results.csv").write_text(run_rows.as_csv(rows))
+    lines = shown(capsys, str(tmp_path), "--rows", "method", "--where", where)
+    assert [line[2] for line in lines[2:] if line.startswith("|")] == list(kept)
+
+
 def test_a_row_is_held_against_the_others_as_markdown_and_as_latex(results, capsys):
     options = ("--rows", "method", "--columns", "size", "--against", "adam")
     assert shown(capsys, results, *options)[:3] == [
@@ -108,6 +145,10 @@ def test_a_row_is_held_against_the_others_as_markdown_and_as_latex(results, caps
         (
             ("--rows", "method", "--where", "size=3", "--where", "seed=0"),
             "--where size=3: no run is left",
+        ),
+        (
+            ("--rows", "method", "--where", "test_loss=low"),
+            "--where test_loss=low: the column has numbers; write one, or nothing",
         ),
         (("--rows", "nothing"), "error: nothing: the results have no such column; they have cell"),
         (("--rows", "method"), "error: adam: several runs of seed 0; the results vary"),
