@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -180,7 +180,7 @@ def gate_show(settings: SettingsArgument, as_json: JsonOption = False) -> None:
     wanted = read(settings)
     charges = verification.charges_of(wanted)
     with status("composing all releases", quiet=as_json):
-        found = verification.standing(wanted, charges)
+        found = verification.standing(wanted, charges, datetime.now(UTC))
     if as_json:
         print_json(
             {

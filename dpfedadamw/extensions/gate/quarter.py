@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from audit.extensions.gate.judgement import AGAINST, ASSUMPTIONS, UNIT
@@ -126,7 +126,7 @@ def between(wanted: Settings, start: date, end: date) -> Span:
         shares=tuple(sorted(shares, key=lambda one: -one.releases)),
         epsilon=_epsilon(inside, wanted.delta),
         refusals=refused,
-        so_far=verification.standing(wanted, charges),
+        so_far=verification.standing(wanted, charges, _at_the_end_of(end)),
     )
 
 
@@ -304,6 +304,11 @@ def _epsilon(charges: list[Charge], delta: float) -> float:
 
 def _day(charge: Charge) -> date:
     return date.fromisoformat(charge.time[:10])
+
+
+def _at_the_end_of(day: date) -> datetime:
+    """The last moment of a day, or now where that has not come."""
+    return min(datetime.combine(day, time.max, UTC), datetime.now(UTC))
 
 
 def _words(day: date) -> str:

@@ -33,7 +33,8 @@ class Standing:
         epsilon: ε of all releases together.
         jobs: By job: releases, ε of these alone, first and last time.
         left: How many more releases the budget allows at today's σ.
-        ends: When it ends at the rate of the last 30 days; None where no rate is known.
+        ends: When it ends at the rate of the 30 days before, or when the last release was, if none
+            is left; None where no rate is known.
     """
 
     epsilon: float
@@ -43,8 +44,14 @@ class Standing:
     ends: str | None
 
 
-def standing(settings: Settings, charges: Sequence[Charge]) -> Standing:
-    """What charges amount to, in all and by job."""
+def standing(settings: Settings, charges: Sequence[Charge], at: datetime) -> Standing:
+    """What charges amount to, in all and by job.
+
+    Args:
+        settings: The gate's.
+        charges: In order, none later than the moment.
+        at: The moment that it is about, in UTC.
+    """
     delta = settings.delta
     by_job: dict[str, list[Charge]] = {}
     for charge in charges:
@@ -64,21 +71,24 @@ def standing(settings: Settings, charges: Sequence[Charge]) -> Standing:
             for job, own in by_job.items()
         },
         left=left,
-        ends=_end(charges, left),
+        ends=_end(charges, left, at),
     )
 
 
-def _end(charges: Sequence[Charge], left: int) -> str | None:
-    """When so many more releases are made at the rate of the last 30 days of the ledger."""
+def _end(charges: Sequence[Charge], left: int, at: datetime) -> str | None:
+    """When so many more releases are made at the rate of the 30 days before a moment."""
     times = [datetime.fromisoformat(charge.time) for charge in charges]
-    recent = [time for time in times if time >= times[-1] - _WINDOW]
-    if len(recent) < 2 or recent[-1] == recent[0]:
-        return None
-    pace = (recent[-1] - recent[0]) / (len(recent) - 1)
+    recent = [time for time in times if time >= at - _WINDOW]
     try:
-        return f"{(times[-1] + left * pace).astimezone(UTC):%Y-%m-%d %H:%M UTC}"
+        if times and not left:
+            end = times[-1]
+        elif recent:
+            end = at + left * (_WINDOW / len(recent))
+        else:
+            return None
     except OverflowError:
         return None
+    return f"{end.astimezone(UTC):%Y-%m-%d %H:%M UTC}"
 
 
 def charges_of(settings: Settings) -> tuple[Charge, ...]:

@@ -113,7 +113,7 @@ def test_what_a_command_prints_are_its_names_and_values(gate, tmp_path, model, c
 
 def test_the_end_of_a_budget_is_told_where_a_rate_is_known(begin, monkeypatch, capsys):
     gate = begin()
-    monkeypatch.setattr(verification, "_end", lambda charges, left: "2099-01-01 00:00 UTC")
+    monkeypatch.setattr(verification, "_end", lambda charges, left, at: "2099-01-01 00:00 UTC")
     assert call("gate", "show", str(gate.settings.path)) == 0
     assert facts_of(capsys)["left"] == (
         "3 releases, until 2099-01-01 00:00 UTC at the last 30 days' rate"

@@ -202,13 +202,30 @@ def test_a_page_without_releases_or_refusals_says_so(gate):
 
 
 def test_a_budget_that_is_not_spent_ends_at_its_pace(spring, gate, monkeypatch):
-    monkeypatch.setattr(verification, "_end", lambda charges, left: "2030-01-02 03:04 UTC")
+    monkeypatch.setattr(verification, "_end", lambda charges, left, at: "2030-01-02 03:04 UTC")
     span = quarter.between(spring, date(2026, 3, 1), date(2026, 3, 1))
     _, data, shown = page_of(spring, span, _findings(gate))
     assert data["ends"] == "2030-01-02 03:04 UTC"
     said = shown["The budget"][-1][1]
     assert said.startswith("2 January 2030")
     assert said.endswith(", at the pace of the last 30 days")
+
+
+def test_the_end_of_a_budget_is_told_as_of_the_last_day_or_of_today(spring, monkeypatch):
+    monkeypatch.setattr(spending, "releases_left", lambda *given: 3)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 5, 30, 12, tzinfo=tz)
+
+    monkeypatch.setattr(quarter, "datetime", Clock)
+    ends = [
+        quarter.between(spring, date(2026, 3, 1), last).so_far.ends
+        for last in (date(2026, 3, 30), date(2026, 5, 20), date(2026, 5, 31))
+    ]
+    # Two releases in the thirty days before the 30th of March, one in those before now.
+    assert ends == ["2026-05-14 23:59 UTC", None, "2026-08-28 12:00 UTC"]
 
 
 def test_a_page_shows_ten_jobs_and_counts_the_others(spring, gate, monkeypatch):

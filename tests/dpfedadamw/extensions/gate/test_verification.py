@@ -31,27 +31,29 @@ def charged(*days, job="job", sigma=4.0):
 
 
 @pytest.mark.parametrize(
-    ("days", "left", "ends"),
+    ("days", "at", "left", "ends"),
     [
-        ([], 3, None),
-        ([5], 3, None),
-        ([5, 5], 3, None),
-        ([0, 2], 3, "2026-01-09 12:00 UTC"),
-        ([0, 0, 1], 2, "2026-01-03 12:00 UTC"),
-        ([0, 1, 2], 0, "2026-01-03 12:00 UTC"),
-        # Thirty days before the last release still count, thirty and a half do not.
-        ([0, 8.5, 9, 39], 2, "2026-04-10 12:00 UTC"),
-        ([0, 8.5, 39], 2, None),
-        ([0, 1], 10**9, None),
+        ([], 3, 3, None),
+        # One release in thirty days, and two of them.
+        ([5], 5, 3, "2026-04-06 12:00 UTC"),
+        ([5, 5], 6, 3, "2026-02-21 12:00 UTC"),
+        # Ten releases in an hour, three days ago, are ten in thirty days.
+        ([number / 240 for number in range(10)], 3, 2, "2026-01-10 12:00 UTC"),
+        # What was released thirty days before still counts, and nothing earlier.
+        ([0, 8.5, 9, 39], 39, 2, "2026-03-11 12:00 UTC"),
+        ([0, 8.5], 39, 2, None),
+        ([0, 1, 2], 7, 0, "2026-01-03 12:00 UTC"),
+        ([], 7, 0, None),
+        ([0, 1], 1, 10**9, None),
     ],
 )
-def test_a_budget_ends_at_the_rate_of_the_last_thirty_days(days, left, ends):
-    assert verification._end(charged(*days), left) == ends
+def test_a_budget_ends_at_the_rate_of_the_thirty_days_before(days, at, left, ends):
+    assert verification._end(charged(*days), left, START + timedelta(days=at)) == ends
 
 
 def test_what_was_spent_is_counted_in_all_and_by_job(gate):
     charges = [*charged(0, job="a"), *charged(1, 2, job="b", sigma=8.0), *charged(3, job="a")]
-    found = verification.standing(gate.settings, charges)
+    found = verification.standing(gate.settings, charges, START + timedelta(days=4))
     sigmas = [4.0, 8.0, 8.0, 4.0]
     assert (found.epsilon, found.releases) == (spending.epsilon_of(sigmas, 1e-5), 4)
     assert found.left == spending.releases_left(sigmas, 4.0, 1.8, 1e-5) == 0
