@@ -560,6 +560,9 @@ function grouped(members, by) {
   return found;
 }
 
+// What all steps of a file of a recorded loop have in common.
+const CHARGE = ["attempt", "records", "sampling", "sampling_rate", "rate_stated", "expected_batch_size", "clipping_norm", "noise_multiplier"];
+
 function orderFaults({ entries, header, spends, queries, bounds }) {
   const faults = [], kinds = entries.map((entry) => entry.kind);
   if (kinds[0] !== "header" || kinds.lastIndexOf("header") !== 0) faults.push(said`the header is not the one first line`);
@@ -595,6 +598,7 @@ function orderFaults({ entries, header, spends, queries, bounds }) {
       if (recorded) {
         // A recorded loop is charged step by step, and several steps end together.
         if (charged.length !== entry.steps[0] || charged.length !== entry.queries[0] || clients.join() !== "0") faults.push(said`${where}: its steps are not those that were charged`);
+        if (new Set(charged.map((spend) => JSON.stringify(CHARGE.map((name) => spend[name])))).size > 1) faults.push(said`${where}: its steps are charged differently`);
       } else if (header.unit === "none" ? charged.length : asked.length || header.unit === "client") {
         const last = greatest(charged.map((spend) => spend.attempt), 0), paid = charged.filter((spend) => spend.attempt === last).flatMap((spend) => spend.clients ?? [spend.client]);
         if (header.unit === "none") faults.push(said`${where} was charged although the run claims no privacy`);

@@ -449,6 +449,11 @@ def _without_a_charge(lines: Lines) -> None:
     del lines[next(place for place, line in enumerate(lines) if line["kind"] == "spend")]
 
 
+def _with_a_cheaper_charge(lines: Lines) -> None:
+    charge = next(line for line in lines if line["kind"] == "spend")
+    charge["noise_multiplier"] *= 50
+
+
 def _rounds_swapped(lines: Lines) -> None:
     first, second = [place for place, line in enumerate(lines) if line["kind"] == "round"][:2]
     lines[first], lines[second] = lines[second], lines[first]
@@ -584,6 +589,11 @@ _FORGERIES: dict[str, tuple[str, Edit, str]] = {
         "recorded",
         _ledger(_without_a_charge),
         "a recorded step that was not charged",
+    ),
+    "recorded-step-cheaper": (
+        "recorded",
+        _ledger(_with_a_cheaper_charge),
+        "a recorded step charged with more noise than the others of its file",
     ),
     "recorded-more-records": (
         "recorded",

@@ -14,8 +14,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,13 @@ from audit.checks.shared.claimed import judgement_on, unread_faults
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle, round_file
 from audit.reading.ledger import Header, Ledger
-from audit.reading.ledger_lines import GAUSSIAN, LAPLACE, claimed_epsilons, last_spends
+from audit.reading.ledger_lines import (
+    GAUSSIAN,
+    LAPLACE,
+    Spend,
+    claimed_epsilons,
+    last_spends,
+)
 from audit.reading.units import LOOP
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
@@ -47,6 +54,10 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         reasons.append(f"ledger.jsonl:{resumed.line}: a recording cannot be continued")
     finished = {item.round: item for item in ledger.rounds}
     charged = Counter(spend.round for spend in ledger.spends)
+    # Other checks hold a whole file to its last charge, so that it must be that of each step.
+    charges = defaultdict[int, set[Spend]](set)
+    for spend in ledger.spends:
+        charges[spend.round].add(replace(spend, line=0))
     for spend in ledger.spends:
         where = f"ledger.jsonl:{spend.line}"
         if spend.round not in finished:
@@ -60,6 +71,8 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
             reasons.append(f"ledger.jsonl:{item.line}: a loop has one client")
         elif item.queries != (charged[item.round],) or item.steps != item.queries:
             reasons.append(f"ledger.jsonl:{item.line}: its steps are not those that were charged")
+        if len(charges[item.round]) > 1:
+            reasons.append(f"ledger.jsonl:{item.line}: its steps are charged differently")
 
 
 def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> None:
@@ -91,11 +104,11 @@ INTEGRITY = Check(
     place=10,
     meaning="If it fails, files were changed or are missing, and no other finding can be relied "
     "on.",
-    claim="The ledger is an unbroken hash chain from header to claim, and each step that was "
-    "charged has its evidence.",
+    claim="The ledger is an unbroken hash chain from header to claim, each step that was "
+    "charged has its evidence, and all steps of a file have one charge.",
     tolerance="none: digests and counts are compared exactly",
     power="any single changed byte of ledger, spec or an array of the evidence; a step that was "
-    "charged and never recorded",
+    "charged and never recorded, or otherwise than the others of its file",
     limits="A ledger rewritten as a whole, digests included, is consistent with itself; only the "
     "trainer's signature ties it to the moment of training. A step that the loop made without the "
     "recorder has no line here; the check steps detects that the parameters moved.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,15 +14,23 @@ from audit.checks import checks_of
 from audit.checks.loop import ledger as loop_ledger
 from audit.checks.loop.ledger import _evidence, _rounds
 from audit.errors import UntrustedFileError
+from audit.reading.ledger_lines import Spend
 from audit.reading.units import LOOP
 
 ONE = "a loop has one client"
 STEP = "a loop has one client, and is charged step by step"
 OTHER = "its steps are not those that were charged"
+MIXED = "its steps are charged differently"
 
 
-def spend(index: int, line: int, **changes: Any) -> Any:
-    return SimpleNamespace(**{"round": index, "line": line, "client": 0, "steps": 1, **changes})
+CHARGE = Spend(
+    line=0, round=0, client=0, attempt=1, records=8, sampling="poisson", sampling_rate=0.5,
+    expected_batch_size=4.0, clipping_norm=0.5, noise_multiplier=1.0, steps=1, queries_per_step=1,
+)  # fmt: skip
+
+
+def spend(index: int, line: int, **changes: Any) -> Spend:
+    return replace(CHARGE, round=index, line=line, **changes)
 
 
 def ended(index: int, line: int, count: int, **changes: Any) -> Any:
@@ -55,10 +64,11 @@ def faults(
         ({}, []),
         ({"spends": [spend(0, 5), *SPENDS[1:]]}, ["5: charged after its file was written"]),
         ({"spends": [*SPENDS, spend(2, 7)]}, ["7: a step was charged that no evidence covers"]),
-        ({"spends": [spend(0, 2, client=1), *SPENDS[1:]]}, [f"2: {STEP}"]),
-        ({"spends": [spend(0, 2, steps=2), *SPENDS[1:]]}, [f"2: {STEP}"]),
-        ({"spends": [spend(0, 2, steps=0), *SPENDS[1:]]}, [f"2: {STEP}"]),
-        ({"spends": [spend(0, 2, client=1, steps=2), *SPENDS[1:]]}, [f"2: {STEP}"]),
+        ({"spends": [spend(0, 2, client=1), *SPENDS[1:]]}, [f"2: {STEP}", f"4: {MIXED}"]),
+        ({"spends": [*SPENDS[:2], spend(1, 5, client=1)]}, [f"5: {STEP}"]),
+        ({"spends": [*SPENDS[:2], spend(1, 5, steps=2)]}, [f"5: {STEP}"]),
+        ({"spends": [*SPENDS[:2], spend(1, 5, steps=0)]}, [f"5: {STEP}"]),
+        ({"spends": [*SPENDS[:2], spend(1, 5, client=1, steps=2)]}, [f"5: {STEP}"]),
         ({"spends": SPENDS[1:]}, [f"4: {OTHER}"]),
         ({"spends": []}, [f"4: {OTHER}", f"6: {OTHER}"]),
         ({"clients": 2}, [f"4: {ONE}", f"6: {ONE}"]),
@@ -78,6 +88,32 @@ def test_a_step_is_charged_before_its_file_ends(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: list[str]
 ) -> None:
     assert faults(monkeypatch, **changes) == [f"ledger.jsonl:{one}" for one in said]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise_multiplier": 50.0},
+        {"sampling_rate": 0.002},
+        {"clipping_norm": 0.25},
+        {"expected_batch_size": 2.0},
+        {"rate_stated": True},
+        {"sampling": "fixed-size"},
+        {"queries_per_step": 2},
+        {"records": 9},
+        {"attempt": 2},
+    ],
+)
+def test_all_steps_of_a_file_have_one_charge(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """A file is judged by its last charge; ε of a cheaper one before it would be too small."""
+    for place in (0, 1):
+        spends = list(SPENDS)
+        spends[place] = replace(spends[place], **changes)
+        assert faults(monkeypatch, spends) == [f"ledger.jsonl:4: {MIXED}"]
+    # Another file may have another charge.
+    assert faults(monkeypatch, [*SPENDS[:2], spend(1, 5, **changes)]) == []
 
 
 def evidence(
