@@ -217,6 +217,27 @@ def hash_file(root: Path, name: str) -> str:
             raise FileError(name, Refusal.CANNOT_READ) from error
 
 
+# What a run's folder has and a gate's has not.
+_OF_A_RUN = (
+    "spec.yaml", "audit.json", "report.json", "report-public.json", "trainer.pub", "auditor.pub",
+    "training.attestation.json", "attestation.json", "attestation-public.json",
+)  # fmt: skip
+
+
+def folder_of_gate(path: Path) -> Path | None:
+    """The folder of a gate's ledger, which is the one given or `ledger` in it; None of a run.
+
+    A gate's ledger that was copied into a run must not be judged in the run's place.
+    """
+    inner = path / "ledger"
+    if any(os.path.lexists(folder / name) for folder in (path, inner) for name in _OF_A_RUN):
+        return None
+    if (path / "head.json").is_file():
+        return path
+    is_gate = (inner / "head.json").is_file() and not os.path.lexists(path / "ledger.jsonl")
+    return inner if is_gate else None
+
+
 def create(path: Path, content: bytes, mode: int) -> None:
     """Write a file that does not exist yet: afterwards it is whole and on the disk, or not there.
 

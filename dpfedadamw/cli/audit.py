@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from audit.untrusted.files import folder_of_gate
 from dpfedadamw.cli import completion, display
 from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import (
@@ -244,7 +245,7 @@ def audit(
         judging = extension("dpfedadamw.extensions.claims.commands", "--paper-claim")
         judging.judge(paper_claim, as_json)
         return
-    if run_dir is not None and is_gate(run_dir):
+    if run_dir is not None and folder_of_gate(run_dir) is not None:
         if write or again.given:
             refuse(f"{run_dir}: is a gate's folder; leave out --write, --replay and --draw")
         judging = extension("dpfedadamw.extensions.gate.commands", "the folder of a gate")
@@ -276,12 +277,6 @@ def audit(
             text = "note: these findings differ from the run's audit.json; --write files them"
             err.print(Text(text, style="yellow"))
         exit_by(findings.to_json()["verdict"])
-
-
-def is_gate(folder: Path) -> bool:
-    """Whether a folder has a gate's signed head, and no run."""
-    heads = (folder / "head.json", folder / "ledger" / "head.json")
-    return not (folder / "spec.yaml").exists() and any(head.is_file() for head in heads)
 
 
 def _judged(run: RunDirectory, as_json: bool) -> Findings:

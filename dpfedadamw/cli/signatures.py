@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from audit.untrusted.files import folder_of_gate
 from dpfedadamw.cli import completion, display
-from dpfedadamw.cli.audit import is_gate
 from dpfedadamw.cli.options import (
     RUNS,
     AuditorKeyOption,
@@ -219,7 +219,7 @@ def verify(
             subject, trusted, of, signer_key or [], not no_memory, require_level
         )
     else:
-        if is_gate(subject):
+        if folder_of_gate(subject) is not None:
             refuse(f"{subject}: is a gate's folder; judge it with: dpfedadamw audit {subject}")
         if of is not None or signer_key:
             refuse("--of, --signer-key: belong to a signed-off annex, a PDF file")

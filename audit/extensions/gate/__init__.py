@@ -6,6 +6,6 @@
 from __future__ import annotations
 
 from audit.extensions.gate.judgement import judge_files, judge_gate
-from audit.extensions.gate.reading import folder_of_gate
+from audit.untrusted.files import folder_of_gate
 
 __all__ = ["folder_of_gate", "judge_files", "judge_gate"]

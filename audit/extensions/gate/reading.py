@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,14 +111,6 @@ class Head:
     size: int
     digest: str
     charges: int
-
-
-def folder_of_gate(path: Path) -> Path | None:
-    """The folder of a gate's ledger, which is the one given or `ledger` in it; None of a run."""
-    for folder in (path, path / "ledger"):
-        if (folder / HEAD).is_file() and not (folder / "spec.yaml").exists():
-            return folder
-    return None
 
 
 def read_ledger(raw: bytes) -> GateLedger:

@@ -224,3 +224,46 @@ def test_what_was_created_counts_though_its_temporary_name_cannot_be_removed(
         patch.setattr(Path, "unlink", fail)
         files.create(root / "new", b"new", 0o600)
     assert (root / "new").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ((), None),
+        (("head.json",), "."),
+        (("ledger/head.json",), "ledger"),
+        (("head.json", "ledger/head.json"), "."),
+        (("head.json", "ledger.jsonl", "gate.pub", "replies/000001.safetensors"), "."),
+        (("ledger/head.json", "gate.yaml"), "ledger"),
+        (("other/head.json",), None),
+        (("ledger/head.json", "ledger.jsonl"), None),
+        (("ledger/head.json", "ledger/spec.yaml"), None),
+        *(
+            ((head, name), None)
+            for head in ("head.json", "ledger/head.json")
+            for name in (
+                "spec.yaml", "audit.json", "report.json", "report-public.json", "trainer.pub",
+                "auditor.pub", "training.attestation.json", "attestation.json",
+                "attestation-public.json",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_folder_is_a_gate_s_where_its_head_lies_and_nothing_of_a_run(
+    names: tuple[str, ...], found: str | None, tmp_path: Path
+) -> None:
+    """A gate's ledger that was put into a run would be judged in the run's place."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert files.folder_of_gate(tmp_path) == (None if found is None else tmp_path / found)
+
+
+def test_a_head_is_a_file_and_a_link_is_something_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "head.json").mkdir()
+    assert files.folder_of_gate(tmp_path) is None
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "head.json").touch()
+    assert files.folder_of_gate(tmp_path) == tmp_path / "ledger"
+    (tmp_path / "spec.yaml").symlink_to("nowhere")
+    assert files.folder_of_gate(tmp_path) is None

@@ -33,26 +33,15 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("files", "is_gate"),
-    [
-        ((), False),
-        (("head.json",), True),
-        (("ledger/head.json",), True),
-        (("other/head.json",), False),
-        (("head.json", "spec.yaml"), False),
-        (("ledger/head.json", "spec.yaml"), False),
-    ],
-)
-def test_a_gate_s_folder_has_a_signed_head_and_no_run(
-    files: tuple[str, ...], is_gate: bool, tmp_path: Path
+def test_a_gate_s_ledger_in_a_run_is_not_judged_in_its_place(
+    called: list[Any], tmp_path: Path
 ) -> None:
-    for name in files:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert command.is_gate(tmp_path) == is_gate
-    (tmp_path / "folder" / "head.json").mkdir(parents=True)
-    assert not command.is_gate(tmp_path / "folder")
+    """A run that FAILs would end in the PASS of a gate, here where its spec was removed too."""
+    (tmp_path / "run" / "ledger").mkdir(parents=True)
+    for name in ("ledger/head.json", "ledger.jsonl", "audit.json"):
+        (tmp_path / "run" / name).touch()
+    assert call("audit", "run") != 0
+    assert called == []
 
 
 def test_what_is_asked_of_canaries_a_claim_or_a_gate_is_handed_on(

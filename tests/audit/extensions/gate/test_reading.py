@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from audit.errors import UntrustedFileError
-from audit.extensions.gate import folder_of_gate, judge_gate
+from audit.extensions.gate import judge_gate
 from audit.extensions.gate.judgement import _surprise
 from audit.extensions.gate.reading import Charge, Header, read_ledger, read_reply
 from audit.verdict import Verdict
@@ -189,21 +189,6 @@ def test_a_reply_of_another_form_is_refused_by_its_name(arrays: Any, what: str) 
     with pytest.raises(UntrustedFileError) as refusal:
         read_reply(stored(arrays), "replies/1")
     assert str(refusal.value) == f"replies/1: {what}"
-
-
-def test_the_folder_of_a_gate_is_the_one_given_or_ledger_in_it_and_never_a_runs(
-    tmp_path: Path,
-) -> None:
-    assert folder_of_gate(tmp_path) is None
-    inner = tmp_path / "ledger"
-    inner.mkdir()
-    (inner / "head.json").write_text("{}")
-    assert folder_of_gate(tmp_path) == inner
-    assert folder_of_gate(inner) == inner
-    (inner / "spec.yaml").write_text("{}")
-    assert folder_of_gate(tmp_path) is None
-    (tmp_path / "head.json").mkdir()
-    assert folder_of_gate(tmp_path) is None
 
 
 @pytest.mark.parametrize(
