@@ -9,6 +9,7 @@ once more, which needs torch: the engine does it where an audit replays.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ FALSE_ALARMS = 1e-5
 _MOST_CLASSES = 300
 # Rounding of another machine moves random weights by less than a ten-thousandth of this.
 _FAR = 1e-3
-_LOCAL = "a local folder"
+# A repository on the hub, whose publisher is known; all else is somebody's file.
+_PUBLISHED = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _SAID = {
     "seed": "the spec's public seed",
     "file": "published weights of a named digest, and the spec's public seed for what is new",
@@ -64,7 +66,7 @@ LOCAL = (
 def _beside(initial: Initial) -> tuple[str, ...]:
     """What must qualify the verdict, for weights that no seed and no publisher vouch for."""
     if initial.origin == "file":
-        return (LOCAL,) if initial.file == _LOCAL else ()
+        return () if re.fullmatch(_PUBLISHED, initial.file or "") else (LOCAL,)
     return {"given": (GIVEN,), "code": (CODE,)}.get(initial.origin, ())
 
 
@@ -72,12 +74,15 @@ def _origin_faults(bundle: Bundle, initial: Initial) -> Iterator[str]:
     """Where a spec's model cannot have begun with weights of the origin that is said."""
     model = fields.mapping(bundle.readable_spec, "model")
     due = _DUE.get(fields.text(model, "name"))
-    if due is None and model.get("weights") == "pretrained" and initial.origin == "seed":
-        due = "file"
-    if due not in (None, initial.origin):
+    if due is None:
+        # An origin that nobody can derive needs a model that has it, or any run could claim it.
+        weights = "file" if model.get("weights") == "pretrained" else "seed"
+        # Another package's model may be code, whatever its keys are.
+        due = initial.origin if initial.origin == "code" else weights
+    if due != initial.origin:
         yield (
             "the ledger's header says that the starting weights come from "
-            f"{_SAID[initial.origin]}, but the spec's model starts from {_SAID[str(due)]}"
+            f"{_SAID[initial.origin]}, but the spec's model starts from {_SAID[due]}"
         )
 
 

@@ -92,10 +92,13 @@ def test_a_run_from_before_is_judged_and_what_is_missing_is_said(run: Path) -> N
         ({"origin": "given"}, {"name": "module"}, (GIVEN,)),
         ({"origin": "code"}, {"name": "python"}, (CODE,)),
         ({"origin": "code"}, {"name": "of-a-plug-in"}, (CODE,)),
-        ({"origin": "file", "file": "a local folder", "file_sha256": ANOTHER}, {"name": "vit"},
-         (LOCAL,)),
+        ({"origin": "code"}, {"name": "of-a-plug-in", "weights": "pretrained"}, (CODE,)),
+        ({"origin": "file", "file": "a local folder", "file_sha256": ANOTHER},
+         {"name": "transformer", "weights": "pretrained"}, (LOCAL,)),
+        ({"origin": "file", "file": "a local GGUF file, dequantised", "file_sha256": ANOTHER},
+         {"name": "causal-lm", "weights": "pretrained"}, (LOCAL,)),
         ({"origin": "file", "file": "google/vit", "file_sha256": ANOTHER},
-         {"name": "vit", "weights": "pretrained"}, ()),
+         {"name": "transformer", "weights": "pretrained"}, ()),
     ],
 )  # fmt: skip
 def test_weights_that_no_seed_answers_for_are_named_beside_the_verdict(
@@ -115,14 +118,21 @@ def test_weights_that_no_seed_answers_for_are_named_beside_the_verdict(
         ("seed", {"name": "module"}),
         ("code", {"name": "module"}),
         ("seed", {"name": "python"}),
-        ("seed", {"name": "vit", "weights": "pretrained"}),
+        ("file", {"name": "python"}),
+        ("seed", {"name": "transformer", "weights": "pretrained"}),
+        ("given", {"name": "transformer", "weights": "pretrained"}),
+        ("file", {"name": "transformer", "weights": "random"}),
+        # Neither would be held to the spec's seed, nor to what random weights can do.
+        ("given", {"name": "mlp"}),
+        ("file", {"name": "cnn"}),
     ],
 )
 def test_an_origin_that_the_model_cannot_have_fails(
     origin: str, model: dict[str, str], run: Path
 ) -> None:
     respecified(run, **model)
-    header(run, lambda entry: entry["initial"].update(origin=origin))
+    named = {"file": "google/vit", "file_sha256": ANOTHER} if origin == "file" else {}
+    header(run, lambda entry: entry["initial"].update(origin=origin, **named))
     finding = found(run)
     assert finding.verdict is Verdict.FAIL
     assert "but the spec's model starts from" in finding.measurement
