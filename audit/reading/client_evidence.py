@@ -12,8 +12,15 @@ from typing import Any
 
 from audit.reading.evidence import Layout, Seen, read_seen
 from audit.reading.ledger_lines import DIGEST_BYTES
-from audit.untrusted.archives import Arrays, Floats, Integers, floats, integers, texts
-from audit.untrusted.fields import FieldError
+from audit.untrusted.archives import (
+    Arrays,
+    Floats,
+    Integers,
+    byte_rows,
+    floats,
+    integers,
+    texts,
+)
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,10 @@ def read_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         uploads = floats(arrays, "upload_noise_sum_squares", (*participants, blocks))
     further: dict[str, Any] = {}
     if "kept_digest" in arrays:
-        digests = integers(arrays, "upload_kept_digests", (*participants, DIGEST_BYTES))
+        digests = byte_rows(arrays, "upload_kept_digests", (*participants, DIGEST_BYTES))
         further = {
-            "kept_digest": _digest(integers(arrays, "kept_digest", (DIGEST_BYTES,))),
-            "upload_kept_digests": tuple(_digest(row) for row in digests),
+            "kept_digest": bytes(byte_rows(arrays, "kept_digest", (DIGEST_BYTES,)).tolist()),
+            "upload_kept_digests": tuple(bytes(row) for row in digests.tolist()),
             "elsewhere_sum_squares": float(floats(arrays, "elsewhere_sum_squares", ())),
             "released": floats(arrays, "released", (None,)),
         }
@@ -125,21 +132,15 @@ def read_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         clean_sample=floats(arrays, "clean_sample", (len(layout.sample_coordinates),)),
         sample_places=integers(arrays, "sample_places", (len(layout.sample_coordinates),)),
         further_tensors=texts(arrays, "further_tensors", None),
-        commitment=integers(arrays, "commitment", (*participants, DIGEST_BYTES))
+        commitment=byte_rows(arrays, "commitment", (*participants, DIGEST_BYTES))
         if "commitment" in arrays
         else None,
-        rows_sha256=integers(arrays, "rows_sha256", (*participants, DIGEST_BYTES))
+        rows_sha256=byte_rows(arrays, "rows_sha256", (*participants, DIGEST_BYTES))
         if "rows_sha256" in arrays
         else None,
         seen=read_seen(arrays),
         **further,
     )
-
-
-def _digest(row: Integers) -> bytes:
-    if row.max() > 255:
-        raise FieldError("a digest of coordinates is not one of bytes")
-    return bytes(row.tolist())
 
 
 def private_numbers(evidence: UpdateRound) -> Mapping[str, Floats]:

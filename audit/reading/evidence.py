@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 
 from audit.untrusted import fields
-from audit.untrusted.archives import Arrays, Floats, Integers, floats, integers, texts
+from audit.untrusted.archives import (
+    Arrays,
+    Floats,
+    Integers,
+    byte_rows,
+    floats,
+    integers,
+    texts,
+)
 from audit.untrusted.fields import FieldError
 
 
@@ -221,13 +229,13 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         noise_sample=floats(arrays, "noise_sample", (*pairs, len(layout.sample_coordinates))),
         clean_sum_squares=floats(arrays, "clean_sum_squares", (*pairs, blocks)),
         second_moment=moment,
-        upload_sha256=integers(arrays, "upload_sha256", (participants, 32)),
-        commitment=integers(arrays, "commitment", (participants, 32))
+        upload_sha256=byte_rows(arrays, "upload_sha256", (participants, 32)),
+        commitment=byte_rows(arrays, "commitment", (participants, 32))
         if "commitment" in arrays
         else None,
         noise_silent=integers(arrays, "noise_silent", pairs) if "noise_silent" in arrays else None,
         noise_largest=floats(arrays, "noise_largest", pairs) if "noise_largest" in arrays else None,
-        rows_sha256=integers(arrays, "rows_sha256", (participants, 32))
+        rows_sha256=byte_rows(arrays, "rows_sha256", (participants, 32))
         if "rows_sha256" in arrays
         else None,
         seen=read_seen(arrays),
@@ -414,8 +422,8 @@ def read_people(arrays: Arrays) -> People:
     Raises:
         FieldError: an array is missing, or does not fit the others.
     """
-    stored = integers(arrays, "stored", (None, 16))
-    test = integers(arrays, "test", (None, 16)) if "test" in arrays else None
+    stored = byte_rows(arrays, "stored", (None, 16))
+    test = byte_rows(arrays, "test", (None, 16)) if "test" in arrays else None
     both = stored if test is None else np.concatenate([stored, test])
     numbers = np.unique(both, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
     return People(numbers[: len(stored)], None if test is None else numbers[len(stored) :], both)
@@ -449,11 +457,11 @@ def read_seen(arrays: Arrays) -> Seen | None:
     rows = integers(arrays, "seen_rows", (None,))
     return Seen(
         clients=integers(arrays, "seen_clients", rows.shape),
-        batches=integers(arrays, "seen_batches", (len(rows), 8))
+        batches=byte_rows(arrays, "seen_batches", (len(rows), 8))
         if "seen_batches" in arrays
         else None,
         rows=rows,
-        contents=integers(arrays, "seen_contents", (len(rows), 16)),
+        contents=byte_rows(arrays, "seen_contents", (len(rows), 16)),
     )
 
 
@@ -469,8 +477,8 @@ def read_records(arrays: Arrays) -> Records:
         records=int(integers(arrays, "records", ())),
         rows=rows,
         labels=integers(arrays, "labels", rows.shape),
-        contents=integers(arrays, "contents", (len(rows), 16)) if has_contents else None,
-        test_contents=integers(arrays, "test_contents", (None, 16)) if has_contents else None,
+        contents=byte_rows(arrays, "contents", (len(rows), 16)) if has_contents else None,
+        test_contents=byte_rows(arrays, "test_contents", (None, 16)) if has_contents else None,
     )
 
 
@@ -489,7 +497,7 @@ def read_holdings(arrays: Arrays) -> Holdings:
         client_of_record=integers(arrays, "client_of_record", (None,)),
         held=held,
         offsets=offsets,
-        contents=integers(arrays, "held_contents", (len(held), 16))
+        contents=byte_rows(arrays, "held_contents", (len(held), 16))
         if "held_contents" in arrays
         else None,
     )

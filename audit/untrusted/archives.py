@@ -62,6 +62,17 @@ def integers(arrays: Arrays, name: str, shape: tuple[int | None, ...]) -> Intege
     return array.astype(np.int64)
 
 
+def byte_rows(arrays: Arrays, name: str, shape: tuple[int | None, ...]) -> Integers:
+    """The array `name` of bytes as whole numbers, of this shape (None: any length).
+
+    Digests of larger numbers would cover their last bytes alone.
+    """
+    array = integers(arrays, name, shape)
+    if array.max(initial=0) > 255:
+        raise FieldError(f"{name} has a number above 255, which is no byte")
+    return array
+
+
 def floats(
     arrays: Arrays, name: str, shape: tuple[int | None, ...], *, finite: bool = True
 ) -> Floats:

@@ -28,7 +28,8 @@ from audit.untrusted.archives import Arrays
 from audit.untrusted.fields import FieldError
 
 BLOCKS, SAMPLED, PARAMETERS = 4, 5, 12
-KINDS = {"int": "iu", "float": "f", "bytes": "u", "text": "U"}
+# A byte is a whole number of any width, so that a digest of it is that of the number.
+KINDS = {"int": "iu", "byte": "iu", "float": "f", "bytes": "u", "text": "U"}
 
 
 def layout(unit: str = "record", beta2: float | None = None, sampled: int = SAMPLED) -> Layout:
@@ -107,6 +108,8 @@ class Archive:
             match column.kind:
                 case "int":
                     found[name] = rng.integers(0, 200, shape)
+                case "byte":
+                    found[name] = rng.integers(0, 256, shape)
                 case "bytes":
                     found[name] = rng.integers(0, 256, shape, np.uint8)
                 case "text":
@@ -135,16 +138,16 @@ divisor float S,K
 noise_sum_squares float S,K,B
 noise_sample float S,K,m
 clean_sum_squares float S,K,B
-upload_sha256 int S,32
-commitment int S,32 optional
+upload_sha256 byte S,32
+commitment byte S,32 optional
 noise_silent int S,K optional
 noise_largest float S,K optional
-rows_sha256 int S,32 optional
+rows_sha256 byte S,32 optional
 rows_used int i* optional
 seen_rows int s optional as=seen.rows
 seen_clients int s with=seen_rows as=seen.clients
-seen_batches int s,8 optional as=seen.batches
-seen_contents int s,16 with=seen_rows as=seen.contents
+seen_batches byte s,8 optional as=seen.batches
+seen_contents byte s,16 with=seen_rows as=seen.contents
 """
 MOMENT = """
 v_noisy float S,B as=second_moment.noisy
@@ -189,21 +192,21 @@ upload_noise_sum_squares float S,B optional
 clean_sample float m
 sample_places int m
 further_tensors text f*
-kept_digest int 32 optional
-upload_kept_digests int S,32 with=kept_digest
+kept_digest byte 32 optional
+upload_kept_digests byte S,32 with=kept_digest
 elsewhere_sum_squares float - with=kept_digest
 released float r* with=kept_digest
-commitment int S,32 optional
+commitment byte S,32 optional
 released_sample float m optional
 noise_silent int - optional
 noise_largest float - with=noise_silent
 upload_noise_silent int S optional
 upload_noise_largest float S with=upload_noise_silent
-rows_sha256 int S,32 optional
+rows_sha256 byte S,32 optional
 seen_rows int s optional as=seen.rows
 seen_clients int s with=seen_rows as=seen.clients
-seen_batches int s,8 optional as=seen.batches
-seen_contents int s,16 with=seen_rows as=seen.contents
+seen_batches byte s,8 optional as=seen.batches
+seen_contents byte s,16 with=seen_rows as=seen.contents
 """,
         letters={"S": 3, "f": 2, "r": 6, "s": 7},
     ),
@@ -286,7 +289,7 @@ sums_without float p,d any as=-
     ),
     "people": Archive(
         read_people,
-        "stored int a*,16 as=-\ntest int b*,16 optional as=-",
+        "stored byte a*,16 as=-\ntest byte b*,16 optional as=-",
         letters={"a": 3, "b": 2},
     ),
     "records": Archive(
@@ -295,8 +298,8 @@ sums_without float p,d any as=-
 records int -
 rows int r
 labels int r
-contents int r,16 optional
-test_contents int t*,16 with=contents
+contents byte r,16 optional
+test_contents byte t*,16 with=contents
 """,
         letters={"r": 4, "t": 3},
     ),
@@ -306,7 +309,7 @@ test_contents int t*,16 with=contents
 client_of_record int a*
 held int h
 held_offsets int q* as=offsets
-held_contents int h,16 optional as=contents
+held_contents byte h,16 optional as=contents
 """,
         values={"held_offsets": [0, 2, 2, 6]},
         letters={"a": 9, "h": 6, "q": 4},
@@ -444,6 +447,8 @@ def test_a_number_that_cannot_be_is_refused_wherever_it_stands(archive: str) -> 
         impossible: tuple[float, ...] = ()
         if column.kind == "int" and name != "fingerprint":
             impossible = (-1, 2**53 + 1)
+        if column.kind == "byte":
+            impossible = (-1, 256)
         if column.kind == "float" and not column.any:
             impossible = (np.nan, np.inf, -np.inf)
         for value in impossible:

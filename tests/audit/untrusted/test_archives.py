@@ -18,6 +18,7 @@ import pytest
 from audit.untrusted.archives import (
     ArchiveError,
     MessageError,
+    byte_rows,
     floats,
     integers,
     read_archive,
@@ -406,6 +407,11 @@ def test_arrays_have_the_shape_type_and_range_that_are_asked_for() -> None:
     for shape in ((2, 1), (1, 3), (2,), (1, 2, 1), ()):
         with pytest.raises(FieldError, match="shape"):
             integers(arrays, "whole", shape)
+    digests = {"bytes": np.array([[0, 255]]), "more": np.array([[256, 0]])}
+    assert byte_rows(digests, "bytes", (1, None)).tolist() == [[0, 255]]
+    assert byte_rows(arrays, "empty", (1, 0)).shape == (1, 0)
+    with pytest.raises(FieldError, match="more has a number above 255"):
+        byte_rows(digests, "more", (None, 2))
     with pytest.raises(FieldError, match="real"):
         floats(arrays, "real", (1, 2))
     with pytest.raises(FieldError, match="more than 256 characters"):
