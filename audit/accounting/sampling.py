@@ -8,6 +8,7 @@ here is the engine's.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -139,11 +140,21 @@ class MostSpent:
             round's noise.
         header: rounds, steps, noise and participation.
         queries: what every record was in in addition to the rounds.
+        released: the ledger's finished rounds by index, rising. One that was run again, because its
+            state was lost, is there again: third parties saw what came of it each time.
     """
 
     per_round: Steps
     header: Header
     queries: tuple[Steps, ...] = ()
+    released: tuple[int, ...] = ()
+
+    def seen(self, rounds: int) -> int:
+        """How many results third parties can have seen of the first rounds.
+
+        Where fewer were finished, as many as there can be count.
+        """
+        return max(rounds, bisect_left(self.released, rounds))
 
     def kinds(self, rounds: int) -> list[tuple[Steps, int]]:
         """What a participation in each of the first rounds costs, and how many rounds cost it."""
@@ -172,28 +183,29 @@ class MostSpent:
         Rounds may share a limit on their steps; what it allows bounds the mixture as well.
         """
         bound, share = self.header.spending_bound, participation(self.header)
+        most = self.seen(self.header.rounds)
         if self.header.clients_per_person > 1:
             # Which of a person's clients take part, and how often, is not gone into.
-            whole = self.everything(self.header.rounds)
+            whole = self.everything(most)
 
             def of_all(rounds: int) -> float:
-                done = [item.steps for item in self.everything(rounds)] if rounds else []
+                done = [item.steps for item in self.everything(self.seen(rounds))] if rounds else []
                 done += [0] * (len(whole) - len(done))
                 value = epsilon_curve(whole, [done], delta, fineness)[0]
                 return min(value, self.header.max_epsilon or value)
 
             return of_all
-        kinds = self.kinds(self.header.rounds)
+        kinds = self.kinds(most)
         mixture = ThirdParty(kinds, share, delta, fineness, self.queries)
 
         def epsilon(rounds: int) -> float:
-            value = mixture.epsilon(list(bound.noise_levels(rounds).values()))
+            value = mixture.epsilon(list(bound.noise_levels(self.seen(rounds)).values()))
             # The run ends before any client's ε against the server exceeds its limit.
             value = min(value, self.header.max_epsilon or value)
             if bound.adaptation is None or bound.adaptation.step_limit is None:
                 return value
-            whole = self.everything(self.header.rounds)
-            done = [item.steps for item in self.everything(rounds)]
+            whole = self.everything(most)
+            done = [item.steps for item in self.everything(self.seen(rounds))]
             return min(value, epsilon_curve(whole, [done], delta, fineness)[0])
 
         return epsilon
@@ -249,4 +261,5 @@ def most_spent(ledger: Ledger, header: Header) -> MostSpent:
         ),
         header,
         queried(ledger),
+        tuple(sorted(item.round for item in ledger.rounds)),
     )

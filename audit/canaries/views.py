@@ -355,7 +355,7 @@ def _beginning(events: _Events, most: float, delta: float, exactly: bool) -> _Ev
 
 def _third_party(ledger: Ledger, header: Header, delta: float) -> Mechanism:
     most = most_spent(ledger, header)
-    kinds = most.kinds(header.rounds)
+    kinds = most.kinds(most.seen(header.rounds))
 
     def losses(factor: float) -> Shares:
         steps = [(scaled([item], factor)[0], rounds) for item, rounds in kinds]

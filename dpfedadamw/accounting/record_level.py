@@ -129,6 +129,15 @@ def queries_from_ledger(lines: Iterable[Mapping[str, Any]]) -> tuple[Composition
     )
 
 
+def rounds_released(lines: Iterable[Mapping[str, Any]]) -> int:
+    """How many finished rounds a ledger has, each time that one was run again included.
+
+    Args:
+        lines: parsed ledger lines; other lines are passed over.
+    """
+    return sum(line.get("kind") == "round" for line in lines)
+
+
 def closed_forms(
     sampling_rate: float,
     noise_multiplier: float,
@@ -179,6 +188,7 @@ def claim(
     trials: Trials | None = None,
     drawn: int | None = None,
     of_people: bool = False,
+    released: int = 0,
 ) -> dict[str, Any]:
     """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
 
@@ -202,6 +212,8 @@ def claim(
         drawn: how many trials there are; None before it is drawn.
         of_people: whether people take the place of records; of each, records may be at as many
             clients as ``bound`` says, whose charges then add up.
+        released: how many finished rounds the ledger has. They are more than T where one was run
+            again because its state was lost: third parties saw what came of it each time.
 
     Returns:
         The claim line without its chain (kind, previous, digest).
@@ -211,7 +223,8 @@ def claim(
     """
     worst = server_worst_case(bound, per_round, delta)
     participation = clients_per_round / clients
-    third_party = third_party_view(bound, per_round, participation, delta, client_sampling)
+    seen = replace(bound, rounds=max(bound.rounds, released))
+    third_party = third_party_view(seen, per_round, participation, delta, client_sampling)
     # The formulas know one number of steps a round and one noise: the mean of the most, the least.
     forms = closed_forms(
         share,
@@ -264,7 +277,7 @@ def claim(
             every = epsilon_of_all_trials(bound.of_person(per_round), delta, drawn, spent)
         # As against a third party, all clients that a person may be at count in every round.
         at = bound.clients_per_person
-        rounds = [(replace(one, steps=at * one.steps), n) for one, n in bound.each_round(per_round)]
+        rounds = [(replace(one, steps=at * one.steps), n) for one, n in seen.each_round(per_round)]
         taken, one = participation if at == 1 else 1.0, at_most(third_party.epsilon.value)
         alone, tuning = claim_of_selection(rounds, taken, delta, trials, one, every)
         chosen = {"tuning": tuning}

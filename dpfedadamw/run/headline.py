@@ -9,7 +9,11 @@ from typing import Any
 from dpfedadamw.accounting.client_level import third_party_compositions
 from dpfedadamw.accounting.dp_accounting_check import Composed, checked
 from dpfedadamw.accounting.epsilon_limit import rounds_that_fit
-from dpfedadamw.accounting.record_level import queries_from_ledger, spends_from_ledger
+from dpfedadamw.accounting.record_level import (
+    queries_from_ledger,
+    rounds_released,
+    spends_from_ledger,
+)
 from dpfedadamw.accounting.registry import claimed, leading
 from dpfedadamw.accounting.several import epsilon_of_records, together
 from dpfedadamw.accounting.trade_off import f_dp
@@ -60,7 +64,7 @@ def composed(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) -> 
     if plan.trials is not None:
         # What hides a trial's participants is a mixture, and dp-accounting has no event for one.
         whole = plan.participation == 1.0 or plan.clients_per_person > 1
-        most = _most(plan) if whole else ()
+        most = _most(plan, entries) if whole else ()
         return Composed("third_party", most, plan.trials)
     return Composed("server_worst_case", _beyond_the_plan(plan, claim, entries) or _most(plan))
 
@@ -137,10 +141,14 @@ def with_people(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) 
     return {**claim, "person": person, "assumptions": notes}
 
 
-def _most(plan: RunPlan) -> tuple[Composition, ...]:
-    """The most that a client can spend in all the rounds that its limit on ε leaves room for."""
+def _most(plan: RunPlan, entries: Entries = ()) -> tuple[Composition, ...]:
+    """The most that a client can spend in all the rounds that its limit on ε leaves room for.
+
+    As a third party sees it where there are entries: with the rounds that were run again.
+    """
     part = plan.composition(plan.smallest_client)
-    return replace(plan.spending_bound, rounds=_rounds(plan, part)).of_person(part)
+    rounds = max(_rounds(plan, part), rounds_released(entries))
+    return replace(plan.spending_bound, rounds=rounds).of_person(part)
 
 
 def _all_rounds(plan: RunPlan) -> Composition:

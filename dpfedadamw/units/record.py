@@ -98,7 +98,8 @@ class SingleRecords(PrivacyUnit):
         queries = record_level.queries_from_ledger(entries)
         bound = replace(plan.spending_bound, queries=queries)
         spends = record_level.spends_from_ledger(counted)
-        claim = _claim(plan, bound, spends, trials_drawn(entries))
+        released = record_level.rounds_released(entries)
+        claim = _claim(plan, bound, spends, trials_drawn(entries), released)
         return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: RunPlan, dearest: int | None) -> dict[str, Any]:
@@ -224,7 +225,11 @@ class WholePeople(SingleRecords):
 
 
 def _claim(
-    plan: RunPlan, bound: SpendingBound, spends: Sequence[ClientSpend], drawn: int | None = None
+    plan: RunPlan,
+    bound: SpendingBound,
+    spends: Sequence[ClientSpend],
+    drawn: int | None = None,
+    released: int = 0,
 ) -> dict[str, Any]:
     return record_level.claim(
         spends,
@@ -241,6 +246,7 @@ def _claim(
         trials=plan.trials,
         drawn=drawn,
         of_people=plan.unit.of_people,
+        released=released,
     )
 
 

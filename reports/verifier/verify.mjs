@@ -899,7 +899,7 @@ function histogramsOf(queries) {
 }
 
 /** Privacy losses that a ledger's charges amount to, by the claim's views, each with what is claimed. */
-function viewsOf({ header, spends, claim, queries }) {
+function viewsOf({ header, spends, rounds, claim, queries }) {
   const known = new Map(), composed = new Map(), delta = claim.delta, people = header.unit === "person" ? header.clients_per_person : 1;
   const epsilon = (history, mixture, certain = []) => (finer) => {
     const kinds = [...merged(history).map((kind) => ({ ...kind, ...mixture })), ...certain], key = JSON.stringify([finer, kinds]);
@@ -939,8 +939,10 @@ function viewsOf({ header, spends, claim, queries }) {
   });
   const rate = greatest(paid.map((kind) => kind.rate), most.rate), steps = greatest(paid.map((kind) => kind.steps), most.steps);
   const kind = { rate, sigma: most.sigma, steps, fixed: rate < 1 && Boolean(most.fixed) };
-  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), whole = epsilon([{ ...kind, steps: steps * header.rounds * people }, ...histograms]);
-  const mixture = people > 1 ? whole : epsilon([kind], { rounds: header.rounds, share: header.clients_per_round / header.clients }, histograms);
+  const limit = header.max_epsilon ?? Infinity, server = dearest(byClient), all = (times) => epsilon([{ ...kind, steps: steps * times * people }, ...histograms]), whole = all(header.rounds);
+  // A round that was run again is there again: third parties saw what came of it each time.
+  const seen = Math.max(header.rounds, rounds.length);
+  const mixture = people > 1 ? all(seen) : epsilon([kind], { rounds: seen, share: header.clients_per_round / header.clients }, histograms);
   return [
     { key: "server", claimed: stated(claim.server), costs: server },
     { key: "server_worst_case", claimed: stated(claim.server_worst_case), costs: (finer) => Math.max(server(finer), Math.min(limit, whole(finer))) },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -11,19 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.accounting.budget import Steps, ThirdParty, budget
 from audit.untrusted.documents import canonical_json
 from dpfedadamw import spec as specs
+from dpfedadamw.evidence.states import state_file
+from dpfedadamw.experiment import prepare
+from dpfedadamw.filing import after_training as filing
+from dpfedadamw.run import setup
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import yamltext
 from reports import formatting
 from reports.signatures.verification import verify
 from reports.verifier import PAGE, page, texts
 from tests.audit.extensions.gate.forgeries import begun
 from tests.audit.synthetic_run import rewrite_ledger
-from tests.conformance import BROKEN, UNKNOWN, Case, write
+from tests.conformance import _PEOPLE, BROKEN, UNKNOWN, Case, _spec, write
+from tests.runs import PRIVATE, begin, probed, verdicts
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="the second verifier needs Node")
@@ -452,3 +461,52 @@ def test_a_gate_in_the_folder_of_a_run_makes_it_no_gate(
     code, found = _told(tmp_path)
     fails = {one["file"] for one in found["lines"] if one["state"] == "fails"}
     assert (code, found["outcome"], "gate.pub" in fails) == (1, BROKEN, False)
+
+
+def _cut_off(text: str, folder: Path) -> Path:
+    """A run whose second round was finished, lost with its state, and run again; it is signed."""
+
+    def stop(result: Any, _evaluation: Any) -> None:
+        if result.completed == 2:
+            raise InterruptedError
+
+    training = begin(specs.loads(text), folder)
+    with contextlib.suppress(InterruptedError):
+        engine_run.train(training, on_round=stop)
+    run = training.run
+    for state in (run.checkpoint / "state-00002.safetensors", run.evidence / state_file(1)):
+        if state.exists():
+            state.write_bytes(b"torn")
+    again = setup.resume(run, torch.device("cpu"))
+    with again.lock:
+        engine_run.train(again, before_claim=probed)
+    filing.attest_training(run, filing.load_signers(None, None))
+    return run.path
+
+
+@pytest.mark.parametrize("text", [_spec(PRIVATE, clients=2), _PEOPLE], ids=["records", "people"])
+def test_a_round_that_is_run_again_costs_twice_against_a_third_party(
+    text: str, tmp_path: Path
+) -> None:
+    """What came of it first was broadcast, or was in the public metrics, before it was lost."""
+    path = _cut_off(text, tmp_path)
+    lines = [json.loads(line) for line in (path / "ledger.jsonl").read_text().splitlines()]
+    assert [one["round"] for one in lines if one["kind"] == "round"] == [0, 1, 1, 2]
+
+    def said() -> tuple[str, str, str]:
+        audited = verdicts(filing.audit(open_existing(path)).to_json())
+        told = second("folders", [str(path)])[str(path)]
+        return audited["views"], audited["accounting"], told["claim"]
+
+    assert said() == ("PASS", "PASS", "AGREES")
+    plan = prepare(specs.loads(text), torch.device("cpu")).plan
+    planned = plan.unit.expected_claim(plan, None)["third_party"]
+    stated = lines[-1]["third_party"]
+    assert stated["epsilon"]["pld"] > 1.05 * planned["epsilon"]["pld"]
+
+    def as_planned(entries: list[dict[str, Any]]) -> None:
+        entries[-1]["third_party"] = planned
+
+    rewrite_ledger(path, as_planned)
+    filing.attest_training(open_existing(path), filing.load_signers(None, None))
+    assert said() == ("FAIL", "PASS", "CONTRADICTED")

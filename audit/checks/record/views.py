@@ -125,7 +125,8 @@ def _selection(
     trials = header.tuning.trials if header.tuning is not None else 1
     every = budget([replace(item, steps=item.steps * trials) for item in everything], delta)
     times = header.clients_per_person
-    kinds = [(replace(one, steps=one.steps * times), n) for one, n in most.kinds(header.rounds)]
+    rounds = most.kinds(most.seen(header.rounds))
+    kinds = [(replace(one, steps=one.steps * times), n) for one, n in rounds]
     return _Selected(
         selection_cost(kinds, _taken(header), delta, law),
         lambda fineness: max(every.at(fineness), server.at(fineness)),

@@ -75,7 +75,7 @@ CHARGED = (spend(0, 0), spend(1, 2), spend(1, 1))
 def ledger(*spends: Spend | RoundSpend) -> Any:
     each = [one for one in spends if isinstance(one, Spend)]
     rounds = [one for one in spends if isinstance(one, RoundSpend)]
-    return SimpleNamespace(spends=each, round_spends=rounds, queries=())
+    return SimpleNamespace(spends=each, round_spends=rounds, queries=(), rounds=())
 
 
 def header(kind: str = "gradient", **changes: Any) -> Any:

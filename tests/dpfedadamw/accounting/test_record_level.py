@@ -300,6 +300,28 @@ def test_no_epsilon_exceeds_the_limit_at_which_a_run_ends_unless_it_was_spent() 
     assert plain([4], max_epsilon=0.1)["server_worst_case"]["epsilon"] == {"pld": cost(4)}
 
 
+@pytest.mark.parametrize("changes", [{}, {"selection": "private", "trials": Trials(10.0, 1.0)}])
+def test_a_third_party_saw_what_came_of_a_round_each_time_that_it_was_run(
+    changes: dict[str, Any],
+) -> None:
+    """A state is lost, its finished round is run again: what came of it first is out already."""
+    once, again = plain([1, 2], **changes), plain([1, 2], released=8, **changes)
+    longer = plain([1, 2], bound=SpendingBound(8, 1, 6.0), **changes)
+    assert again["third_party"] == longer["third_party"] != once["third_party"]
+    if changes:
+        assert again["tuning"] == longer["tuning"] != once["tuning"]
+    # The server's numbers are those of charges, and of the plan.
+    for view in ("server", "server_worst_case"):
+        assert again[view] == once[view]
+    # Fewer rounds than planned: the plan is what holds, whatever ended the run.
+    assert plain([1, 2], released=5, **changes) == plain([1, 2], released=6, **changes) == once
+
+
+def test_only_finished_rounds_are_released() -> None:
+    lines = [{"kind": kind} for kind in ("header", "spend", "round", "resume", "round", "claim")]
+    assert record_level.rounds_released(lines) == 2
+
+
 @pytest.mark.parametrize("stated", [False, True])
 def test_a_claim_says_whether_the_rate_is_stated_or_follows_from_sizes(stated: bool) -> None:
     made = make_claim(LINES, RECORDS, rate_is_stated=stated)

@@ -61,7 +61,7 @@ def test_charges_are_composed_by_client_with_the_noise_and_steps_of_their_course
     )
     monkeypatch.setattr(accounting, "cost_of", lambda one: (one.noise_multiplier, one.steps))
     monkeypatch.setattr(accounting, "merge", lambda items: ("merged", *items))
-    ledger: Any = SimpleNamespace(spends=spends, queries=())
+    ledger: Any = SimpleNamespace(spends=spends, queries=(), rounds=())
     found = _events(ledger, header_of(spending_bound=bound))
     assert found == {
         4: [(0, (10.0, 20)), (1, (12.0, 22)), (1, (14.0, 24))],

@@ -252,7 +252,10 @@ def test_a_selection_costs_what_its_law_and_all_of_its_trials_do(
     monkeypatch.setattr(views, "selection_cost", lambda *given: given)
     trials = SimpleNamespace(trials=3)
     header = {"delta": delta, "tuning": trials, "clients_per_person": of_a_person}
-    most: Any = SimpleNamespace(kinds=lambda rounds: [(Item(7), rounds)])
+    # A third party saw what came of one of the four rounds twice.
+    most: Any = SimpleNamespace(
+        kinds=lambda rounds: [(Item(7), rounds)], seen=lambda rounds: rounds + 1
+    )
     steps: Any = [Item(2), Item(5)]
     run = changed(of_records, header=header)
     found = _selection(run, steps, Listed([0, 0]), most)  # type: ignore[arg-type] # lists stand in
@@ -261,7 +264,7 @@ def test_a_selection_costs_what_its_law_and_all_of_its_trials_do(
         # Of a person at several clients, all count in every round.
         taken = 0.6 if of_a_person == 1 else 1.0
         chosen: Any = found.chosen
-        assert chosen == ([(Item(7 * of_a_person), 4)], taken, 1e-5, "a law")
+        assert chosen == ([(Item(7 * of_a_person), 5)], taken, 1e-5, "a law")
         assert found.all_trials(0) == [6, 15]  # type: ignore[comparison-overlap]
         alone = changed(of_records, header={**header, "tuning": None})
         one = _selection(alone, steps, Listed([9, 9]), most)  # type: ignore[arg-type] # lists stand in
