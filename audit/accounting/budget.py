@@ -35,11 +35,13 @@ __all__ = [
     "ThirdParty",
     "budget",
     "closed_forms",
+    "covers",
     "dearest",
     "effective_noise_multiplier",
     "epsilon_curve",
     "merge",
     "methods",
+    "most_of_each",
     "privacy_profile",
     "rdp_estimate",
     "server_delta",
@@ -275,7 +277,7 @@ def together(
     ]
     count = min(clients, len(left))
     if math.comb(len(left), count) > _MOST_SETS:
-        left = [_most_of_each(left)] * count
+        left = [most_of_each(left)] * count
     sets = {
         merge([item for history in some for item in history]) for some in combinations(left, count)
     }
@@ -284,10 +286,10 @@ def together(
 
 def _before(one: tuple[Steps, ...], other: tuple[Steps, ...], first: bool) -> bool:
     """Whether one history costs as much as another whatever it is composed with, or ties first."""
-    return _covers(one, other) and (first or not _covers(other, one))
+    return covers(one, other) and (first or not covers(other, one))
 
 
-def _covers(one: tuple[Steps, ...], other: tuple[Steps, ...]) -> bool:
+def covers(one: tuple[Steps, ...], other: tuple[Steps, ...]) -> bool:
     """Up to any noise, at least as many steps with at most that noise, at no smaller rate."""
     if not one or not other:
         return not other
@@ -302,7 +304,7 @@ def _covers(one: tuple[Steps, ...], other: tuple[Steps, ...]) -> bool:
     )
 
 
-def _most_of_each(histories: Sequence[tuple[Steps, ...]]) -> tuple[Steps, ...]:
+def most_of_each(histories: Sequence[tuple[Steps, ...]]) -> tuple[Steps, ...]:
     """As many steps of each noise as any history has, at the largest rate of all."""
     rate = max(item.sampling_rate for history in histories for item in history)
     most: dict[tuple[float, bool], int] = {}

@@ -73,14 +73,18 @@ def client_level_claim(
     accountant, _ = leading()
     by_clients = spends[0]["noise_added_by"] == "clients"
     server: dict[str, Any] = {"epsilon": None, "clients": []}
+    winner: tuple[Composition, ...] = ()
     if by_clients:
+        own_parts = server_compositions(spends, times)
+        # Of plain Gaussians, the client with most precision cost most, with other trials too.
+        winner = max(own_parts.values(), key=_precision, default=())
         entries: list[dict[str, Any]] = [
             {
                 "client": client,
                 "participations": sum(part.steps for part in own),
                 "epsilon": epsilons(own, delta, most),
             }
-            for client, own in sorted(server_compositions(spends, times).items())
+            for client, own in sorted(own_parts.items())
         ]
         largest = max((entry["epsilon"][accountant.name] for entry in entries), default=0.0)
         server = {**as_claimed({accountant.name: largest}), "clients": entries}
@@ -91,7 +95,7 @@ def client_level_claim(
         every = None
         if by_clients and drawn is not None:
             assert most is not None
-            every = epsilon_of_all_trials(most, delta, drawn, claimed(server))
+            every = epsilon_of_all_trials(most, delta, drawn, claimed(server), winner)
         one, rounds = claimed(third_party), [(part, 1) for part in parts]
         third_party, tuning = claim_of_selection(rounds, 1.0, delta, trials, one, every)
         chosen = {"tuning": tuning}
@@ -114,6 +118,10 @@ def client_level_claim(
         ],
         **curves(parts, selected=trials is not None),
     }
+
+
+def _precision(parts: Sequence[Composition]) -> float:
+    return sum(part.steps / part.noise_multiplier**2 for part in parts)
 
 
 def third_party_compositions(spends: Spends, times: int = 1) -> tuple[Composition, ...]:

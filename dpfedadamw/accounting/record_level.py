@@ -32,7 +32,7 @@ from dpfedadamw.accounting.views import (
     third_party_view,
 )
 from dpfedadamw.accounting.worst_case import SpendingBound
-from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.composition import Composition, merge
 from dpfedadamw.privacy.sampling import from_ledger
 
 ADAPTED = (
@@ -274,7 +274,8 @@ def claim(
     if trials is not None:
         every = None
         if drawn is not None:
-            every = epsilon_of_all_trials(bound.of_person(per_round), delta, drawn, spent)
+            winner = _most_of_any(spends, bound)
+            every = epsilon_of_all_trials(bound.of_person(per_round), delta, drawn, spent, winner)
         # As against a third party, all clients that a person may be at count in every round.
         at = bound.clients_per_person
         rounds = [(replace(one, steps=at * one.steps), n) for one, n in seen.each_round(per_round)]
@@ -302,6 +303,24 @@ def claim(
         "assumptions": readings,
         **curves(dearest, selected=trials is not None),
     }
+
+
+def _most_of_any(spends: Sequence[ClientSpend], bound: SpendingBound) -> tuple[Composition, ...]:
+    """What no client was charged more than, times the clients of a person: it bounds each of them.
+
+    Of each kind of step as many as any client has, at the largest rate.
+    """
+    most: dict[tuple[float, int, str], int] = {}
+    for part in (part for spend in spends for part in merge(spend.compositions)):
+        kind = (part.noise_multiplier, part.queries_per_step, part.sampling)
+        most[kind] = max(most.get(kind, 0), part.steps)
+    rate = max((spend.sampling_rate for spend in spends), default=1.0)
+    times = bound.clients_per_person
+    parts = [
+        Composition(noise, rate, times * steps, queries, sampling)
+        for (noise, queries, sampling), steps in sorted(most.items())
+    ]
+    return (*parts, *(replace(part, steps=times * part.steps) for part in bound.queries))
 
 
 def no_claim() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from dpfedadamw.accounting.rdp import ORDERS, divergence, improved_epsilon
 from dpfedadamw.accounting.registry import as_claimed, leading
-from dpfedadamw.privacy.composition import Composition, check_delta
+from dpfedadamw.privacy.composition import Composition, check_delta, covers
 
 __all__ = [
     "ACCOUNTANT",
@@ -158,19 +158,31 @@ def claim_of_selection(
 
 
 def epsilon_of_all_trials(
-    everything: Sequence[Composition], delta: float, drawn: int, realised: float
+    everything: Sequence[Composition],
+    delta: float,
+    drawn: int,
+    realised: float,
+    winner: Sequence[Composition] = (),
 ) -> float:
     """Return ε of all trials against a server that sees them.
+
+    Rounds that other trials repeated after a crash are not known here, and not counted.
 
     Args:
         everything: The most that one trial costs against it.
         delta: δ.
         drawn: How many trials there are.
-        realised: ε that the published trial spent against it, which is more where rounds of it
-            were repeated after a crash.
+        realised: ε that the published trial spent against it.
+        winner: The most that it was charged. Where that is more than ``everything``, because rounds
+            of it were repeated after a crash, it takes the place of one trial.
     """
+    epsilon = leading()[0].epsilon
     every = [replace(part, steps=part.steps * drawn) for part in everything]
-    return max(leading()[0].epsilon(every, delta), realised)
+    found = max(epsilon(every, delta), realised)
+    if not winner or covers(everything, winner):
+        return found
+    others = [replace(part, steps=part.steps * (drawn - 1)) for part in everything if drawn > 1]
+    return max(found, epsilon((*others, *winner), delta))
 
 
 def selected_divergences(

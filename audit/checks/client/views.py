@@ -6,6 +6,7 @@ finite ε holds against it; and the closed forms of the record level say nothing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,15 +52,23 @@ def _selection(bundle: Bundle, delta: float) -> Range | None:
     return selection_cost(rounds, 1.0, delta, law)
 
 
-def _all_trials(header: Header, delta: float, realised: Budget) -> AtFineness:
+def _all_trials(header: Header, delta: float, realised: Budget, own: float) -> AtFineness:
     """ε of all trials against the server: each client in every round of each, with all others.
 
     Who took part in the other trials is not in this run's files. An upload holds the less noise the
-    more clients share it; queries of one Gaussian multiplier compose to one of its root.
+    more clients share it; queries of one Gaussian multiplier compose to one of its root. Where the
+    winner spent more than that, since rounds of it were repeated after a crash, it counts instead.
+
+    Args:
+        header: the ledger's.
+        delta: δ.
+        realised: what the client that spent most in this trial did.
+        own: the noise multiplier of the one query that this amounts to.
     """
     trials = header.tuning.trials if header.tuning is not None else 1
-    uploads = header.clients * header.rounds * trials
-    every = budget([Steps(1.0, header.declared("noise_multiplier") / uploads**0.5, 1)], delta)
+    one, sigma = header.clients * header.rounds, header.declared("noise_multiplier")
+    uploads = one * (trials - 1) + max(float(one), (sigma / own) ** 2)
+    every = budget([Steps(1.0, sigma / uploads**0.5, 1)], delta)
     return lambda fineness: max(every.at(fineness), realised.at(fineness))
 
 
@@ -89,7 +98,8 @@ def _judge(bundle: Bundle) -> Judgement:
         raise UnverifiedError("the ledger lacks a claim, charges or a delta below 1")
     by_clients = header.noise_added_by == "clients"
     third = budget(third_party_history(ledger), delta)
-    worst = budget(worst_uploads(ledger), delta) if by_clients else None
+    uploads = worst_uploads(ledger) if by_clients else ()
+    worst = budget(uploads, delta) if by_clients else None
     details: dict[str, Any] = {
         "noise_added_by": header.noise_added_by,
         "server": {"epsilon": worst.epsilon} if worst else None,
@@ -106,7 +116,8 @@ def _judge(bundle: Bundle) -> Judgement:
             party, of_selection = chosen.least, " for the best of a random number of trials"
         _claims(ledger.claim, header, comparison.reasons)
         if chosen is not None:
-            every = _all_trials(header, delta, worst) if worst else None
+            own = uploads[0].noise_multiplier if uploads else math.inf
+            every = _all_trials(header, delta, worst, own) if worst else None
             claimed_selection(ledger.claim, chosen, third.at, every, comparison)
         elif "tuning" in ledger.claim:
             comparison.reasons.append("the claim is of a selection, but the spec has none")

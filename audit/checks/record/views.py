@@ -19,7 +19,9 @@ from audit.accounting.budget import (
     Steps,
     budget,
     closed_forms,
+    covers,
     merge,
+    most_of_each,
     selection_cost,
     server_delta,
     together,
@@ -111,9 +113,16 @@ class _Selected:
 
 
 def _selection(
-    bundle: Bundle, everything: Sequence[Steps], server: Budget, most: MostSpent
+    bundle: Bundle,
+    everything: Sequence[Steps],
+    server: Budget,
+    most: MostSpent,
+    past: Sequence[tuple[Steps, ...]],
 ) -> _Selected | None:
     """What the run's selection costs; None for a run by itself.
+
+    Where the winner was charged more than one trial is to cost, since rounds of it were repeated
+    after a crash, that takes the place of one trial. Other trials' charges are not in its files.
 
     Raises:
         FieldError: the spec's section is damaged.
@@ -123,13 +132,17 @@ def _selection(
     if law is None or delta is None:
         return None
     trials = header.tuning.trials if header.tuning is not None else 1
-    every = budget([replace(item, steps=item.steps * trials) for item in everything], delta)
     times = header.clients_per_person
+    winner = [replace(item, steps=item.steps * times) for item in most_of_each(past)]
+    every = [budget([replace(item, steps=item.steps * trials) for item in everything], delta)]
+    if not covers(everything, winner):
+        others = [replace(item, steps=item.steps * (trials - 1)) for item in everything]
+        every.append(budget([*(others if trials > 1 else []), *winner], delta))
     rounds = most.kinds(most.seen(header.rounds))
     kinds = [(replace(one, steps=one.steps * times), n) for one, n in rounds]
     return _Selected(
         selection_cost(kinds, _taken(header), delta, law),
-        lambda fineness: max(every.at(fineness), server.at(fineness)),
+        lambda fineness: max(one.at(fineness) for one in (*every, server)),
     )
 
 
@@ -309,7 +322,7 @@ def _judge(bundle: Bundle) -> Judgement:
     selected, second, person = None, NOT_RECORDED, ""
     try:
         unread_faults(ledger.claim, header, comparison.reasons)
-        selected = _selection(bundle, everything, server, most)
+        selected = _selection(bundle, everything, server, most, past)
         if selected is not None and (ledger.queries or header.column_queries is not None):
             comparison.reasons.append(
                 "bounds of columns were learnt in a trial of a private selection, which no "

@@ -217,3 +217,12 @@ def test_of_a_trial_the_selection_is_claimed_and_all_trials_once_they_are_drawn(
     every = epsilons([Composition(9.0 / 21**0.5, 1.0, 1, 1, "full")], 1e-3)["pld"]
     found = claim["tuning"]["server_all_trials"]["epsilon"]
     assert found == {"pld": pytest.approx(every, rel=1e-3)}
+
+
+def test_rounds_that_the_winner_repeated_count_in_addition_to_the_other_trials():
+    most = (Composition(9.0, 1.0, 7, 1, "full"),)
+    lines = [*spends(9, "clients", [1], 9.0, 0.25), *spends(2, "clients", [2], 9.0, 0.25)]
+    claim = client_level_claim(lines, 10, 1e-3, most=most, trials=Trials(4.0, 1.0), drawn=3)
+    every = epsilons([Composition(9.0 / (7 + 7 + 9) ** 0.5, 1.0, 1, 1, "full")], 1e-3)["pld"]
+    found = claim["tuning"]["server_all_trials"]["epsilon"]
+    assert found == {"pld": pytest.approx(every, rel=1e-3)}

@@ -404,8 +404,22 @@ def test_of_a_trial_the_selection_is_claimed_first(drawn: int | None) -> None:
 
 
 def test_what_was_spent_by_repeated_rounds_counts_among_all_trials() -> None:
+    """The server saw the other trial's six rounds, and twenty of the published one."""
     made = plain([20], clients_per_round=1, trials=Trials(4.0, 1.0), drawn=2)
-    assert made["tuning"]["server_all_trials"]["epsilon"] == {"pld": cost(20)}
+    found = made["tuning"]["server_all_trials"]["epsilon"]
+    assert found == {"pld": pytest.approx(cost(26), rel=1e-9)}
+    alone = plain([20], clients_per_round=1, trials=Trials(4.0, 1.0), drawn=1)
+    assert alone["tuning"]["server_all_trials"]["epsilon"] == {"pld": cost(20)}
+    # Of people at two clients, all that two clients can have been charged.
+    people = plain(
+        [8, 2],
+        trials=Trials(4.0, 1.0),
+        drawn=2,
+        of_people=True,
+        bound=SpendingBound(6, 1, 6.0, clients_per_person=2),
+    )
+    found = people["tuning"]["server_all_trials"]["epsilon"]
+    assert found == {"pld": pytest.approx(cost(2 * 6 + 2 * 8), rel=1e-9)}
 
 
 def test_the_most_that_a_client_was_to_spend_is_handed_to_its_view(monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 
@@ -323,6 +324,16 @@ def test_all_trials_cost_what_they_cost_together_and_no_less_than_what_was_spent
     expected = epsilon_pld(together, 1e-5)
     assert selection.epsilon_of_all_trials(everything, 1e-5, 4, 0.0) == expected
     assert selection.epsilon_of_all_trials(everything, 1e-5, 4, 2 * expected) == 2 * expected
+    # A winner within the plan changes nothing; one that was charged more takes a trial's place.
+    assert selection.epsilon_of_all_trials(everything, 1e-5, 4, 0.0, everything) == expected
+    winner = [dataclasses.replace(everything[0], steps=45), everything[1]]
+    more = [dataclasses.replace(together[0], steps=3 * 30 + 45), together[1]]
+    found = selection.epsilon_of_all_trials(everything, 1e-5, 4, 0.0, winner)
+    assert found == pytest.approx(epsilon_pld(more, 1e-5), rel=1e-9)
+    assert found > 1.02 * expected
+    assert selection.epsilon_of_all_trials(everything, 1e-5, 1, 0.0, winner) == epsilon_pld(
+        winner, 1e-5
+    )
 
 
 def test_a_selection_is_told_from_a_public_and_an_unaccounted_one():

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from dpfedadamw.accounting.pld import epsilon_pld
 from dpfedadamw.accounting.selection import commitment
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import UNACCOUNTED_TUNING
@@ -22,6 +24,7 @@ from reports.content import accounting, guarantee, outcomes, tuning
 from reports.content.coverage import outside_budget
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.source import load
+from tests.audit.synthetic_run import rewrite_ledger
 from tests.faults.tuning_faults import (
     CLIENTS_SELECTED,
     SECRET,
@@ -130,6 +133,62 @@ def test_of_whole_clients_claim_audit_and_report_are_those_of_the_selection(of_c
     assert tuning.choice_in_words(dataclasses.replace(source, header=trusted)).endswith(
         "the loss is that of publishing this run alone."
     )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param((*SELECTED, "federation.clients_per_round=5"), id="records"),
+        pytest.param((*CLIENTS_SELECTED, "privacy.noise_added_by=clients"), id="clients"),
+    ],
+)
+def test_a_server_saw_the_round_that_the_winner_repeated_in_addition_to_the_other_trials(
+    overrides, tmp_path
+):
+    spec = small_spec("dp-fedavg", rounds=2, overrides=overrides)
+    law = a_trial(spec)
+    training = engine_setup.start(
+        prepare(spec, torch.device("cpu")), tmp_path, options=StartOptions(trial=law)
+    )
+    calls = []
+
+    def stop(*done):
+        calls.append(done)
+        if done[0] == done[1] and len(calls) > done[1]:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        engine_run.train(training, on_client=stop)
+    run, claim, findings = finished(engine_setup.resume(training.run, torch.device("cpu")))
+    assert [name for name, _ in failing(findings)] == ["reexecution"]
+    trials, stated = claim["tuning"], claim["tuning"]["server_all_trials"]["epsilon"]["pld"]
+    header = json.loads(run.ledger.read_text("utf-8").splitlines()[0])
+    planned = every_trial(header, law.trials)
+    assert stated > 1.01 * planned > claim["server"]["epsilon"]["pld"]
+
+    def as_planned(entries):
+        entries[-1]["tuning"] = {
+            **trials,
+            "server_all_trials": {"epsilon": {"pld": planned}, "accountant": "pld"},
+        }
+
+    rewrite_ledger(run.path, as_planned)
+    filing.attest_training(run, filing.load_signers(None, None))
+    said = dict(failing(filing.audit(run).to_json()))
+    assert "the server's epsilon of all trials" in said["views"]
+
+
+def every_trial(header, trials):
+    """ε of all trials if no round of any was repeated."""
+    if header["unit"] == "client":
+        uploads = trials * header["rounds"] * header["clients"]
+        return epsilon_pld(
+            Composition(header["noise_multiplier"] / uploads**0.5, 1.0, 1, 1, "full"),
+            header["delta"],
+        )
+    rate = header["expected_batch_size"] / min(header["records"])
+    steps = trials * header["rounds"] * header["local_steps"]
+    return epsilon_pld(Composition(header["noise_multiplier"], rate, steps), header["delta"])
 
 
 @pytest.mark.parametrize("audience", [INTERNAL, PUBLIC])

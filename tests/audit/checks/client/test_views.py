@@ -16,6 +16,7 @@ from audit.checks.client.accounting import (
 )
 from audit.checks.client.views import TRUSTED_SERVER, _all_trials
 from audit.reading.bundle import Bundle
+from audit.reading.ledger import Header
 from audit.reading.ledger_lines import Trial
 from tests.audit.checks.opened import changed, judged, says
 
@@ -108,17 +109,24 @@ def test_all_trials_are_those_of_the_header_and_cost_what_was_realised_at_least(
     header = of_clients.header
     multiplier = header.declared("noise_multiplier")
 
-    def cost(trials: int) -> float:
+    def cost(trials: float) -> float:
         uploads = header.clients * header.rounds * trials
         return budget([Steps(1.0, multiplier / uploads**0.5, 1)], 1e-3).headline
 
     def realised(epsilon: float) -> Budget:
         return Budget({"pld": Range(epsilon, epsilon)})
 
-    assert _all_trials(header, 1e-3, realised(0.0))(0) == cost(1)
+    def all_trials(header: Header, epsilon: float, uploads: float = 1.0) -> float:
+        return _all_trials(header, 1e-3, realised(epsilon), multiplier / uploads**0.5)(0)
+
+    assert all_trials(header, 0.0) == cost(1)
     four = replace(header, tuning=Trial(1, 4, "0" * 64))
-    assert _all_trials(four, 1e-3, realised(0.0))(0) == cost(4)
-    assert _all_trials(four, 1e-3, realised(1e6))(0) == 1e6
+    assert all_trials(four, 0.0) == cost(4)
+    assert all_trials(four, 1e6) == 1e6
+    # Rounds that this trial repeated: half as many uploads again as one trial is to have.
+    half_as_many = 1.5 * header.clients * header.rounds
+    assert all_trials(four, 0.0, half_as_many) == pytest.approx(cost(4.5), rel=1e-9)
+    assert all_trials(header, 0.0, half_as_many) == pytest.approx(cost(1.5), rel=1e-9)
 
 
 def test_a_selection_is_claimed_at_what_its_rounds_cost(

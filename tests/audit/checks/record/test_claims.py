@@ -396,11 +396,12 @@ def test_the_server_of_a_selection_has_seen_every_trial(of_records: Bundle) -> N
     def costing(epsilon: float) -> Budget:
         return Budget({"pld": Range(epsilon, epsilon)})
 
-    def all_trials(trials: int | None, server: float = 0.0) -> float:
+    def all_trials(trials: int | None, server: float = 0.0, repeated: int | None = None) -> float:
         tuning = None if trials is None else Trial(1, trials, "0" * 64)
         run = changed(of_records, spec=lambda s: s.update(tune=tune), header={"tuning": tuning})
         most = most_spent(run.readable_ledger, run.header)
-        found = _selection(run, [Steps(0.2, 1.5, 12)], costing(server), most)
+        spent = [(Steps(0.2, 1.5, 12 if repeated is None else repeated),), (Steps(0.1, 1.5, 12),)]
+        found = _selection(run, [Steps(0.2, 1.5, 12)], costing(server), most, spent)
         assert found is not None
         return found.all_trials(0)
 
@@ -410,9 +411,13 @@ def test_the_server_of_a_selection_has_seen_every_trial(of_records: Bundle) -> N
     assert all_trials(None) == all_trials(1)
     # What this run's own charges cost is the least.
     assert all_trials(1, server=99.0) == 99.0
+    # Rounds that this run repeated count in addition to the other trials.
+    for trials in (1, 3):
+        due = budget([Steps(0.2, 1.5, 12 * (trials - 1) + 18)], DELTA).headline
+        assert all_trials(trials, repeated=18) == pytest.approx(due)
     alone = changed(of_records)
     most = most_spent(alone.readable_ledger, alone.header)
-    assert _selection(alone, [Steps(0.2, 1.5, 12)], costing(0.0), most) is None
+    assert _selection(alone, [Steps(0.2, 1.5, 12)], costing(0.0), most, []) is None
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,9 @@ class Spent:
             assert (delta, share) == (1e-5, 0.6)
             return at_server
 
-        def selection(bundle: Any, everything: Any, server: Budget, given: Any) -> Any:
+        def selection(bundle: Any, everything: Any, server: Budget, given: Any, own: Any) -> Any:
             assert (everything, server.headline, given) == ("everything", 2.0, most)
+            assert own == [*past.values()]
             if fault is not None:
                 raise views.FieldError(fault)
             return selected
@@ -250,6 +251,8 @@ def test_a_selection_costs_what_its_law_and_all_of_its_trials_do(
     monkeypatch.setattr(views, "law_of", lambda spec: law)
     monkeypatch.setattr(views, "budget", lambda every, delta: Listed([one.steps for one in every]))
     monkeypatch.setattr(views, "selection_cost", lambda *given: given)
+    monkeypatch.setattr(views, "most_of_each", lambda past: past)
+    monkeypatch.setattr(views, "covers", lambda *_: True)
     trials = SimpleNamespace(trials=3)
     header = {"delta": delta, "tuning": trials, "clients_per_person": of_a_person}
     # A third party saw what came of one of the four rounds twice.
@@ -258,7 +261,7 @@ def test_a_selection_costs_what_its_law_and_all_of_its_trials_do(
     )
     steps: Any = [Item(2), Item(5)]
     run = changed(of_records, header=header)
-    found = _selection(run, steps, Listed([0, 0]), most)  # type: ignore[arg-type] # lists stand in
+    found = _selection(run, steps, Listed([0, 0]), most, [])  # type: ignore[arg-type] # lists stand in
     assert (found is not None) is there
     if found is not None:
         # Of a person at several clients, all count in every round.
@@ -267,10 +270,10 @@ def test_a_selection_costs_what_its_law_and_all_of_its_trials_do(
         assert chosen == ([(Item(7 * of_a_person), 5)], taken, 1e-5, "a law")
         assert found.all_trials(0) == [6, 15]  # type: ignore[comparison-overlap]
         alone = changed(of_records, header={**header, "tuning": None})
-        one = _selection(alone, steps, Listed([9, 9]), most)  # type: ignore[arg-type] # lists stand in
+        one = _selection(alone, steps, Listed([9, 9]), most, [])  # type: ignore[arg-type] # lists stand in
         assert one is not None
         assert one.all_trials(0) == [9, 9]  # type: ignore[comparison-overlap]
-        least = _selection(alone, steps, Listed([0, 0]), most)  # type: ignore[arg-type] # lists stand in
+        least = _selection(alone, steps, Listed([0, 0]), most, [])  # type: ignore[arg-type] # lists stand in
         assert least is not None
         assert least.all_trials(0) == [2, 5]  # type: ignore[comparison-overlap]
 
