@@ -351,7 +351,7 @@ def begin(settings: Settings, key: Key) -> None:
     """Make a ledger, its head and its anchor, or the rest of them where that failed before.
 
     Raises:
-        GateError: If there is a ledger or an anchor already, or they cannot be written.
+        GateError: If there is another ledger or anchor already, or they cannot be written.
     """
     for path in (settings.ledger / _SUBJECT, settings.anchor):
         if path.exists() and not _is_begun(settings, key):
@@ -376,14 +376,18 @@ def begin(settings: Settings, key: Key) -> None:
 
 
 def _is_begun(settings: Settings, key: Key) -> bool:
-    """Whether a first `begin` by this key failed after the ledger's header and before the anchor.
+    """Whether a first `begin` by this key was cut off after the ledger's header.
 
-    No gate opens without an anchor, so nothing was charged.
+    Nothing was charged: there is no anchor, without which no gate opens, or it is of that header.
     """
-    if settings.anchor.exists():
+    if not (settings.ledger / _SUBJECT).exists():
         return False
     with _told(settings), _locked(settings.ledger):
         found = Book(settings, key)
+        if settings.anchor.exists():
+            anchored = read_head(settings.anchor, key.private.public_key())
+            if anchored != found.head:
+                return False
         told = header(settings, key.fingerprint)
         return len(found) == 1 and all(found.first.get(name) == one for name, one in told.items())
 

@@ -82,6 +82,7 @@ def gate_init(
     """
     from dpfedadamw.errors import SpecError
     from dpfedadamw.extensions.gate import book, settings, spending
+    from dpfedadamw.storage.disk import write_atomically
 
     path = folder / "gate.yaml"
     if path.exists():
@@ -115,9 +116,9 @@ def gate_init(
         folder.mkdir(parents=True, exist_ok=True)
         key = book.load_key(make=True)
         book.begin(found, key)
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text.encode())
     except OSError as error:
-        refuse(f"{error.filename}: cannot be written ({error.strerror})")
+        refuse(f"{error.filename or path}: cannot be written ({error.strerror})")
     if as_json:
         print_json(
             {"settings": str(path), "noise_multiplier": noise, "releases": releases,

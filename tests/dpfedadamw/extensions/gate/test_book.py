@@ -408,6 +408,7 @@ def test_a_ledger_keeps_its_unit_and_budget(gate, changes, said):
 
 
 def test_a_gate_is_begun_once(gate):
+    ask(gate)
     with pytest.raises(GateError, match="exists, so this gate was begun before"):
         book.begin(gate.settings, book.load_key())
     shutil.rmtree(gate.settings.ledger)
@@ -440,6 +441,35 @@ def test_a_beginning_that_failed_is_continued_and_a_gate_that_was_used_is_not(
     found.anchor.unlink()
     with pytest.raises(GateError, match="exists, so this gate was begun before"):
         book.begin(found, key)
+
+
+def test_a_gate_that_was_not_used_is_continued_by_its_own_key_and_budget_alone(gate, tmp_path):
+    def others(**changes):
+        path = tmp_path / "again.yaml"
+        path.write_text(settings.write({**GATE, **changes}), encoding="utf-8")
+        return settings.read(path)
+
+    key, before = book.load_key(), (gate.settings.ledger / "ledger.jsonl").read_bytes()
+    for changes in ({"unit": "site", "shards": 1}, {"budget": {"epsilon": 1.9, "delta": 1e-5}}):
+        with pytest.raises(GateError, match="exists, so this gate was begun before"):
+            book.begin(others(**changes), key)
+    book.begin(others(clip=0.25), key)
+    assert (gate.settings.ledger / "ledger.jsonl").read_bytes() == before
+    public = public_pem(key.private.public_key())
+    assert all(holds for _, holds, _ in verify(gate.settings, public))
+
+
+def test_a_ledger_that_was_rolled_back_to_its_header_is_not_continued(gate):
+    path, key = gate.settings.ledger / "ledger.jsonl", book.load_key()
+    header, head = path.read_bytes(), (gate.settings.ledger / "head.json").read_bytes()
+    ask(gate)
+    path.write_bytes(header)
+    (gate.settings.ledger / "head.json").write_bytes(head)
+    with pytest.raises(GateError, match="exists, so this gate was begun before"):
+        book.begin(gate.settings, key)
+    gate.settings.anchor.write_bytes(b"no head")
+    with pytest.raises(GateError, match="put back the head that the gate wrote"):
+        book.begin(gate.settings, key)
 
 
 def test_refusals_are_counted_by_kind_and_never_make_a_ledger(gate):

@@ -13,6 +13,7 @@ from dpfedadamw.extensions.gate import book, spending, verification
 from dpfedadamw.extensions.gate.door import Gate
 from dpfedadamw.extensions.gate.errors import Refused
 from dpfedadamw.extensions.gate.settings import read
+from dpfedadamw.storage import disk
 from reports.render import pdf
 from reports.signatures import pades
 from tests.dpfedadamw.extensions.gate.replies import ask, facts_of
@@ -68,6 +69,33 @@ def test_a_gate_that_was_begun_allows_as_many_releases_as_were_asked_for(tmp_pat
     assert [one["check"] for one in checked["checks"]] == [
         "chain", "signature", "sensitivity", "noise", "budget", "settings", "dp-accounting",
     ]  # fmt: skip
+
+
+def test_a_gate_whose_settings_could_not_be_written_is_begun_by_the_same_command(
+    tmp_path, model, capsys, monkeypatch
+):
+    folder, whole = tmp_path / "gate", disk.write_atomically
+
+    def full(path, *given):
+        if path.name == "gate.yaml":
+            raise OSError(28, "No space left on device")
+        whole(path, *given)
+
+    monkeypatch.setattr(disk, "write_atomically", full)
+    begin = ("init", str(folder), *words(tmp_path, model))
+    assert call("gate", *begin) == 2
+    said = capsys.readouterr().err.replace("\n", "")
+    assert f"{folder / 'gate.yaml'}: cannot be written (No space left on device)" in said
+    assert not (folder / "gate.yaml").exists()
+    monkeypatch.setattr(disk, "write_atomically", whole)
+    told(capsys, *begin)
+    assert told(capsys, "verify", folder / "gate.yaml")["holds"]
+    gate = Gate.open(folder / "gate.yaml")
+    ask(gate)
+    # With a release in the ledger it is no beginning any more.
+    (folder / "gate.yaml").unlink()
+    assert call("gate", *begin) == 2
+    assert "its budget is spent once" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_ledger_beyond_its_budget_does_not_verify(gate, capsys):
