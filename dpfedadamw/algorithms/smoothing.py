@@ -54,8 +54,9 @@ def eigenvalues(size: int, strength: float, like: Tensor) -> Tensor:
     """
     import torch
 
-    frequency = torch.arange(size // 2 + 1, dtype=like.dtype, device=like.device)
-    return 1.0 + 2.0 * strength * (1.0 - torch.cos(2.0 * math.pi * frequency / size))
+    # As 4s·sin², in float64: in float32 the cosine of a small angle is 1, and a large s shows it.
+    frequency = torch.arange(size // 2 + 1, dtype=torch.float64, device=like.device)
+    return (1.0 + 4.0 * strength * torch.sin(math.pi * frequency / size).square()).to(like.dtype)
 
 
 @dataclass(frozen=True)

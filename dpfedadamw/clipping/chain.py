@@ -14,6 +14,7 @@ one at its class, so that nothing is left for autograd to find.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -190,11 +191,11 @@ def _norms(rows: Tensor) -> Tensor:
 
 
 def _modules_of(model: nn.Module) -> Iterator[nn.Module]:
-    own = getattr(model, "chain", None)
+    own = getattr(model, "applied_modules", None)
     if type(model) is nn.Sequential:
         for module in model:
             yield from _modules_of(module)
-    elif callable(own):
+    elif inspect.ismethod(own):
         yield from own()
     else:
         yield model

@@ -28,7 +28,7 @@ from dpfedadamw.privacy.clipped_sum import (
     summed,
     trainable_parameters,
 )
-from dpfedadamw.privacy.plain_form import LoopEngine
+from dpfedadamw.privacy.plain_form import LoopEngine, dense
 from dpfedadamw.vectors.precision import FLOAT32, PRECISIONS, computing_in, wide
 
 __all__ = [
@@ -276,9 +276,6 @@ class PlainSum:
         loss = self._loss(wide(outputs), targets).sum()
         gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
         total = torch.cat(
-            [
-                (torch.zeros_like(p) if g is None else g).reshape(-1)
-                for p, g in zip(trainable, gradients, strict=True)
-            ]
+            [dense(p, g).reshape(-1) for p, g in zip(trainable, gradients, strict=True)]
         )
         return ClippedSum(total.detach(), none, none, 0)

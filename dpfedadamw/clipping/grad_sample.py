@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -43,11 +44,13 @@ class _Twin:
         structure: Tells whether the model is still made as it was.
         module: What is run.
         parameters: Those that are trained, by name.
+        padding: Weights of embeddings, each with its row that is never trained.
     """
 
     structure: Structure
     module: Any
     parameters: Mapping[str, nn.Parameter]
+    padding: Sequence[tuple[nn.Parameter, int]] = ()
 
 
 class GradSampleEngine:
@@ -137,6 +140,10 @@ class GradSampleEngine:
                     left = torch.autograd.grad(
                         losses.sum(), list(parameters.values()), allow_unused=True
                     )
+            for parameter, row in self._twin.padding:
+                # Opacus' rule forgets it, and torch's gradient of it is zero.
+                if isinstance(found := getattr(parameter, "grad_sample", None), Tensor):
+                    found[:, row] = 0.0
             rows = []
             for (name, parameter), whole in zip(parameters.items(), left, strict=True):
                 found = getattr(parameter, "grad_sample", None)
@@ -178,7 +185,30 @@ def _twin_of(model: nn.Module) -> _Twin:
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise GradSampleError(f"Opacus cannot wrap this model ({reason})") from error
-    return _Twin(Structure(model), wrapped, parameters)
+    return _Twin(Structure(model), wrapped, parameters, _padding(tree))
+
+
+def _padding(tree: nn.Module) -> list[tuple[nn.Parameter, int]]:
+    """The row of padding of each trained embedding.
+
+    Raises:
+        GradSampleError: If the row is trained in another layer, or Opacus' rule of embeddings is
+            not the layer's.
+    """
+    holders = Counter(
+        id(one) for module in tree.modules() for one in module.parameters(recurse=False)
+    )
+    found = []
+    for module in tree.modules():
+        if not isinstance(module, nn.Embedding) or not module.weight.requires_grad:
+            continue
+        if module.max_norm is not None or module.scale_grad_by_freq:
+            raise GradSampleError("an embedding with max_norm or scale_grad_by_freq")
+        if module.padding_idx is not None:
+            if holders[id(module.weight)] > 1:
+                raise GradSampleError("an embedding with padding_idx whose weight has two layers")
+            found.append((module.weight, module.padding_idx))
+    return found
 
 
 def _with_cells(tree: nn.Module) -> nn.Module:

@@ -133,7 +133,9 @@ def clipped_sum(
                 for part, own in cut(sizes, physical_batch_size)
             ]
         )
-    groups: Callable[[Tensor], Sequence[Tensor]] | None = getattr(flat.module, "groups", None)
+    groups: Callable[[Tensor], Sequence[Tensor]] | None = getattr(
+        flat.module, "record_groups", None
+    )
     if not size or (size <= physical_batch_size and groups is None):
         return engine(inputs[:], labels)
     sums: list[ClippedSum] = []
@@ -147,6 +149,8 @@ def clipped_sum(
             whole = len(rows) == len(targets)
             sums.append(engine(records if whole else records[rows], targets[rows]))
             places.append(start + rows)
+    if groups is not None:
+        _check_once(places, size)
     total = joined(sums)
     # Without privacy nothing is measured.
     if len(sums) == 1 or not len(total.raw_norms):
@@ -155,6 +159,12 @@ def clipped_sum(
     return replace(
         total, raw_norms=total.raw_norms[order], clipped_norms=total.clipped_norms[order]
     )
+
+
+def _check_once(places: Sequence[Tensor], size: int) -> None:
+    """Refuse a model's grouping in which a record does not count exactly once."""
+    if not torch.cat([*places]).sort().values.equal(torch.arange(size, device=places[0].device)):
+        raise PrivacyError("model: its method record_groups must return each row exactly once")
 
 
 class PrivateOracle:

@@ -82,8 +82,12 @@ class LoopEngine:
             return torch.cat([torch.zeros_like(p).reshape(-1) for p in parameters]).detach()
         gradients = torch.autograd.grad(losses.mean(), parameters, allow_unused=True)
         return torch.cat(
-            [
-                (torch.zeros_like(p) if g is None else g).detach().reshape(-1)
-                for p, g in zip(parameters, gradients, strict=True)
-            ]
+            [dense(p, g).detach().reshape(-1) for p, g in zip(parameters, gradients, strict=True)]
         )
+
+
+def dense(parameter: nn.Parameter, gradient: Tensor | None) -> Tensor:
+    """A gradient as torch gives it, in full: none is zero, and embeddings may have sparse ones."""
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    return gradient.to_dense() if gradient.is_sparse else gradient

@@ -201,7 +201,10 @@ def tensor_list(model: nn.Module, trained: Sequence[str] | None = None) -> list[
 
 def _written(model: nn.Module) -> dict[str, Tensor]:
     """The tensors of a model that its file of weights holds."""
-    left_out = {*getattr(model, "fetched", ()), *_second_names(model)}
+    # A module of somebody else may call something of its own ``fetched``.
+    theirs = hasattr(model, "record_vocabulary")
+    fetched = () if theirs else getattr(model, "fetched", ())
+    left_out = {*fetched, *_second_names(model)}
     return {name: value for name, value in model.state_dict().items() if name not in left_out}
 
 

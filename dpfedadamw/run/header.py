@@ -268,7 +268,9 @@ def metrics_line(
 
 def origin_of(model: nn.Module) -> dict[str, str] | None:
     """Source, revision and digest of the published weights that a model began with, if any."""
-    return getattr(model, "origin", None) or None
+    found = getattr(model, "origin", None)
+    # A module of somebody else may call something of its own ``origin``.
+    return found if found and isinstance(found, dict) else None
 
 
 def source_of(spec: Spec) -> dict[str, str] | None:

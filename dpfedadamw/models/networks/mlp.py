@@ -30,7 +30,7 @@ class MultiLayerPerceptron(nn.Module):
         self.head = nn.Linear(widths[-1], classes)
         self.parameter_roles = ParameterRoles({}, row_wise=frozenset({"head.weight", "head.bias"}))
 
-    def chain(self) -> tuple[nn.Module, ...]:
+    def applied_modules(self) -> tuple[nn.Module, ...]:
         """The modules that the forward pass applies one after another, and nothing else."""
         return (*self.body, self.head)
 

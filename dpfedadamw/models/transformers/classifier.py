@@ -115,7 +115,7 @@ class TransformerClassifier(nn.Module):
             scores: Tensor = self.network(**self._arguments(cut)).logits
         return scores
 
-    def groups(self, inputs: Tensor) -> list[Tensor]:
+    def record_groups(self, inputs: Tensor) -> list[Tensor]:
         """Rows of records [b, …] that are best computed on together, int64; each row once.
 
         Texts of like length, where a pass over fewer places is worth a pass more.

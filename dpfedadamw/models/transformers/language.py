@@ -128,7 +128,7 @@ class LanguageModel(TransformerClassifier):
         whole = network.get_base_model() if hasattr(network, "get_base_model") else network
         return whole.base_model
 
-    def groups(self, inputs: Tensor) -> list[Tensor]:
+    def record_groups(self, inputs: Tensor) -> list[Tensor]:
         """Rows of records [b, …] that are best computed on together: see the base class."""
         rows = torch.arange(len(inputs), device=inputs.device)
         if not self.cuts_padding or not can_be_cut(inputs) or inputs.device.type != "cpu":

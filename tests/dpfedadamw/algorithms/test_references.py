@@ -10,7 +10,9 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
+from dpfedadamw.algorithms.smoothing import eigenvalues
 from tests.dpfedadamw.algorithms.worlds import (
     CLIENTS,
     COHORTS,
@@ -64,6 +66,16 @@ def test_fedsam_climbs_along_the_first_noised_gradient_and_descends_by_the_secon
 
     section = f"{{name: dp-fedsam, weight_decay: {DECAY}, sam: {{radius: {radius}}}}}"
     agree(section, averaged(direction))
+
+
+@pytest.mark.parametrize("size", [7, 20_000, 1_000_003])
+@pytest.mark.parametrize("strength", [1.0, 1e4, 1e6])
+def test_eigenvalues_of_smoothing_are_exact_to_the_last_bit_but_one(size, strength):
+    """Where a coordinate's frequency is low, 1 − cos in float32 has no digit left."""
+    found = eigenvalues(size, strength, torch.zeros(1)).double().numpy()
+    half = np.pi * np.arange(size // 2 + 1, dtype=np.longdouble) / size
+    expected = 1.0 + 4.0 * strength * np.sin(half) ** 2
+    assert np.abs(found / expected - 1.0).max() < 2.0**-23
 
 
 @pytest.mark.parametrize("scope", ["vector", "tensor"])

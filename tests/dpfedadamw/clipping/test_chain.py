@@ -45,7 +45,7 @@ class Doubled(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         return self.layer(self.layer(inputs.flatten(1)))
 
-    def chain(self) -> tuple[nn.Module, ...]:
+    def applied_modules(self) -> tuple[nn.Module, ...]:
         return nn.Flatten(), self.layer, self.layer
 
 
@@ -91,6 +91,14 @@ def test_the_sums_of_a_chain_are_the_loops(name: str, loss: Callable[..., Tensor
 @pytest.mark.parametrize("name", OTHERS)
 def test_whatever_else_is_no_chain(name: str) -> None:
     assert Chain.of(OTHERS[name]()) is None
+
+
+def test_a_layer_of_ones_own_is_not_asked_for_what_it_applies() -> None:
+    """Every module can be called, and one without arguments would fail."""
+    model = nn.Module()
+    model.applied_modules = nn.Sequential(nn.Flatten(), nn.Linear(18, 5))
+    model.forward = model.applied_modules
+    assert Chain.of(model) is None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 3e38, 1e30])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -71,6 +73,36 @@ def test_opacus_is_chosen_where_there_is_no_book_keeping_and_agrees_in_float32(n
     assert engine.name == "opacus", engine.explain()
     assert engine.layers == {"words": "by layer", "layer": "cells", "head": "by layer"}
     assert "recurrent layers as Opacus' cells: layer (no book-keeping: " in engine.explain()
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_row_of_padding_is_trained_by_no_record(first: bool) -> None:
+    """Also where the record by which the engine is tried has no padding."""
+    model, inputs, targets = reader("lstm")
+    model.words = nn.Embedding(30, 4, padding_idx=3)
+    inputs[inputs == 3] = 4
+    inputs[0 if first else 2 :, 4:] = 3
+    assert_agrees(model, inputs, targets, loss=cross_entropy, engine="opacus")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_norm": 1.0}, "max_norm or scale_grad_by_freq"),
+        ({"scale_grad_by_freq": True}, "max_norm or scale_grad_by_freq"),
+        ({"padding_idx": 3}, "whose weight has two layers"),
+    ],
+)
+def test_an_embedding_that_opacus_computes_otherwise_is_refused(
+    options: dict[str, Any], said: str
+) -> None:
+    model, *_ = reader("lstm")
+    model.words = nn.Embedding(30, 4, **options)
+    if "padding_idx" in options:
+        model.out = nn.Linear(4, 30, bias=False)
+        model.out.weight = model.words.weight
+    with pytest.raises(GradSampleError, match=said):
+        GradSampleEngine(model, cross_entropy, Clipping(1.0))
 
 
 def test_weights_that_move_and_a_frozen_layer_are_seen_in_the_next_batch() -> None:

@@ -45,7 +45,7 @@ class Counted:
 def toy(groups=None) -> tuple[Counted, FlatParameters]:
     module = nn.Linear(3, 1).double()
     if groups is not None:
-        module.groups = groups
+        module.record_groups = groups
     return Counted(LoopEngine(module, weighted_squares, Clipping(NORM))), FlatParameters(module)
 
 
@@ -431,6 +431,24 @@ def test_a_batch_that_is_cut_up_comes_together_in_its_own_order(measured):
     order = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0] if measured else []
     assert found.raw_norms.tolist() == order
     assert found.clipped_norms.tolist() == [norm / 2 for norm in order]
+
+
+@pytest.mark.parametrize(
+    "groups", [[[0, 1], [1, 2]], [[0, 1]], [[0, 1, 2], [0]], [[0, 0, 1]]]
+)
+def test_a_record_that_a_model_groups_twice_or_not_at_all_is_refused(groups):
+    """The spot check is of the engine, which does not know what it was not given."""
+    _, flat = toy(lambda records: [torch.tensor(rows) for rows in groups])
+    inputs = torch.arange(4.0)[:, None]
+    with pytest.raises(PrivacyError, match="record_groups must return each row exactly once"):
+        clipped_sum(Sums(True), flat, THETA, (inputs[:3], torch.arange(3)), 512)
+
+
+def test_an_attribute_of_ones_own_called_groups_groups_no_records():
+    _, flat = toy()
+    flat.module.groups = 2
+    found = clipped_sum(Sums(True), flat, THETA, (INPUTS[:3], torch.arange(3)), 512)
+    assert found.raw_norms.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_one_group_of_all_records_is_one_sum_of_the_batch_as_it_is():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -62,6 +63,18 @@ def test_records_without_a_finite_gradient_are_left_out_and_counted(engine, brok
     assert found.nonfinite == len(broken)
     assert not torch.isfinite(found.raw_norms[list(broken)]).any()
     assert found.clipped_norms[list(broken)].tolist() == [0.0] * len(broken)
+
+
+def test_a_sparse_gradient_of_an_embedding_is_a_gradient_like_others():
+    tokens, targets = torch.tensor([[1, 2, 2], [3, 0, 1]]), torch.tensor([0, 1])
+    sums = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(5, 2, sparse=sparse), nn.Flatten(), nn.Linear(6, 2))
+        loss = partial(nn.functional.cross_entropy, reduction="none")
+        sums.append(LoopEngine(model, loss, Clipping(0.5))(tokens, targets))
+    assert torch.equal(sums[0].total, sums[1].total)
+    assert torch.equal(sums[0].raw_norms, sums[1].raw_norms)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
