@@ -104,15 +104,27 @@ def _metrics(bundle: Bundle, reasons: list[str], unjudged: list[str]) -> int:
                 for key in _OF_PUBLIC_RECORDS
                 if key in line
             ]
-        rate, due = line.get("learning_rate"), rates.get(line.get("round"))
-        if due is not None and isinstance(rate, int | float) and differs(due, rate):
-            reasons.append(f"{where}: its learning rate is not the schedule's")
+        if rates is not None:
+            _its_round(line, rates, where, reasons)
         if not _whole(line.get("seconds")):
             if bundle.header.whole_seconds:
                 reasons.append(f"{where}: its time is not a whole number of seconds")
             else:
                 unjudged.append(DIGITS_OF_TIMES)
     return len(lines)
+
+
+def _its_round(
+    line: Mapping[str, Any], rates: Mapping[int, float], where: str, reasons: list[str]
+) -> None:
+    """A line is about a round of the run and has its step size; before the first there is none."""
+    index, rate = line.get("round"), line.get("learning_rate")
+    if type(index) is not int or not (index == 0 or index in rates):
+        reasons.append(f"{where}: its round is none of the run's")
+    elif rate is not None and not (
+        index and type(rate) in (int, float) and not differs(rates[index], rate)
+    ):
+        reasons.append(f"{where}: its learning rate is not the schedule's")
 
 
 def _whole(seconds: Any) -> bool:
@@ -157,13 +169,13 @@ def _declared_public(bundle: Bundle) -> bool:
     return isinstance(evaluation, dict) and evaluation.get("public_test") is True
 
 
-def _learning_rates(bundle: Bundle) -> Mapping[object, float]:
-    """The spec's step size of every finished round, by how many rounds are then completed.
+def _learning_rates(bundle: Bundle) -> Mapping[int, float] | None:
+    """The spec's step size of every round, by how many rounds are then completed; None of a loop.
 
-    Compared so that no other number travels under the name. A recorded loop publishes none.
+    Compared so that no other number travels under the name. No spec has the rates of a loop.
     """
     if bundle.header.unit is LOOP:
-        return {}
+        return None
     rounds = bundle.header.rounds
     try:
         algorithm = fields.mapping(bundle.readable_spec, "algorithm")

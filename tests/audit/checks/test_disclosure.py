@@ -339,7 +339,41 @@ def test_metrics_that_cannot_be_read_are_counted_as_none(
 
 def test_a_loop_publishes_no_schedule(of_records: Bundle) -> None:
     assert len(disclosure._learning_rates(of_records)) == 4
-    assert disclosure._learning_rates(changed(of_records, header={"unit": LOOP})) == {}
+    assert disclosure._learning_rates(changed(of_records, header={"unit": LOOP})) is None
+
+
+@pytest.mark.parametrize("index", ["-1", "5", "1000001", "[1]", '"1"', "true", "1.0", "null"])
+def test_a_line_is_about_a_round_of_the_run(
+    of_records: Bundle, index: str, holding: Callable[..., None]
+) -> None:
+    """With a round that the run has not, any number would pass for a learning rate."""
+    holding("metrics.jsonl", f'{{"round":{index},"learning_rate":0.123456}}'.encode())
+    verdict, said = says(of_records, NAME)
+    assert verdict == "FAIL"
+    assert "metrics.jsonl:1: its round is none of the run's" in said
+    holding("metrics.jsonl", b'{"learning_rate":0.123456}')
+    assert "its round is none of the run's" in says(of_records, NAME)[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "passes"),
+    [
+        ('{"round":0}', True),
+        ('{"round":0,"learning_rate":null}', True),
+        ('{"round":4,"learning_rate":null}', True),
+        # Before the first round there is none.
+        ('{"round":0,"learning_rate":0.123456}', False),
+        ('{"round":0,"learning_rate":0}', False),
+        ('{"round":4,"learning_rate":0.123456}', False),
+        ('{"round":4,"learning_rate":true}', False),
+    ],
+)
+def test_a_learning_rate_is_that_of_its_round(
+    of_records: Bundle, line: str, passes: bool, holding: Callable[..., None]
+) -> None:
+    holding("metrics.jsonl", line.encode())
+    said = "metrics.jsonl:1: its learning rate is not the schedule's"
+    assert says(of_records, NAME)[0] == "PASS" if passes else says(of_records, NAME)[1] == said
 
 
 def test_a_field_of_the_ledger_that_is_not_known_is_named_with_its_kind(
