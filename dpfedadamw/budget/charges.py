@@ -65,6 +65,8 @@ def reserved(plan: RunPlan, entries: Entries = (), completed: int = 0) -> Cost:
     whole = merge((*before, *rest)) if before or rest else ()
     if limit is None:
         return whole
+    # It is one client's; a person is at several, all of whose steps are counted.
+    limit *= plan.clients_per_person
     return tuple(replace(part, steps=min(part.steps, limit)) for part in whole)
 
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpfedadamw import spec as specs
 from dpfedadamw.accounting.pld import epsilon_pld
 from dpfedadamw.accounting.registry import accountants
 from dpfedadamw.accounting.worst_case import Adaptation
@@ -23,8 +24,8 @@ from dpfedadamw.budget.charges import (
     to_plain,
 )
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.experiment import prepare
-from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.experiment import foresee, prepare
+from dpfedadamw.privacy.composition import Composition, merge
 from tests.runs import small_spec, train
 
 DELTA = 1e-5
@@ -159,6 +160,20 @@ def test_steps_that_adapt_are_reserved_up_to_their_limit(limit):
     steps = plan.rounds * plan.local_steps
     assert whole[0].steps == steps
     assert found.steps == (steps if limit is None else min(steps, limit))
+
+
+def test_the_limit_on_steps_is_each_clients_and_a_person_is_at_several():
+    """A budget that reserved one client's steps was overspent when the run was settled."""
+    adaptive = (
+        "algorithm={name: ali-dpfl, learning_rate: 1.0, local_iterations: {maximum: 8}}",
+        "privacy.target_epsilon=4",
+    )
+    plan = foresee(specs.load("visits-people", adaptive))
+    assert plan.clients_per_person > 1
+    assert plan.adaptation is not None
+    most = plan.spending_bound.of_person(plan.composition(plan.smallest_client))
+    assert plan.adaptation.step_limit < plan.rounds * plan.spending_bound.most_local_steps
+    assert reserved(plan) == merge(most)
 
 
 def test_what_is_left_is_what_the_rounds_that_are_not_over_cost():
