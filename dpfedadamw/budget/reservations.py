@@ -49,6 +49,7 @@ class Request:
         cost_of_rounds: What a number of rounds would cost at most, to say how many would fit; None
             where that is no way out.
         most_rounds: How many rounds the run has.
+        spent: What its ledger says that it has spent before, if it is continued.
     """
 
     account: Account
@@ -57,6 +58,7 @@ class Request:
     cost: Cost
     cost_of_rounds: Callable[[int], Cost] | None = None
     most_rounds: int = 1
+    spent: Cost = ()
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ def reserve_again(
     A process that continues a run holds its directory, so no other settles it meanwhile.
 
     Raises:
-        BudgetError: If the budget does not know the run, or could be exceeded.
+        BudgetError: If the budget does not know the run, or could be exceeded. Also if another copy
+            of the run's folder is being trained, or spent more than this one's ledger says.
     """
     if not path.exists():
         raise BudgetError(
@@ -148,6 +151,7 @@ def reserve_again(
             f"budget.file: {path} has no entry for this run: it is another budget, or an older "
             "copy; restore the one that the run was started with"
         )
+    _refuse_an_older_copy(found, request, is_held)
     continued = replace(
         found,
         directory=str(request.directory.absolute()),
@@ -156,6 +160,47 @@ def reserve_again(
         cost=request.cost,
     )
     _add(path, continued, request, is_held)
+
+
+def _refuse_an_older_copy(found: Reservation, request: Request, is_held: Held) -> None:
+    """What copies of one folder spend is charged to one reservation, which must forget none of it.
+
+    Copies that are the same to the last charge may go on, one of them. A copy on another machine
+    is not seen until it is settled.
+    """
+    here, there = request.directory.absolute(), Path(found.directory)
+    condition, cost = examine(found, is_held)
+    if condition in (Condition.starting, Condition.running):
+        if not _is_one(here, there):
+            raise BudgetError(
+                f"{here}: another copy of this run is being trained in {there}; let that one go on"
+            )
+    elif condition in (Condition.settled, Condition.stopped) and not _contains(request.spent, cost):
+        raise BudgetError(
+            f"{here}: this run has spent more than its ledger says, so this is an older copy of "
+            "its folder; continue the newest one, or start a new run"
+        )
+
+
+def _is_one(one: Path, other: Path) -> bool:
+    """Whether two paths are of one folder."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one == other
+
+
+def _contains(ledger: Cost, other: Cost) -> bool:
+    """Whether a ledger holds all steps of what may be its beginning."""
+    return all(
+        any(
+            (own.step_noise_multiplier, own.sampling) == (part.step_noise_multiplier, part.sampling)
+            and own.sampling_rate >= part.sampling_rate
+            and own.steps >= part.steps
+            for own in ledger
+        )
+        for part in other
+    )
 
 
 def settle(path: Path, identifier: str, entries: Entries) -> Standing:

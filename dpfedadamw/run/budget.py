@@ -167,4 +167,5 @@ def _request(
         cost=charges.reserved(plan, entries, completed),
         cost_of_rounds=None if entries else cost_of,
         most_rounds=plan.rounds,
+        spent=charges.charged(entries) if entries else (),
     )

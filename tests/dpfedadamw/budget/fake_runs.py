@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -106,7 +107,8 @@ def resume(budget: Path, folder: Path, crash) -> None:
         completed = len(ledger.of_kind("round"))
         spent = charged(ledger.entries)
         worst = merge((*spent, *cost(noise, ROUNDS - completed))) if completed < ROUNDS else spent
-        reservations.reserve_again(budget, made, request(folder, noise, worst))
+        wanted = replace(request(folder, noise, worst), spent=spent)
+        reservations.reserve_again(budget, made, wanted)
         crash("reserved again")
         work(budget, ledger, made, noise, completed, crash)
 

@@ -22,6 +22,7 @@ from dpfedadamw.budget.database import (
     Reservation,
 )
 from dpfedadamw.budget.reservations import Condition
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.ledger import Ledger
 from tests.dpfedadamw.budget.fake_runs import (
     ACCOUNT,
@@ -291,6 +292,85 @@ def test_a_run_that_goes_on_is_refused_where_others_have_taken_what_it_left(tmp_
     (standing,) = reservations.standings(budget)
     assert standing.epsilon <= ACCOUNT.epsilon
     assert reserved(budget)[0] == cost(NOISE, 2)
+
+
+def copied(folder, name):
+    """A backup of a run's folder, as it is now."""
+    copy = folder.parent / name / folder.name
+    shutil.copytree(folder, copy)
+    return copy
+
+
+def test_an_older_copy_of_a_run_is_refused_and_what_the_run_spent_stays_charged(tmp_path):
+    budget = tmp_path / "budget.sqlite"
+    folder = dead(budget, tmp_path)
+    copy = copied(folder, "backup")
+    resume(budget, folder, never)
+    before = reserved(budget)
+    with pytest.raises(BudgetError, match="spent more than its ledger says") as refused:
+        resume(budget, copy, never)
+    assert str(refused.value).startswith(f"{copy}: ")
+    assert (reserved(budget), states(budget)) == (before, [SETTLED])
+
+
+def test_a_copy_of_before_the_run_died_is_refused_too(tmp_path):
+    budget = tmp_path / "budget.sqlite"
+    folder = dead(budget, tmp_path)
+    copy = copied(folder, "backup")
+
+    def die(where):
+        if where == "charged":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        resume(budget, folder, die)
+    with pytest.raises(BudgetError, match="spent more than its ledger says"):
+        resume(budget, copy, never)
+    resume(budget, folder, never)
+    assert conditions(budget) == ["settled"]
+
+
+def test_of_two_equal_copies_one_may_go_on_wherever_it_lies(tmp_path):
+    budget = tmp_path / "budget.sqlite"
+    folder = dead(budget, tmp_path)
+    copy = copied(folder, "moved")
+    resume(budget, copy, never)
+    assert conditions(budget) == ["settled"]
+    with pytest.raises(BudgetError, match="spent more than its ledger says"):
+        resume(budget, folder, never)
+    (tmp_path / "link").symlink_to(copy.parent)
+    resume(budget, tmp_path / "link" / copy.name, never)
+
+
+def test_while_one_copy_of_a_run_is_trained_no_other_is(tmp_path):
+    budget = tmp_path / "budget.sqlite"
+    folder = dead(budget, tmp_path)
+    copy = copied(folder, "copy")
+
+    def look(where):
+        if where == "reserved again":
+            with pytest.raises(BudgetError, match="another copy of this run is being trained in"):
+                resume(budget, copy, never)
+
+    resume(budget, folder, look)
+    assert conditions(budget) == ["settled"]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "contained"),
+    [
+        ((Composition(5.0, 0.2, 4), Composition(4.0, 0.3, 2)), True),
+        ((Composition(5.0, 0.3, 5), Composition(4.0, 0.3, 2), Composition(3.0, 0.1, 1)), True),
+        ((Composition(5.0, 0.2, 3), Composition(4.0, 0.3, 2)), False),
+        ((Composition(5.0, 0.1, 4), Composition(4.0, 0.3, 2)), False),
+        ((Composition(5.0, 0.2, 4),), False),
+        ((), False),
+    ],
+)
+def test_a_ledger_goes_on_from_what_was_settled_where_it_has_all_of_its_steps(ledger, contained):
+    settled = (Composition(5.0, 0.2, 4), Composition(4.0, 0.3, 2))
+    assert reservations._contains(ledger, settled) is contained
+    assert reservations._contains(ledger, ())
 
 
 def test_a_run_that_goes_on_needs_the_budget_that_it_began_with(tmp_path):

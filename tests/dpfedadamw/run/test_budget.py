@@ -295,6 +295,7 @@ def noted(monkeypatch):
         "reserved",
         lambda plan, entries=(), completed=0: ("cost", plan.rounds, tuple(entries), completed),
     )
+    monkeypatch.setattr(budget_of_run.charges, "charged", lambda entries: ("spent", *entries))
     return found
 
 
@@ -374,6 +375,7 @@ def test_a_run_that_goes_on_reserves_what_it_spent_and_what_is_left(noted, tmp_p
     ((name, file, identifier, request),) = noted.calls
     assert (name, file, identifier) == ("reserve_again", Path("b.sqlite"), "reserved as 7")
     assert request.cost == ("cost", 4, tuple(entries), 2)
+    assert request.spent == ("spent", *entries)
     assert request.cost_of_rounds is None
 
 
