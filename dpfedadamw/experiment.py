@@ -23,7 +23,7 @@ from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models import registry as models
 from dpfedadamw.privacy.sampling import People
 from dpfedadamw.profiling import part
-from dpfedadamw.spec import Spec
+from dpfedadamw.spec import Spec, filed
 from dpfedadamw.tasks import Task
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.units.registry import make_plan, solve_noise
@@ -271,6 +271,7 @@ def _planned(
 ) -> tuple[Spec, RunPlan]:
     """The spec with its noise multiplier solved, and its plan."""
     spec = solve_noise(spec, counts.units, queries)
+    filed(spec)
     plan = make_plan(spec, counts.units, queries, sparsification)
     if counts.most_records is not None:
         kept = getattr(spec.data, "most_records_per_person", None)
@@ -295,7 +296,9 @@ def check(spec: Spec) -> str | None:
     absent = datasets.absent(spec.data)
     if absent is None:
         foresee(spec)
-    elif spec.privacy.unit == "client":
+        return None
+    filed(spec)
+    if spec.privacy.unit == "client":
         # What a client is charged does not depend on how many records it has.
         records = (1,) * spec.data.clients
         make_plan(solve_noise(spec, records, 1), records, 1).check_cost()

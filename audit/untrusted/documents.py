@@ -13,6 +13,7 @@ import functools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
@@ -42,8 +43,12 @@ def printable(text: str) -> str:
 
 
 MAXIMUM_DEPTH = 32
-# A resolved spec has a few thousand bytes; PyYAML takes seconds for each megabyte.
-MAXIMUM_YAML_BYTES = 1 << 17
+# A resolved spec has a few thousand bytes; one of 1,900 columns has 270,000. PyYAML takes seconds
+# for this many keys and values.
+MAXIMUM_YAML_BYTES, MAXIMUM_YAML_NODES = 1 << 20, 40_000
+# Python takes minutes for the longest number that a megabyte holds (1:1:1:… counts in sixties).
+_LONGEST_YAML_NUMBER = 400
+_YAML_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 # A text of JSON, which may lack its end, or a bracket outside of one.
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
@@ -199,7 +204,7 @@ class _StrictLoader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._depth = 0
+        self._depth = self._nodes = 0
 
     def get_event(self) -> yaml.Event:
         # types-PyYAML leaves this method without types.
@@ -208,6 +213,10 @@ class _StrictLoader(yaml.SafeLoader):
             raise DocumentError(
                 "has an anchor or alias, which is refused", "aliases are not accepted"
             )
+        if isinstance(event, yaml.NodeEvent):
+            self._nodes += 1
+            if self._nodes > MAXIMUM_YAML_NODES:
+                raise DocumentError(f"has more than {MAXIMUM_YAML_NODES} keys and values")
         if isinstance(event, yaml.CollectionStartEvent):
             self._depth += 1
             if self._depth > MAXIMUM_DEPTH:
@@ -221,8 +230,13 @@ class _StrictLoader(yaml.SafeLoader):
         if any(not isinstance(key, str) for key in keys):
             raise DocumentError("has a key that is not text")
         if len(set(keys)) != len(keys):
-            raise _duplicate(next(key for key in keys if keys.count(key) > 1))
+            raise _duplicate(Counter(keys).most_common(1)[0][0])
         return super().construct_mapping(node, deep=deep)
+
+    def construct_scalar(self, node: Any) -> Any:
+        if node.tag in _YAML_NUMBERS and len(node.value) > _LONGEST_YAML_NUMBER:
+            raise DocumentError(f"has a number of more than {_LONGEST_YAML_NUMBER} characters")
+        return super().construct_scalar(node)
 
 
 _StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", _YAML_FLOAT, list("-+.0123456789"))
@@ -232,8 +246,8 @@ def parse_yaml(raw: bytes) -> Any:
     """Parse one YAML document of plain mappings, lists, texts and numbers.
 
     Raises:
-        DocumentError: too long, not UTF-8, not YAML, an anchor or alias, a duplicate key, too deep
-            or a number that is not finite.
+        DocumentError: too long, not UTF-8, not YAML, an anchor or alias, a duplicate key, too deep,
+            or a number that is too long or not finite.
     """
     if len(raw) > MAXIMUM_YAML_BYTES:
         raise DocumentError(f"is larger than {MAXIMUM_YAML_BYTES} bytes")
@@ -249,7 +263,14 @@ def _parsed_yaml(raw: bytes) -> Any:
         value = yaml.load(text, Loader=_StrictLoader)
     except DocumentError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
+    except (
+        yaml.YAMLError,
+        ArithmeticError,
+        ValueError,
+        RecursionError,
+        AttributeError,
+        TypeError,
+    ) as error:
         raise DocumentError("is not valid YAML", str(error).partition("\n")[0]) from error
     _check_finite(value)
     return value

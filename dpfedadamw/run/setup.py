@@ -201,7 +201,7 @@ def _written(parts: _Parts, parent: Path, options: StartOptions) -> tuple[RunDir
     """Make a new run's directory with its first files, which appears once all of them are there."""
     experiment, challenged, trial = parts.experiment, options.challenged, options.trial
     assert options.created is not None
-    text = specs.dump(experiment.spec).encode()
+    text = specs.filed(experiment.spec).encode()
     # The budget is asked while the hidden folder is held, so that nobody takes the run for dead.
     with (
         _spending(experiment) as spending,

@@ -156,6 +156,24 @@ def dump(spec: Spec) -> str:
     return yamltext.write(spec.to_mapping())
 
 
+def filed(spec: Spec) -> str:
+    """The text of `dump`, as a run keeps it: never more than this reader and the auditor accept.
+
+    Raises:
+        SpecError: If the spec is too large with every default written out.
+    """
+    text = dump(spec)
+    values = yamltext.counted(spec.to_mapping())
+    if len(text.encode()) > yamltext.MAXIMUM_BYTES or values > yamltext.MAXIMUM_NODES:
+        message = (
+            f"with every default written out, this has {values:,} values in {len(text.encode()):,} "
+            f"bytes, but a run keeps at most {yamltext.MAXIMUM_NODES:,} in 1 MiB; shorten the "
+            "longest list (numbers take less than columns)"
+        )
+        raise SpecError([SpecProblem(spec.name, message)])
+    return text
+
+
 def replace_noise_multiplier(spec: Spec, value: float) -> Spec:
     """Return the spec with the noise multiplier that was solved for its target ε.
 

@@ -318,6 +318,13 @@ def _lines(mapping: Mapping[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{_text(key)}: {write_value(value)}"
 
 
+def counted(value: Any) -> int:
+    """How many values a text of `write` has, as `parse` counts them."""
+    if isinstance(value, Mapping):
+        return 1 + sum(counted(one) for one in value.values())
+    return 1 + sum(counted(one) for one in value) if isinstance(value, (list, tuple)) else 1
+
+
 def write_value(value: Any) -> str:
     """Write one value in one line of YAML."""
     if value is None:

@@ -1498,7 +1498,7 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
     result.lines.at(-1).kind = "claim";
     result.claim = "CONTRADICTED";
   };
-  const text = await attempt("spec.yaml", () => folder.text("spec.yaml", 1 << 17));
+  const text = await attempt("spec.yaml", () => folder.text("spec.yaml", 1 << 20));
   if (text !== null && (await folder.sha256("spec.yaml")) !== header.spec_sha256) fails("spec.yaml", said`is not the spec whose SHA-256 the ledger’s header names`);
   const spec = text === null ? null : await attempt("spec.yaml", async () => parseSpec(text));
   for (const [name, statement] of Object.entries(statements)) for (const fault of attestedFaults(statement, ledger, spec)) fails(name, fault);

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.accounting.budget import Steps, ThirdParty, budget
-from audit.untrusted.documents import canonical_json
+from audit.untrusted.documents import DocumentError, canonical_json, parse_yaml
 from dpfedadamw import spec as specs
 from dpfedadamw.evidence.states import state_file
 from dpfedadamw.experiment import prepare
@@ -114,6 +114,22 @@ def test_both_verifiers_say_of_every_folder_what_it_is(
             fails = [line["what"] for line in told["lines"] if line["state"] == "fails"]
             wrong.append((case, told["outcome"], told["claim"], first, judged, fails))
     assert wrong == []
+
+
+def test_a_long_spec_is_held_against_the_ledger_as_a_short_one_is(
+    folders: tuple[Path, list[Case]], tmp_path: Path
+) -> None:
+    """A run of 930 columns has more than the 128 KiB that both verifiers read of a spec."""
+    run = Path(shutil.copytree(folders[0] / "record", tmp_path / "run"))
+    for many, fits in ((1 << 18, True), (1 << 20, False)):
+        with (run / "spec.yaml").open("a", encoding="utf-8") as text:
+            text.write("# " + "x" * many + "\n")
+        (told,) = second("folders", [str(run)]).values()
+        whys = [one["why"] for one in told["lines"] if one["file"] == "spec.yaml" and "why" in one]
+        assert any("larger" in str(why) for why in whys) is not fits, whys
+        parsed = contextlib.nullcontext() if fits else pytest.raises(DocumentError, match="larger")
+        with parsed:
+            parse_yaml((run / "spec.yaml").read_bytes())
 
 
 def _times(factor: float, kind: str, name: str) -> Any:

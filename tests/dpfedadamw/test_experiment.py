@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from dpfedadamw import spec as specs
-from dpfedadamw.errors import ModelError
+from dpfedadamw.data import datasets
+from dpfedadamw.errors import ModelError, SpecError
 from dpfedadamw.experiment import RunError, check, foresee, pick_device, prepare
+from dpfedadamw.spec import yamltext
 from tests.limits import measured
 from tests.runs import call, small_spec
 
@@ -66,6 +68,21 @@ def test_records_that_a_model_cannot_read_are_refused_without_one():
     for refused in (foresee, check, lambda spec: prepare(spec, torch.device("meta"))):
         with pytest.raises(ModelError, match="3 does not divide the images' size 8 x 8"):
             refused(spec)
+
+
+@pytest.mark.parametrize("absent", [None, "train.csv"])
+def test_a_spec_that_no_reader_accepts_once_it_is_resolved_is_refused_before_it_runs(
+    monkeypatch, absent
+):
+    """Such a run trained, spent its ε, and could never be audited or resumed."""
+    spec = small_spec()
+    check(spec)
+    monkeypatch.setattr(yamltext, "MAXIMUM_NODES", 40)
+    monkeypatch.setattr(datasets, "absent", lambda _: absent)
+    for refused in (foresee, check, lambda spec: prepare(spec, torch.device("meta"))):
+        if refused is check or absent is None:
+            with pytest.raises(SpecError, match="a run keeps at most 40 in 1 MiB"):
+                refused(spec)
 
 
 def test_a_cost_of_few_clients_claims_what_that_of_all_does():

@@ -124,7 +124,7 @@ def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Pr
         make_site(project.site(client).path, client, plan.rounds, salt) for client in range(clients)
     ]
     facts, test, shares = facts_of(experiment, [key for _, key in made], salt)
-    text = specs.dump(spec).encode()
+    text = specs.filed(spec).encode()
     for (site, _), share in zip(made, shares, strict=True):
         fill_site(site, text, facts, share)
     make_folders(project.server)

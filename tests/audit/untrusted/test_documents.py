@@ -10,6 +10,7 @@ import pytest
 from audit.untrusted.documents import (
     MAXIMUM_DEPTH,
     MAXIMUM_YAML_BYTES,
+    MAXIMUM_YAML_NODES,
     DocumentError,
     is_plain_json,
     is_tight_json,
@@ -100,9 +101,48 @@ def test_a_yaml_text_is_refused_by_its_length_before_it_is_parsed() -> None:
     """A megabyte takes the parser seconds, whatever it says."""
     text = b"a: [" + b"1," * (MAXIMUM_YAML_BYTES // 2) + b"1]"
     started = time.process_time()
-    with pytest.raises(DocumentError, match="is larger than 131072 bytes"):
+    with pytest.raises(DocumentError, match="is larger than 1048576 bytes"):
         parse_yaml(text)
     assert time.process_time() - started < 0.1
+
+
+def test_a_spec_of_as_many_columns_as_a_run_keeps_is_read() -> None:
+    """A run of 930 columns trained, and its own spec.yaml was refused at 128 KiB."""
+    text = "a:\n" + "".join(
+        f"  - {{name: g{i}, kind: number, low: 0.0, high: 1.0, note: {'x' * 80}}}\n"
+        for i in range(1_900)
+    )
+    assert len(text) > 1 << 17
+    assert len(parse_yaml(text.encode())["a"]) == 1_900
+
+
+def test_a_yaml_text_is_refused_by_its_keys_and_values_before_more_of_them_are_read() -> None:
+    fits = b"a: [" + b"1," * (MAXIMUM_YAML_NODES - 3) + b"]"  # with the mapping, key and list
+    assert len(parse_yaml(fits)["a"]) == MAXIMUM_YAML_NODES - 3
+    with pytest.raises(DocumentError, match=f"has more than {MAXIMUM_YAML_NODES} keys and values"):
+        parse_yaml(fits.replace(b"]", b"1]"))
+
+
+def test_the_last_of_many_keys_that_appears_twice_is_found_at_once() -> None:
+    keys = [*range(19_000), 18_999]
+    started = time.process_time()
+    with pytest.raises(DocumentError) as caught:
+        parse_yaml("".join(f"k{key}: 1\n" for key in keys).encode())
+    assert "'k18999' appears twice" in caught.value.detail
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("end", ["1", "1.5"])
+def test_a_number_in_sixties_takes_no_minutes_and_no_traceback(end: str) -> None:
+    started = time.process_time()
+    with pytest.raises(DocumentError, match="has a number of more than 400 characters"):
+        parse_yaml(f"a: {'1:' * 500_000}{end}".encode())
+    assert time.process_time() - started < 5
+
+
+def test_a_number_in_sixties_beyond_all_floats_is_refused() -> None:
+    with pytest.raises(DocumentError, match="is not valid YAML"):
+        parse_yaml(f"a: {'1:' * 190}1.5".encode())
 
 
 @pytest.mark.parametrize("value", [{"a": [1, 2.5e-9], "é": "\ud800"}, [], {"a": {}, "b": None}, 7])

@@ -12,9 +12,11 @@ import pydantic
 import pytest
 import yaml
 
+from audit.untrusted.documents import parse_yaml
 from dpfedadamw import spec
 from dpfedadamw.algorithms.keys import SecondMomentSpec
 from dpfedadamw.errors import SpecError
+from dpfedadamw.spec import yamltext
 from dpfedadamw.spec.yamltext import parse
 
 ROOT = Path(__file__).parents[3]
@@ -312,6 +314,48 @@ def test_a_file_has_at_most_a_mebibyte(tmp_path, size, fits):
     else:
         message = "the file is larger than 1 MiB; a spec has a few kilobytes"
         assert refused(path) == f"{path}: {message}"
+
+
+def wide(columns):
+    data = {"dataset": "table", "path": "genes.csv", "label": "y"}
+    data["columns"] = [
+        {"name": f"g{i}", "kind": "number", "low": 0, "high": 1} for i in range(columns)
+    ]
+    return spec.from_mapping(parse(MINIMAL, "minimal").value | {"data": data})
+
+
+def test_a_spec_is_filed_only_if_it_reads_back_with_every_default_written_out():
+    """A run of 2,300 columns trained, and neither the engine nor the auditor read its spec."""
+    fits = wide(1_900)
+    text = spec.filed(fits)
+    assert text == spec.dump(fits)
+    assert spec.loads(text) == fits
+    assert parse_yaml(text.encode())["data"]["columns"][-1]["name"] == "g1899"
+    with pytest.raises(SpecError, match="more than 20000 values"):
+        spec.loads(spec.dump(wide(2_300)))
+    with pytest.raises(SpecError, match=r"this has 23,\d\d\d values in .*at most 20,000 in 1 MiB"):
+        spec.filed(wide(2_300))
+
+
+def test_values_are_counted_as_they_are_read(monkeypatch):
+    small = wide(3)
+    found = yamltext.counted(small.to_mapping())
+    monkeypatch.setattr(yamltext, "MAXIMUM_NODES", found)
+    assert spec.loads(spec.filed(small)) == small
+    monkeypatch.setattr(yamltext, "MAXIMUM_NODES", found - 1)
+    with pytest.raises(SpecError, match=f"more than {found - 1} values"):
+        spec.loads(spec.dump(small))
+    with pytest.raises(SpecError, match=f"has {found} values"):
+        spec.filed(small)
+
+
+def test_the_bytes_of_what_is_filed_are_counted(monkeypatch):
+    small = wide(3).replace(description="é" * 100)
+    monkeypatch.setattr(yamltext, "MAXIMUM_BYTES", len(spec.dump(small).encode()))
+    assert spec.loads(spec.filed(small)) == small
+    monkeypatch.setattr(yamltext, "MAXIMUM_BYTES", len(spec.dump(small).encode()) - 1)
+    with pytest.raises(SpecError, match="with every default written out"):
+        spec.filed(small)
 
 
 def test_reading_specs_loads_no_tensor_library():
