@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.errors import DpfedadamwError, SpecError
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError, newest
-from dpfedadamw.spec import dump
+from dpfedadamw.spec import Spec, dump, load_filed
 from dpfedadamw.spec.matrix import Cell
 from dpfedadamw.storage.disk import DISK, make_folders, write_atomically, write_json
 from dpfedadamw.storage.foreign import read_json, read_json_lines
@@ -114,6 +114,30 @@ class CellFolder:
             return newest(self.runs)
         except RunDirectoryError:
             return None
+
+    def renew(self, spec: Spec) -> None:
+        """Have a run that is not begun yet be of this spec; the caller holds the folder.
+
+        The digest that the folder is found by leaves out what is no part of a run's result: its
+        budget, its report and how it is computed.
+
+        Raises:
+            SweepError: If a run was begun under another budget.
+        """
+        run = self.newest_run()
+        if run is None:
+            write_atomically(self.spec, dump(spec).encode())
+            return
+        try:
+            begun = load_filed(run.spec).budget
+        except SpecError:
+            return  # Continuing the run says what is wrong with its spec.
+        if begun != spec.budget:
+            # Of a private selection, no message may say which trial it is.
+            raise SweepError(
+                "its run was begun under another budget; state that budget again, or use another "
+                "folder: --out"
+            )
 
     def completed_rounds(self) -> tuple[int, float | None]:
         """How many rounds the newest run has completed, and its last test accuracy."""

@@ -142,6 +142,12 @@ class Runner:
                 job.state = "done"
                 lock.release()
                 return False
+            try:
+                job.folder.renew(job.cell.spec)
+            except SweepError as error:
+                self._fail(job, str(error))
+                lock.release()
+                return False
             told = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed when the process ended
             process = self._start(self._arguments(job), Path(told.name))
         except BaseException:
@@ -176,11 +182,15 @@ class Runner:
                     return
                 except SweepError as error:
                     job.said = str(error)
-            job.state = "failed"
-            job.folder.failure.write_text(job.said + "\n", encoding="utf-8")
+            self._fail(job, job.said)
         finally:
             one.told.close()
             one.lock.release()
+
+    @staticmethod
+    def _fail(job: Job, said: str) -> None:
+        job.state, job.said = "failed", said
+        job.folder.failure.write_text(said + "\n", encoding="utf-8")
 
     @contextmanager
     def _stopped_at_the_end(self) -> Iterator[None]:

@@ -137,6 +137,35 @@ def test_a_run_that_was_begun_is_finished_and_no_other_is_begun(sweep, folder):
     assert job.state == "done"
 
 
+def with_budget(job: Job, epsilon: float) -> Job:
+    budget = job.cell.spec.budget.replace(file="budget.sqlite", epsilon=epsilon, delta=1e-5)
+    return Job(replace(job.cell, spec=job.cell.spec.replace(budget=budget)), job.folder)
+
+
+def test_a_run_that_was_not_begun_is_charged_to_the_budget_that_is_stated_now(sweep, folder):
+    """The spec of the first attempt was kept, and a budget that came later charged nothing."""
+    (job, *_) = jobs_of(sweep, folder)
+    folder.begin_cell(job.cell)
+    later = with_budget(job, 8)
+    list(runner_of(folder).run([later]))
+    assert later.state == "done"
+    assert specs.load_filed(job.folder.spec).budget.epsilon == 8
+
+
+def test_a_run_that_was_begun_under_another_budget_is_not_continued_under_this_one(sweep, folder):
+    (job, *_) = jobs_of(sweep, folder)
+    first = with_budget(job, 8)
+    list(runner_of(folder, codes=(70,)).run([first]))
+    first.folder.newest_run().spec.write_text(specs.dump(first.cell.spec))
+    for other in (job, with_budget(job, 4)):
+        list(runner_of(folder).run([other]))
+        assert (other.state, other.folder.failed()) == ("failed", other.said)
+        assert "its run was begun under another budget; state that budget again" in other.said
+    assert len((job.folder.path / "started").read_text().splitlines()) == 1
+    list(runner_of(folder).run([first]))
+    assert (first.state, first.folder.failed()) == ("done", None)
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_what_another_sweep_runs_is_waited_for_and_taken_over_unless_it_is_finished(
     finished, sweep, folder
