@@ -71,7 +71,8 @@ def check_model(
     Raises:
         DpfedadamwError: If the spec is wrong, or the model cannot be built.
     """
-    wanted = specs.read(spec, [*changes_by_objects(spec, model, loss, data), *changes])
+    handed = changes_by_objects(spec, model, loss, data, changes=changes)
+    wanted = specs.read(spec, [*handed, *changes])
     from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.filing.allowed_code import listed
     from dpfedadamw.models.own.fitting import handed_over

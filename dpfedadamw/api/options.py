@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from dpfedadamw.api import specs
-from dpfedadamw.errors import DpfedadamwError, SpecError
+from dpfedadamw.errors import DpfedadamwError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -185,15 +185,12 @@ class Given:
 
     def read(self, spec: specs.SpecLike, changes: Sequence[str]) -> Spec:
         """The spec, with what was handed over in the place of what it names."""
-        handed = changes_by_objects(spec, self.model, self.loss, self.data, self.person)
+        handed = changes_by_objects(spec, self.model, self.loss, self.data, self.person, changes)
         first = [*handed, *self._named_metrics()]
         if self.algorithm is None:
             return specs.read(spec, [*first, *changes])
         name = self.algorithm.name
-        try:
-            named = specs.read(spec, first).algorithm.name == name
-        except SpecError:
-            named = False
+        named = specs.named(spec, [*first, *changes], "algorithm") == name
         instead = [] if named else [f"algorithm={{name: {name}}}"]
         wanted = specs.read(spec, [*first, *instead, *changes])
         if wanted.algorithm.name != name:
@@ -223,8 +220,11 @@ def changes_by_objects(
     loss: Loss | None,
     data: Any,
     person: Any = None,
+    changes: Sequence[str] = (),
 ) -> list[str]:
     """What a spec says of a module and of records that are handed over, as changes of it.
+
+    They come before the changes that were asked for.
 
     Raises:
         DpfedadamwError: If a loss is given without a module, people without records, or a
@@ -252,8 +252,5 @@ def changes_by_objects(
                 "or give {'name': 'module'} with its other keys"
             )
         return [*([] if "model" in spec else [HANDED_OVER]), *records]
-    try:
-        whole = specs.read(spec, records).model.name == "module"
-    except DpfedadamwError:
-        whole = False
+    whole = specs.named(spec, [*records, *changes], "model") == "module"
     return [*([] if whole else [HANDED_OVER]), *records]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dpfedadamw import spec as specs
-from dpfedadamw.spec import Spec
+from dpfedadamw.errors import SpecError
+from dpfedadamw.spec import Spec, checks, overrides, reading
 
 # A file, the name of a shipped spec, what a YAML file would hold, or a spec that was read before.
 SpecLike = str | Path | Mapping[str, Any] | Spec
@@ -28,3 +29,26 @@ def read(spec: SpecLike, changes: Sequence[str] = ()) -> Spec:
     if isinstance(spec, Mapping):
         return specs.from_mapping(spec, changes)
     return specs.load(spec, changes)
+
+
+def named(spec: SpecLike, changes: Sequence[str], section: str) -> str | None:
+    """The name that a section has; None where it has none, or the text cannot be read.
+
+    The spec is not checked: it may be complete only with further changes.
+
+    Args:
+        spec: As in `read`.
+        changes: As in `read`.
+        section: ``model`` or ``algorithm``.
+    """
+    if isinstance(spec, Spec):
+        spec = spec.to_mapping()
+    try:
+        document = checks.from_mapping(spec) if isinstance(spec, Mapping) else reading.read(spec)
+        overrides.apply(document, changes)
+    except SpecError:
+        return None
+    whole: Any = document.value if isinstance(document.value, dict) else {}
+    found = whole.get(section)
+    name = found.get("name") if isinstance(found, dict) else None
+    return name if isinstance(name, str) else None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from torch import nn
 
+from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.api import specs
 from dpfedadamw.api.options import Given, changes_by_objects
 from dpfedadamw.api.planning import Cost, calibrate, epsilon, frontier
 from dpfedadamw.api.tables import Table, html_of
 from dpfedadamw.errors import DpfedadamwError, SpecError
+from dpfedadamw.spec.yamltext import parse, write
 
 NET = nn.Linear(2, 2)
 
@@ -77,6 +80,38 @@ def test_what_is_passed_takes_the_place_of_what_a_spec_names(spec, given, change
 def test_what_belongs_to_something_that_is_not_passed_is_refused(spec, given, message) -> None:
     with pytest.raises(DpfedadamwError, match=message):
         changes_by_objects(spec, **{"model": None, "loss": None, "data": None, **given})
+
+
+INCOMPLETE = """
+data: {dataset: digits, clients: 10, partition: {kind: iid}}
+model: {name: module, replace_batch_norm: group_norm}
+algorithm: {name: mine, learning_rate: 0.125, schedule: constant}
+privacy: {unit: record, clipping_norm: 1.0, delta: 1.0e-5,
+  sampling: {kind: poisson, expected_batch_size: 40}}
+"""
+TARGET = ["privacy.target_epsilon=4"]
+
+
+@pytest.mark.parametrize("form", ["file", "mapping"])
+def test_what_a_spec_says_of_what_is_passed_counts_before_the_spec_is_complete(form, tmp_path):
+    """A file that was complete with its changes alone lost its sections, and no word was said."""
+    path = tmp_path / "spec.yaml"
+    path.write_text(INCOMPLETE)
+    spec = path if form == "file" else parse(INCOMPLETE, "").value
+    given = Given(model=NET, algorithm=replace(ALGORITHMS["dp-fedavg"], name="mine"))
+    with given.handed_over():
+        found = given.read(spec, TARGET)
+        assert (found.algorithm.learning_rate, found.algorithm.schedule) == (0.125, "constant")
+        assert found.model.replace_batch_norm == "group_norm"
+        again = given.read(found, ["algorithm.learning_rate=0.5"])
+        assert (again.algorithm.learning_rate, again.algorithm.schedule) == (0.5, "constant")
+        path.write_text(INCOMPLETE.replace("mine", "dp-fedadamw").replace("module", "mlp"))
+        other = given.read(path, TARGET)
+        assert (other.algorithm.name, other.model.name) == ("mine", "module")
+        assert other.algorithm.learning_rate != 0.125
+    whole = parse(INCOMPLETE.replace("mine", "dp-fedavg"), "").value
+    path.write_text(write(whole))
+    assert changes_by_objects(path, NET, None, None, None, TARGET) == []
 
 
 def test_measures_are_named_in_the_spec_that_is_run() -> None:
