@@ -35,8 +35,9 @@ from dpfedadamw.storage.lock import LockedError, RunLock
 from dpfedadamw.units.plan import RunPlan
 
 FORMAT = 1
-# What a candidate may not change: it decides what is protected, or by what trials are scored.
-_SHARED = ("data", "privacy", "randomness", "budget", "evaluation")
+# What a candidate may not change: it decides what is protected, by what trials are scored, or how
+# many there are.
+_SHARED = ("data", "privacy", "randomness", "budget", "evaluation", "tune")
 
 
 def planned(sweep: Sweep) -> RunPlan:

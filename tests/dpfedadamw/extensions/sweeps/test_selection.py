@@ -222,6 +222,9 @@ def test_a_folder_that_cannot_be_made_for_a_selection_is_named(tmp_path):
         ("federation.local_steps: [2, 3]", "local_steps 3 and local_steps 2 cost different ε"),
         ("data.seed: [2, 3]", "candidates may not differ in data"),
         ("privacy.noise_multiplier: [2, 3]", "candidates may not differ in privacy"),
+        # The law of the number of trials was the first candidate's, whatever the winner said.
+        ("tune.mean_trials: [5, 50]", "candidates may not differ in tune"),
+        ("tune.shape: [0, 1]", "candidates may not differ in tune"),
     ],
 )
 def test_candidates_cost_the_same_and_are_scored_on_the_same(tmp_path, grid, message):
