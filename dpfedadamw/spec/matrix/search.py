@@ -80,9 +80,19 @@ def search_of(
         if change.path[: len(SEARCH_SEEDS)] == SEARCH_SEEDS:
             message = "every search has the same seeds; give tune.seeds outside the matrix"
             problems.append(change.place.problem(SEARCH_SEEDS, message))
-    if problems:
-        raise SpecError(problems)
     tune = document.at((TUNE,))
+    if isinstance(tune, dict) and tune.get("data") is not None:
+        # The whole section is replaced for each trial, so all of them would be the same.
+        for change in (one for axis in grid for value in axis.changes for one in value):
+            if change.path[0] == "data":
+                message = (
+                    f"{dotted(change.path)} varies nothing: trials of a public search have "
+                    "tune.data in the place of data; remove it from the grid, or compare it by a "
+                    "matrix"
+                )
+                problems.append(change.place.problem(_GRID, message))
+    if problems:
+        raise SpecError(list(dict.fromkeys(problems)))
     if not isinstance(tune, dict):
         return Search(document, values, (), None, seeds, own)
     data = None

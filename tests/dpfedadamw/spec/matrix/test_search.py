@@ -62,6 +62,17 @@ def test_a_search_on_public_records_trains_the_best_on_the_private_ones_after_al
             "not used when selection is private",
         ),
         ("tune: {selection: public, data: {dataset: digits}}", "tune.grid, which is missing"),
+        # Every trial of such a grid was the same, and one of them was called the best.
+        (
+            "tune: {selection: public, data: {dataset: digits, clients: 5}, "
+            "grid: {data.clients: [5, 10]}}",
+            "data.clients varies nothing: trials of a public search have tune.data in the place",
+        ),
+        (
+            "tune: {selection: public, data: {dataset: digits, clients: 5}, "
+            "grid: {both: {algorithm.learning_rate: [0.1, 0.5], data: [{}, {}]}}}",
+            "data varies nothing",
+        ),
         (
             "matrix: {tune.grid: [{algorithm.learning_rate: [1, 2]}, {algorithm.learning_rate: "
             "[3]}]}\ntune: {selection: unaccounted, score: test_accuracy}",
