@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reports import formatting
 from reports.content.accounting import Accounting
 from reports.content.guarantee import Guarantee
-from reports.content.mechanism import Mechanism
+from reports.content.mechanism import Mechanism, Sampling
 from reports.content.parts import (
     EMPTY,
     FOR_THE_PUBLIC,
@@ -216,11 +216,18 @@ _BY_PEOPLE = _Chart(
     size=lambda row: row.records,
     bounded=True,
 )
+_AT_ONE_RATE = (
+    "All clients have the same sampling rate, so a client spends more only where it takes part in "
+    "more rounds."
+)
 _CHARTS = {"client": _BY_ROUNDS, "person": _BY_PEOPLE}
 
 
 def _points(report: Report) -> tuple[_Chart, list[float], list[float]]:
     chart = _CHARTS.get(report[Guarantee].unit, _BY_RECORDS)
+    rate = report[Sampling].rate_smallest
+    if chart.bounded and rate is not None and rate == report[Sampling].rate_largest:
+        chart = replace(chart, caption=_AT_ONE_RATE)
     lead = report[Accounting].accountant or ""
     rows = report[Clients].rows
     sizes, losses = known_pairs((chart.size(row), row.epsilon.get(lead)) for row in rows)

@@ -28,6 +28,7 @@ from reports.document import (
     table,
     titled,
 )
+from reports.files import number
 from reports.source import RunSource
 
 
@@ -186,10 +187,12 @@ def outside_budget(source: RunSource, _audience: str) -> OutsideBudget:
     """Return title and text of everything that no number of the report covers."""
     texts = wording.OUTSIDE_NOTHING
     if source.private:
-        standing = unit_of(source).words.outside_budget
+        standing = dict(unit_of(source).words.outside_budget)
+        if "Client sizes" in standing and number(source.header.get("sampling_rate")) is not None:
+            standing["Client sizes"] = wording.SIZES_AT_A_STATED_RATE
         texts = [
             tuning.outside(source),
-            *standing,
+            *standing.items(),
             _pretraining(source),
             *outcomes.validation(source),
         ]

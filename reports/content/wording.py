@@ -80,6 +80,11 @@ OUTSIDE_BUDGET = [
         "is a release outside the budget.",
     ),
 ]
+SIZES_AT_A_STATED_RATE = (
+    "The spec states the sampling rate, so it does not follow from how many records each client "
+    "holds. Reports publish the smallest, median and largest of these numbers and their total, "
+    "without noise."
+)
 PRETRAINING_TITLE = "Pre-training"
 VALIDATION_TITLE = "Public validation records"
 VALIDATION = (
@@ -98,6 +103,10 @@ SAMPLERS = {
     "poisson": (
         "Within a client, every record enters a step's batch independently with probability "
         "q = {batch} / records (sampling: poisson); a batch may be empty."
+    ),
+    "poisson at a stated rate": (
+        "Within a client, every record enters a step's batch independently with probability "
+        "q = {rate}, as the spec states (sampling: poisson); a batch may be empty."
     ),
     "fixed-size": (
         "Within a client, each step draws exactly {batch} records without replacement (sampling: "

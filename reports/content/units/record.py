@@ -230,13 +230,17 @@ class RecordLevel(Unit):
         how, rates = "Batches are drawn without any privacy claim.", []
         if source.private:
             sampling, batch = clean(header.get("sampling"), 60), self.batch(source)
-            if batch is not None and sampling != "shuffled":
+            stated = number(header.get("sampling_rate")) if sampling == "poisson" else None
+            if stated is not None:
+                sampling, rates = "poisson at a stated rate", [stated]
+            elif batch is not None and sampling != "shuffled":
                 known = (number(batch / size) for size in source.records if size > 0)
                 rates = [rate for rate in known if rate is not None]
             how = wording.SAMPLERS.get(sampling, wording.SAMPLERS["unstated"]).format(
-                batch=formatting.plain(batch) if batch is not None else "B"
+                batch=formatting.plain(batch) if batch is not None else "B",
+                rate=formatting.plain(stated),
             )
-            if rates:
+            if rates and stated is None:
                 low, high = formatting.plain(min(rates)), formatting.plain(max(rates))
                 how += f" Shares q run from {low} to {high}."
             how += (

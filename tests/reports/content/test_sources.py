@@ -195,6 +195,30 @@ def test_a_chance_to_take_part_is_told_where_clients_are_drawn_by_chance(make_ru
     assert found["sampling.participation"] == 0.5
 
 
+def test_a_rate_that_the_spec_states_is_the_one_of_every_client(make_run: MakeRun) -> None:
+    run = make_run()
+    assert "= 32 / records" in data_of(run)["sampling"]["statement"]
+    found = changed(make_run, "ledger.jsonl", lambda rows: rows[0].update(sampling_rate=0.05))
+    assert found["sampling.rate_smallest"] == found["sampling.rate_largest"] == 0.05
+    assert "with probability q = 0.05, as the spec states (" in found["sampling.statement"]
+    assert "Shares q run" not in found["sampling.statement"]
+    texts = [text for place, text in found.items() if place.startswith("outside_budget")]
+    assert texts == [wording.SIZES_AT_A_STATED_RATE]
+
+
+def test_where_a_rate_is_stated_no_size_is_said_to_make_clients_spend_more(
+    make_run: MakeRun,
+) -> None:
+    rated = load(make_run())
+    for source, same in (
+        (rated, False),
+        (replace(rated, header={**rated.header, "sampling_rate": 0.05}), True),
+    ):
+        figure = clients._describe(build(Path(), source=source))
+        assert figure is not None
+        assert ("same sampling rate" in figure.caption) is same
+
+
 def test_the_clients_sizes_have_their_median_and_not_their_mean(make_run: MakeRun) -> None:
     def one_giant(rows: Rows) -> None:
         rows[0]["records"][int(np.argmax(rows[0]["records"]))] += 10_000
