@@ -898,6 +898,9 @@ function histogramsOf(queries) {
   return [...found].map(([sigma, by]) => ({ rate: 1, sigma, steps: greatest(by.values()) }));
 }
 
+/** The ε that a view of the claim promises, by the accountant that it names; null without one. */
+const stated = (view) => (view?.epsilon === null || view?.epsilon === undefined ? null : view.epsilon[view.accountant ?? Object.keys(view.epsilon)[0]]);
+
 /** Privacy losses that a ledger's charges amount to, by the claim's views, each with what is claimed. */
 function viewsOf({ header, spends, rounds, claim, queries }) {
   const known = new Map(), composed = new Map(), delta = claim.delta, people = header.unit === "person" ? header.clients_per_person : 1;
@@ -910,7 +913,6 @@ function viewsOf({ header, spends, rounds, claim, queries }) {
     }
     return known.get(key);
   };
-  const stated = (view) => (view?.epsilon === null || view?.epsilon === undefined ? null : view.epsilon[view.accountant ?? Object.keys(view.epsilon)[0]]);
   const dearest = (histories) => {
     // The quick bound of Rényi orders ranks the clients; the dearest few are composed exactly.
     const bounds = Array.from(histories.values(), (history) => [epsilonByRenyi(history, delta)[0], history]);
@@ -951,31 +953,52 @@ function viewsOf({ header, spends, rounds, claim, queries }) {
 }
 
 /** Spec against header against charges: each pair of numbers that must be one number. */
-export function promiseFaults(spec, { header, spends, claim, queries }) {
+export function promiseFaults(spec, { header, spends, rounds, claim, queries }) {
   const faults = [], privacy = spec.privacy ?? {}, sampling = privacy.sampling ?? {};
   const plain = (value) => (typeof value === "number" ? figure(String(value)) : value);
   const same = (what, a, b) => (typeof a === "number" && typeof b === "number" ? near(a, b) : a === b) || faults.push(said`${what}: ${plain(a)} here, ${plain(b)} there`);
+  // The law of records' batches, its neighbours, and a δ at which no record is published outright.
+  const lawOfRecords = () => {
+    if ((header.sampling === "poisson" ? "add-remove" : "replace-one") !== header.adjacency) faults.push(said`${header.sampling} batches have no accounting under ${header.adjacency}`);
+    const worst = greatest(header.records);
+    if (header.delta * worst >= 1) faults.push(said`δ is not below 1/${worst}, the records of a client`);
+  };
+  if (header.unit !== "none") same(said`δ of header and claim`, header.delta, claim?.delta);
   if (header.producer != null) {
+    lawOfRecords();
     for (const spend of spends) if (spend.records !== header.records[0] || spend.sampling !== header.sampling) faults.push(said`${said`line ${spend.line}`}: records or sampling are not the header’s`);
     return faults;
   }
   same(said`privacy.unit of spec and header`, privacy.unit, header.unit);
   if (header.unit === "none") return claim?.view_headline === "none" ? faults : [...faults, said`a run without privacy claims some`];
   for (const name of ["clipping_norm", "noise_multiplier", "delta", "adjacency"]) same(said`privacy.${name} of spec and header`, privacy[name], header[name]);
-  same(said`federation.rounds of spec and header`, spec.federation?.rounds, header.rounds);
-  same(said`federation.clients_per_round of spec and header`, spec.federation?.clients_per_round, header.clients_per_round);
-  same(said`δ of header and claim`, header.delta, claim?.delta);
+  const federation = spec.federation ?? {}, kinds = { poisson: "poisson", fixed: "fixed-size", shuffled: "shuffled" };
+  for (const name of ["rounds", "clients_per_round", "local_steps"]) same(said`federation.${name} of spec and header`, federation[name], header[name]);
+  same(said`federation.${"client_sampling"} of spec and header`, kinds[federation.client_sampling], header.client_sampling);
+  same(said`federation.${"max_epsilon"} of spec and header`, federation.max_epsilon ?? null, header.max_epsilon ?? null);
+  same(said`data.clients of spec and header`, spec.data?.clients, header.clients);
+  const beyond = [...spends, ...rounds].find(({ round }) => !(round < header.rounds));
+  if (beyond) faults.push(said`${said`line ${beyond.line}`}: the header has ${header.rounds} rounds, and this is number ${beyond.round + 1}`);
+  if (header.max_epsilon != null) {
+    const key = header.unit === "client" ? "third_party" : "server", claimed = stated(claim?.[key]);
+    if (claimed > header.max_epsilon * (1 + 1e-9)) faults.push(said`ε (${VIEWS.get(key)}) is claimed ${shown(claimed)}, above the max_epsilon of ${shown(header.max_epsilon)}`);
+  }
+  if (header.unit === "client") {
+    same(said`privacy.${"noise_added_by"} of spec and header`, privacy.noise_added_by, header.noise_added_by);
+    if (header.adjacency !== "add-remove" || header.client_sampling !== "poisson") faults.push(said`only Poisson draws of clients have this accounting, under add-remove`);
+    if (header.delta * header.clients >= 1) faults.push(said`δ is not below 1/${header.clients}, one over the number of clients`);
+  }
   if (header.unit === "person") {
     same(said`records_per_person of spec and header`, privacy.records_per_person, header.records_per_person);
     same(said`clients_per_person of spec and header`, spec.federation?.clients_per_person, header.clients_per_person);
   }
   if (sampled(header)) {
-    const batch = sampling.expected_batch_size ?? sampling.batch_size, kinds = { poisson: "poisson", fixed: "fixed-size", shuffled: "shuffled" };
+    const batch = sampling.expected_batch_size ?? sampling.batch_size, rate = sampling.rate ?? (sampling.reference_size ? batch / sampling.reference_size : null);
     same(said`batch size of spec and header`, batch, header.expected_batch_size);
     same(said`sampling of spec and header`, kinds[sampling.kind], header.sampling);
-    if ((header.sampling === "poisson" ? "add-remove" : "replace-one") !== header.adjacency) faults.push(said`${header.sampling} batches have no accounting under ${header.adjacency}`);
-    const worst = greatest(header.records);
-    if (header.delta * worst >= 1) faults.push(said`δ is not below 1/${worst}, the records of a client`);
+    same(said`sampling rate of spec and header`, rate, header.sampling_rate ?? null);
+    if (rate !== null && header.sampling !== "poisson") faults.push(said`a sampling rate is stated for batches that are not Poisson draws`);
+    lawOfRecords();
   }
   const learnt = (Array.isArray(spec.data?.columns) ? spec.data.columns : []).filter((column) => column?.learn_quantiles?.length);
   if (learnt.length || queries.length || header.column_queries != null) {
@@ -1003,6 +1026,7 @@ export function promiseFaults(spec, { header, spends, claim, queries }) {
     if (!header.adaptation && spend.steps !== header.local_steps) faults.push(said`${where}: steps differ from local_steps`);
     const due = header.sampling === "shuffled" ? 1 : (header.sampling_rate ?? header.expected_batch_size / spend.records);
     if (!near(due, spend.sampling_rate)) faults.push(said`${where}: sampling_rate is not the ${shown(due)} of its sampler`);
+    if ((spend.rate_stated ?? false) !== (header.sampling_rate != null)) faults.push(said`${where}: whether the rate is stated differs from the header`);
   }
   return faults;
 }
@@ -1096,7 +1120,7 @@ const AMONG = { clients: said`clients`, steps: said`steps`, rounds: said`rounds`
  * in each answer; its shape, its largest part, repeats, and sums over clients, steps and rounds; batch sizes.
  */
 export async function evidenceFaults(folder, { header, rounds, spends }) {
-  const faults = [], sigma = header.noise_multiplier, names = [...folder.files.keys()].filter((name) => /^evidence\/round-\d{5,}\.npz$/.test(name)).sort();
+  const faults = [], names = [...folder.files.keys()].filter((name) => /^evidence\/round-\d{5,}\.npz$/.test(name)).sort();
   const charges = new Map(spends.map((spend) => [`${spend.round},${spend.client}`, spend])), far = quantile(ALARM / 2);
   const answers = [], blocks = [], values = [], sums = { clients: [], steps: [], rounds: [] }, seen = new Set();
   let excess = 0, variance = 0, largest = 0, repeats = 0, sizesOfBlocks = [], sumOfRounds = null;
@@ -1111,8 +1135,9 @@ export async function evidenceFaults(folder, { header, rounds, spends }) {
       if (!rounds.some((round) => round.round === index)) continue;
       const arrays = readArrays(await folder.read(name, MOST_EVIDENCE)), [squares, sample, sizes] = ["noise_sum_squares", "noise_sample", "batch_size"].map(arrays.get), clients = arrays.get("clients").values;
       const [people, steps, parts] = squares.shape, width = sample.shape.at(-1), round = new Float64Array(width);
-      // A recorded loop's squares are not over C, which is one number for all steps of a file.
-      const unit = sigma ** 2 * (header.producer != null ? (charges.get(`${index},0`)?.clipping_norm ?? refuse(said`covers no charge`)) ** 2 : 1);
+      // A recorded loop's steps are charged at σ and C of their own, which are those of all steps of a file; its squares are not over C.
+      const charge = header.producer != null ? (charges.get(`${index},0`) ?? refuse(said`covers no charge`)) : null;
+      const sigma = charge?.noise_multiplier ?? header.noise_multiplier, unit = (sigma * (charge?.clipping_norm ?? 1)) ** 2;
       if (!parts || parts !== sizesOfBlocks.length) refuse(said`has other blocks than evidence/layout.json`);
       if (sample.values.length !== people * steps * width) refuse(said`has arrays of another shape`);
       for (let row = 0; row < people * steps; row++) {
@@ -1534,7 +1559,7 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   }
   if (ledger.queries.length) say("unseen", said`Noise on histograms of columns, and the bounds learnt from them: dpfedadamw audit reads them.`);
   if (!folder.has("evidence/salt")) return say("unseen", said`Noise and batches: the evidence is not in this folder.`);
-  if (header.unit === "client" || header.sparsification || header.adaptation || new Set(ledger.spends.map((spend) => spend.noise_multiplier)).size > 1) return say("unseen", said`Noise and batches of this kind of run: dpfedadamw audit reads them.`);
+  if (header.unit === "client" || header.sparsification || header.adaptation) return say("unseen", said`Noise and batches of this kind of run: dpfedadamw audit reads them.`);
   const evidence = await evidenceFaults(folder, ledger);
   evidence.faults.forEach(contradict);
   if (!evidence.faults.length) say("holds", said`the noise of ${evidence.queries} answers has ${figure(evidence.ratio?.toFixed(3))} of the variance that the ledger states, and batches have their sizes`, "evidence");

@@ -190,6 +190,113 @@ def test_no_number_of_a_promise_can_be_changed_alone(
     assert [name for name, said in zip(SINGLE_NUMBERS, found, strict=True) if not said] == []
 
 
+def _other(place: int, **values: Any) -> Any:
+    """Other values in the first or the last line of a ledger."""
+    return lambda run: rewrite_ledger(run, lambda lines: lines[place].update(values))
+
+
+def _at(*changes: Any) -> Any:
+    return lambda run: [change(run) for change in changes] and None
+
+
+def _rate(rate: float, stated: bool) -> Any:
+    def change(lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            if line["kind"] == "spend":
+                line.update(sampling_rate=rate, **({"rate_stated": True} if stated else {}))
+
+    return lambda run: rewrite_ledger(run, change)
+
+
+_ONE_ROUND = _at(_promised("rounds: 3", "rounds: 1"), _other(0, rounds=1))
+_BY_CLIENTS = _at(
+    _other(0, noise_added_by="clients"),
+    lambda run: rewrite_ledger(
+        run,
+        lambda lines: (
+            [one.update(noise_added_by="clients") for one in lines if one["kind"] == "spend"]
+            and None
+        ),
+    ),
+)
+_DRAWN = _at(
+    _promised("client_sampling: poisson", "client_sampling: fixed"),
+    _other(0, client_sampling="fixed-size"),
+    lambda run: rewrite_ledger(
+        run,
+        lambda lines: (
+            [one.update(sampling="fixed-size") for one in lines if one["kind"] == "spend"] and None
+        ),
+    ),
+)
+_DELTA = _at(_other(0, delta=0.4), _other(-1, delta=0.4))
+# A base, what is forged in spec and ledger alike, and what must be said first.
+PAIRS: dict[str, tuple[str, Any, str]] = {
+    "a limit that the spec has not": ("record", _other(0, max_epsilon=9.0), "max_epsilon of spec"),
+    "a claim above the limit": (
+        "record",
+        _at(_promised("max_epsilon: null", "max_epsilon: 0.05"), _other(0, max_epsilon=0.05)),
+        "above the max_epsilon of 0.05",
+    ),
+    "a rate that the spec has not": (
+        "record", _at(_other(0, sampling_rate=0.01), _rate(0.01, True)), "sampling rate of spec",
+    ),
+    "a rate that charges do not call stated": (
+        "record",
+        _at(_promised("rate: null", "rate: 0.01"), _other(0, sampling_rate=0.01),
+            _rate(0.01, False)),
+        "whether the rate is stated",
+    ),
+    "a rate of another size": (
+        "record",
+        _at(_promised("reference_size: null", "reference_size: 240.0"),
+            _other(0, sampling_rate=0.01), _rate(0.01, True)),
+        "sampling rate of spec and header: 0.1 here, 0.01 there",
+    ),
+    "rounds beyond the header's": ("record", _ONE_ROUND, "the header has 1 rounds"),
+    "other clients": (
+        "record", _other(0, clients=100, records=[200] * 100), "data.clients of spec",
+    ),
+    "other steps": (
+        "record", _promised("local_steps: 3", "local_steps: 30"), "local_steps of spec",
+    ),
+    "clients drawn otherwise": (
+        "record", _other(0, client_sampling="poisson"), "client_sampling of spec",
+    ),
+    "noise by somebody else": ("client", _BY_CLIENTS, "noise_added_by of spec"),
+    "a fixed number of clients": ("client", _DRAWN, "only Poisson draws of clients"),
+    "one client published": (
+        "client", _at(_promised("delta: 0.001", "delta: 0.4"), _DELTA),
+        "one over the number of clients",
+    ),
+    "a loop's neighbours": ("recorded", _other(0, adjacency="replace-one"), "no accounting under"),
+    "a loop's record published": ("recorded", _DELTA, "the records of a client"),
+    "a loop's claim at another δ": ("recorded", _other(-1, delta=0.1), "δ of header and claim"),
+}  # fmt: skip
+
+
+def test_no_pair_of_spec_header_and_charges_is_passed_over(
+    folders: tuple[Path, list[Case]], tmp_path: Path
+) -> None:
+    """Each has a third party's ε at the forger's choice, where nothing holds the pair."""
+    given = []
+    for name, (base, change, _) in {
+        **{base: (base, lambda _run: None, "") for base in ("record", "client", "recorded")},
+        **PAIRS,
+    }.items():
+        (tmp_path / name).mkdir()
+        for file in ("spec.yaml", "ledger.jsonl"):
+            shutil.copy(folders[0] / base / file, tmp_path / name)
+        change(tmp_path / name)
+        given.append(
+            [(tmp_path / name / file).read_text() for file in ("spec.yaml", "ledger.jsonl")]
+        )
+    found = second("promises", given)
+    assert found[:3] == [[]] * 3
+    said = {name: (one or [""])[0] for name, one in zip(PAIRS, found[3:], strict=True)}
+    assert [(name, one) for name, one in said.items() if PAIRS[name][2] not in one] == []
+
+
 @pytest.mark.slow
 def test_every_sentence_about_a_folder_is_one_of_the_table(
     every_folder: tuple[Path, list[Case]],

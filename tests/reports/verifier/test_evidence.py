@@ -81,7 +81,7 @@ def evidence(
     spends = [
         {
             "round": place, "client": client, "sampling_rate": 0.4, "records": 50,
-            "clipping_norm": clipping, "queries_per_step": each,
+            "clipping_norm": clipping, "queries_per_step": each, "noise_multiplier": SIGMA,
         }
         for place in range(rounds)
         for client in range(people)
@@ -250,6 +250,22 @@ def test_a_recorded_loops_squares_are_not_over_its_clipping_norm() -> None:
     )
     assert [one.get("ratio") for one in found] == pytest.approx([1.0, 9.0, 1.0])
     assert [bool(one["faults"]) for one in found] == [False, True, False]
+
+
+def test_a_recorded_loops_noise_is_held_to_its_charges_and_not_to_its_header() -> None:
+    noise = normal(2, 1, 12)
+    header = evidence(noise, producer={}, noise_multiplier=5 * SIGMA)
+    cheaper, changing = evidence(noise, producer={}), evidence(noise, producer={})
+    for charge in cheaper["ledger"]["spends"]:
+        charge["noise_multiplier"] = 5 * SIGMA
+    # The second file has twice the noise and is charged for it.
+    louder = evidence(2 * noise, 4 * np.broadcast_to(SIZES, (2, 1, 12, 2)), largest=7.0)
+    changing["ledger"]["spends"][1]["noise_multiplier"] = 2 * SIGMA
+    changing["files"]["evidence/round-00001.npz"] = louder["files"]["evidence/round-00001.npz"]
+    found = second("noise", [header, cheaper, changing])
+    assert [one["faults"] for one in found[::2]] == [[], []]
+    assert [one["ratio"] for one in found[::2]] == pytest.approx([1.0, 1.0])
+    assert found[1]["faults"][0].startswith("the noise has 0.0400 of the variance")
 
 
 def test_what_cannot_be_read_is_named_and_what_is_of_no_round_is_passed_over() -> None:
