@@ -347,6 +347,7 @@ def _check_run(files: Snapshot, statements: dict[str, Statement], found: Found) 
         return None
     contents.check_claims(source, statements, found)
     contents.check_reports(files, contents.about(source), found)
+    contents.check_guarantees(files, source, found)
     return source
 
 

@@ -26,7 +26,7 @@ from audit.untrusted.files import UNFINISHED, FileError, list_files
 from audit.untrusted.files import read_bytes as read_plain
 from reports.content import findings, guarantee
 from reports.content.assurance import Facts, facts_from, facts_of
-from reports.content.parts import PUBLIC
+from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import EnvelopeError, KeyFileError, PdfSignatureError, SourceError, local
 from reports.files import (
     Snapshot,
@@ -396,6 +396,28 @@ def check_reports(
                 _check_attachment(files, stem, data, found)
             elif suffix == ".json":
                 _check_independence(files, name, data, found)
+
+
+_GUARANTEED = ("view", "epsilon", "delta", "unit")
+
+
+def check_guarantees(files: Snapshot, source: RunSource, found: Found) -> None:
+    """Check that the reports lead with the guarantee that the ledger's claim gives.
+
+    Args:
+        files: The files of a run directory.
+        source: What the run's files say.
+        found: Gets what does not hold.
+    """
+    for stem, audience in zip(REPORTS, (INTERNAL, PUBLIC), strict=True):
+        name = f"{stem}.json"
+        try:
+            stated = mapping(mapping(parse_json(files.read(name), name)).get("guarantee"))
+        except SourceError:
+            continue  # Named already, or the public report is not there.
+        due = guarantee.guarantee(source, audience).model_dump(mode="json")
+        if any(stated.get(key) != due[key] for key in _GUARANTEED):
+            found.add(name, "states another guarantee than ledger.jsonl")
 
 
 def _check_attachment(files: Snapshot, stem: str, pages: bytes, found: Found) -> None:

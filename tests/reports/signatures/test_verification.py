@@ -493,6 +493,33 @@ def reported_as_independent(signed: Signed, auditor: SigningKey, signs: SigningK
     return [str(problem) for problem in verify(signed.run).problems]
 
 
+@pytest.mark.parametrize(
+    ("stem", "other"),
+    [
+        ("report", {"epsilon": 0.1}),
+        ("report", {"delta": 1e-9}),
+        ("report", {"unit": "client"}),
+        ("report", {"view": "third_party"}),
+        ("report-public", {"epsilon": 0.1}),
+        ("report-public", {"view": "server"}),
+    ],
+)
+def test_a_report_that_its_auditor_signed_leads_with_the_guarantee_of_the_ledger(
+    signed: Signed, stem: str, other: dict[str, Any]
+) -> None:
+    build_report(signed.run, "public")
+    signing.sign(signed.run, signed.trainer, signed.auditor)
+    assert not signed.verify().problems
+    path = signed.run / f"{stem}.json"
+    report = json.loads(path.read_text("utf-8"))
+    report["guarantee"].update(other)
+    path.write_text(json.dumps(report), "utf-8")
+    signing.sign(signed.run, signed.trainer, signed.auditor)
+    assert f"{stem}.json: states another guarantee than ledger.jsonl" in [
+        str(problem) for problem in signed.verify().problems
+    ]
+
+
 def test_an_audit_called_independent_is_signed_by_the_key_that_is_named(signed: Signed) -> None:
     other = fresh("auditor")
     assert reported_as_independent(signed, signed.auditor, signed.auditor) == []
