@@ -106,6 +106,8 @@ def mean_of(parts: list[Rounded]) -> Rounded:
     """The mean of several vectors, coordinate by coordinate."""
     value = np.mean([part.value for part in parts], axis=0)
     sizes = np.mean([np.abs(part.value) for part in parts], axis=0)
+    # float32 divides the sum, which it may not hold although it could hold the mean.
+    value = np.where(len(parts) * sizes < OVERFLOW, value, np.nan)
     bound = np.mean([part.bound for part in parts], axis=0)
     # Summing n numbers rounds n times, each time at most a share of the sum of sizes.
     return Rounded(value, bound + ROUNDING * len(parts) * sizes + UNDERFLOW)

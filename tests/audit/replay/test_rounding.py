@@ -154,6 +154,18 @@ def test_a_mean_is_off_by_the_mean_bound_and_a_rounding_for_each_part() -> None:
     assert known(np.array([-4.0, 2.0]), 0.25).bound.tolist() == [1.0, 0.5]
 
 
+def test_a_mean_is_not_known_where_float32_cannot_hold_the_sum_of_its_parts() -> None:
+    parts = np.full((10, 2), [1.0, 0.25 * OVERFLOW], dtype=np.float32)
+    with np.errstate(over="ignore"):
+        assert np.isinf(parts.mean(0)).tolist() == [False, True]
+    due = mean_of([exact(part.astype(np.float64)) for part in parts])
+    assert np.isnan(due.value).tolist() == [False, True]
+    tally = Tally()
+    tally.compare("round 3, the model,", np.array([1.0, np.inf]), due)
+    assert tally.reasons == []
+    assert "training diverged: round 3, the model is out of float32's" in tally.diverged[0]
+
+
 def root(found: Any) -> Any:
     return found.root() if isinstance(found, Rounded) else np.sqrt(found)
 
