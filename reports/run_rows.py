@@ -375,8 +375,10 @@ def row_of(run_dir: Path) -> dict[str, Value]:
     """
     run = read(run_dir, PUBLIC)
     spec, header = run.source.spec, run.source.header
-    last = run.source.metrics[-1]
-    ended = last.get("round") == run.source.rounds_completed
+    # A recorded loop may have no line, and the last one of a run that diverged is of no model.
+    last = run.source.metrics[-1] if run.source.metrics else {}
+    diverged = bool(mapping(run.source.claim.get("diverged")))
+    ended = last.get("round") == run.source.rounds_completed and not diverged
     seconds = [_number(line.get("seconds")) for line in run.source.metrics]
     views = {view.key: view.epsilon for view in run.views}
     found: dict[str, Value] = {

@@ -152,6 +152,20 @@ def test_a_run_that_was_not_tested_after_its_last_round_has_no_accuracy_and_no_s
     assert of([*lines[:-1], {"round": 3, "seconds": 1}]) == ([None] * 4, None)
 
 
+def test_a_run_that_diverged_has_neither_accuracy_nor_score(make_run):
+    run = make_run(rounds=2, spec_extra={"tune": {"selection": "public"}})
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1]) | {"validation_accuracy": 0.9, "test_auc": 0.5}
+    (run / "metrics.jsonl").write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
+    assert run_rows.row_of(run)["validation_accuracy"] == 0.9
+    *entries, claim = (run / "ledger.jsonl").read_text().splitlines()
+    claim = json.dumps(json.loads(claim) | {"diverged": {"rounds": 2}})
+    (run / "ledger.jsonl").write_text("\n".join([*entries, claim]) + "\n")
+    row = run_rows.row_of(run)
+    names = ("test_accuracy", "test_loss", "validation_accuracy", "test_auc")
+    assert [row.get(name) for name in names] == [None] * 4
+
+
 SPEC = {
     "version": 1,
     "name": "one",

@@ -113,7 +113,9 @@ class Selection:
             write_json(folder.trial, plain, PRIVATE_MODE)
 
     def keep_score(self, folder: CellFolder) -> None:
-        """Write down what a trial is chosen by, once it is over; None where its loss is infinite.
+        """Write down what a trial is chosen by, once it is over.
+
+        None where its loss is infinite, or training diverged: then there is no model to choose.
 
         Raises:
             SweepError: If its run has no score.
@@ -124,7 +126,9 @@ class Selection:
             last = read_json_lines(run.metrics)[-1]
             accuracy = last["validation_accuracy"]
             score: float | None
-            if accuracy is not None:
+            if any("diverged" in line for line in read_json_lines(run.ledger)):
+                score = None
+            elif accuracy is not None:
                 score = float(accuracy)
             elif "validation_loss" in last:
                 # A regression has no accuracy: the lower its loss, the better.
@@ -139,7 +143,7 @@ class Selection:
     def publish(self) -> RunDirectory:
         """Move the best trial's run to where it is seen, and erase all others.
 
-        Of equal scores the first trial's wins. One whose loss is not finite is worse than others.
+        Of equal scores the first trial's wins. One that has none is worse than others.
 
         Raises:
             SweepError: If a trial is not over.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,10 @@ def _told_of_searches(
         name = f"best, {', '.join(labels)}" if labels else "best"
         score = cell.spec.tune.score or "score"
         found = f"{-best.score:.4g}" if score.endswith("_loss") else f"{best.score:.1%}"
-        facts.append((name, f"{settings}: {score} {found}, of {best.candidates}"))
+        said = f"{settings}: {score} {found}, of {best.candidates}"
+        if not math.isfinite(best.score):
+            said = f"{settings}, the first of {best.candidates}: none has a {score} in all its runs"
+        facts.append((name, said))
         run = folder.cell(best.reported[0]).newest_run()
         facts += [("", str(relative(run.path)))] if run is not None else []
         facts += [

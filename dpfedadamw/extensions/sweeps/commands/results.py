@@ -65,13 +65,12 @@ def bests_of(sweep: Sweep, folder: SweepFolder) -> dict[tuple[str, ...], Best]:
         for cell in cells:
             row = folder.cell(cell).result() or {}
             measure = str(row.get("tune_score"))
-            # Of losses the lowest is best.
-            falling = measure.endswith("_loss")
             score = row.get(measure)
             if isinstance(score, int | float):
-                scores[cell.digest] = -float(score) if falling else float(score)
-            elif falling and score is None:
-                # A finished run has none where it is not finite.
+                # Of losses the lowest is best.
+                scores[cell.digest] = -float(score) if measure.endswith("_loss") else float(score)
+            elif score is None and "tune_score" in row:
+                # A finished run has none where a loss is not finite, or training diverged.
                 scores[cell.digest] = -math.inf
         best = best_of(cells, sweep.grids[labels], scores)
         if best is not None:

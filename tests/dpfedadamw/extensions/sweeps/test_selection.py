@@ -44,15 +44,20 @@ def files(folder: Path) -> list[Path]:
 
 
 def pretend(
-    one: selection.Selection, scores: list[float | None], measure: str = "validation_accuracy"
+    one: selection.Selection,
+    scores: list[float | None],
+    measure: str = "validation_accuracy",
+    diverged: int | None = None,
 ) -> None:
-    """Finished runs, as far as a selection reads them."""
+    """Finished runs, as far as a selection reads them; the number of one that diverged."""
     one.begin()
     for number, (cell, score) in enumerate(zip(one.cells(), scores, strict=True)):
         folder = one.folder.cell(cell)
         run = folder.runs / f"small-20260101T0000{number:02d}Z-0000000{number}"
         run.mkdir()
-        (run / "ledger.jsonl").write_text(NEEDLE)
+        claim = {"kind": "claim", "delta": float(NEEDLE)}
+        claim |= {"diverged": {"rounds": 1}} if number == diverged else {}
+        (run / "ledger.jsonl").write_text(json.dumps(claim) + "\n")
         last = {"validation_accuracy": None, **({} if score is None else {measure: score})}
         (run / "metrics.jsonl").write_text(json.dumps(last) + "\n")
         one.keep_score(folder)
@@ -84,6 +89,16 @@ def test_a_trial_whose_loss_is_not_finite_is_over_and_worse_than_all_others(
     _, _, one = begun(tmp_path)
     pretend(one, losses, "validation_loss")
     wanted = one.folder.cell(one.cells()[best]).newest_run().identifier
+    assert one.publish().identifier == wanted
+
+
+def test_a_trial_that_diverged_is_worse_than_all_others_whatever_its_accuracy(
+    tmp_path, monkeypatch
+):
+    drawing(monkeypatch, 3)
+    _, _, one = begun(tmp_path)
+    pretend(one, [0.5, 0.9, 0.6], diverged=1)
+    wanted = one.folder.cell(one.cells()[2]).newest_run().identifier
     assert one.publish().identifier == wanted
 
 

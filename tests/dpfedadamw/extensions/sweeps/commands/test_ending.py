@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -147,6 +148,9 @@ def test_each_best_is_told_with_its_settings_score_and_run(told, tmp_path):
     sweep = sweep_of(tmp_path, text.replace("S", "test_loss"), UNTUNED)
     said, _ = told(sweep, bests=bests_of(sweep, score=-1.23456))
     assert ("best", "algorithm.learning_rate 0.5: test_loss 1.235, of 2") in said
+    said, _ = told(sweep, bests=bests_of(sweep, score=-math.inf))
+    none = "algorithm.learning_rate 0.5, the first of 2: none has a test_loss in all its runs"
+    assert ("best", none) in said
 
 
 def test_of_searches_that_were_asked_for_it_is_counted_which_have_no_best(told, tmp_path):

@@ -75,12 +75,12 @@ def searched(tmp_path, score: str):
         ("test_loss", (None, 5.0), ("0.5", -5.0)),
         ("test_loss", (5.0, None), ("0.1", -5.0)),
         ("test_loss", (None, None), ("0.1", -math.inf)),
-        ("test_accuracy", (0.5, None), None),
+        ("test_accuracy", (0.5, None), ("0.1", 0.5)),
         ("test_loss", (0.5, "much"), None),
         ("test_accuracy", (0.5, "much"), None),
     ],
 )
-def test_the_best_has_the_highest_score_or_the_lowest_finite_loss_once_all_are_done(
+def test_the_best_has_the_highest_score_or_the_lowest_loss_and_a_finished_run_without_one_the_worst(
     score, scores, best, tmp_path
 ):
     sweep, folder = searched(tmp_path, score)
