@@ -156,7 +156,8 @@ def arrange(
     drafts = []
     for agreed, members in families.values():
         losses = [run.epsilon(agreed.view) for run in members]
-        for cluster in terms.clusters(losses, tolerance):
+        whole = [list(range(len(members)))]
+        for cluster in terms.clusters(losses, tolerance) if agreed.private else whole:
             chosen = [members[index] for index in sorted(cluster)]
             known = [value for value in (losses[index] for index in cluster) if value is not None]
             span = (min(known), max(known)) if known else None
@@ -271,11 +272,11 @@ def _because(group: Group, other: Group, tolerance: float) -> list[str]:
     if group.terms.claim != other.terms.claim or not group.terms.private:
         return found
     mine, theirs = group.epsilon, other.epsilon
-    if mine is None or theirs is None:
-        apart = mine != theirs
-    else:
-        apart = max(mine[1], theirs[1]) > (1 + tolerance) * min(mine[0], theirs[0])
-    if apart:
+    if (
+        mine is None
+        or theirs is None
+        or max(mine[1], theirs[1]) > (1 + tolerance) * min(mine[0], theirs[0])
+    ):
         left, right = group.losses, other.losses
         if left == right and mine and theirs:
             left, right = (f"{span[0]:.10g}" for span in (mine, theirs))

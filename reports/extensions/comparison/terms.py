@@ -1,9 +1,9 @@
 """What must agree before two runs may be ranked, and the words for where they do not.
 
-Second step of the package. Unit, adjacency, δ, against whom, who adds the noise, data, partition,
-test set and mode of randomness have to be equal; ε has to lie within a stated tolerance. Every
-value is fixed by the spec and the data, so which runs stand together says nothing about who
-took part.
+Second step of the package. Unit, adjacency, δ, against whom, who adds the noise, at how many
+clients a person is, data, partition, test set and mode of randomness have to be equal; ε has to lie
+within a stated tolerance. Every value is fixed by the spec and the data, so which runs stand
+together says nothing about who took part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from reports import formatting
 from reports.content import guarantee
 from reports.content.units import unit_of
-from reports.files import clean, mapping, number
+from reports.files import clean, integer, mapping, number
 from reports.run_rows import ComparedRun
 
 TOLERANCE = 0.01
@@ -94,15 +94,22 @@ def terms_of(run: ComparedRun, towards: Towards) -> Terms:
     if source.private:
         # One number of a recorded loop holds against everybody.
         one_view = source.protects_clients or source.recorded
-        third = one_view or towards is Towards.third_party
+        # The losses of a private selection against the server are for insiders alone.
+        seen = {view.key for view in run.views}
+        hidden = bool(seen) and "server_worst_case" not in seen
+        third = one_view or hidden or towards is Towards.third_party
         whom = "a third party" if third else "the server (worst case)"
         view = "third_party" if third else "server_worst_case"
         delta, adder = source.delta, unit_of(source).noise_added_by(source)
         terms += [
             Term("adjacency", header.get("adjacency"), guarantee.adjacency(source), True),
             Term("δ", delta, formatting.power(delta), True),
+            Term("against", view, whom, True),
             *([] if source.recorded else [Term("noise added by", adder, f"the {adder}", True)]),
         ]
+        if unit == "person":
+            at = integer(header.get("clients_per_person")) or 1
+            terms.append(Term("clients of a person", at, f"at most {at}", True))
     dataset = clean(data.get("dataset"), 200) or "unknown"
     terms.append(Term("data set", (dataset, header.get("data_sha256")), dataset))
     settings = {key: value for key, value in data.items() if key != "dataset"}
@@ -209,7 +216,7 @@ def clusters(values: Sequence[float | None], tolerance: float) -> list[list[int]
     Greedy from the smallest up, so that the result depends on the values alone.
 
     Args:
-        values: ε ≥ 0 each; None, an unknown loss, is a cluster of its own kind.
+        values: ε ≥ 0 each; each None, an unknown loss, is a cluster of its own.
         tolerance: Relative, ≥ 0.
 
     Returns:
@@ -224,5 +231,4 @@ def clusters(values: Sequence[float | None], tolerance: float) -> list[list[int]
         else:
             found.append([index])
             smallest = value
-    unknown = [index for index, value in enumerate(values) if value is None]
-    return [*found, unknown] if unknown else found
+    return [*found, *([index] for index, value in enumerate(values) if value is None)]

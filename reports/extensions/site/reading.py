@@ -18,9 +18,10 @@ from typing import Any
 from reports import formatting
 from reports.content import assurance, findings, guarantee, outcomes, tuning
 from reports.content.parts import PUBLIC
+from reports.content.units.person import at_clients
 from reports.errors import ReportError, SourceError
 from reports.extensions.site import Auditor, LevelValue, SignatureState, SiteRun
-from reports.files import clean, mapping, parse_json, read_bytes
+from reports.files import clean, integer, mapping, parse_json, read_bytes
 from reports.signatures import signing
 from reports.signatures.copies import files_for
 from reports.signatures.verification import Outcome, verify_and_read
@@ -169,7 +170,7 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
             data="",
             dataset=clean(mapping(spec.get("data")).get("dataset"), 200) or "unknown",
             unit=clean(source.header.get("unit"), 40) or "none",
-            adjacency=guarantee.adjacency(source) if source.private else "",
+            adjacency=_adjacency(source),
             epsilon=third.epsilon if third else None,
             delta=third.delta if third else None,
             epsilon_server=server.epsilon if server else None,
@@ -213,6 +214,17 @@ def _auditor(path: Path, source: RunSource, state: SignatureState) -> Auditor:
                 stated = mapping(mapping(parse_json(read_bytes(path / name), name)).get("trust"))
                 return "another key" if stated.get("auditor") == "another key" else "trainer"
     return "trainer"
+
+
+def _adjacency(source: RunSource) -> str:
+    """Return which data sets are neighbours, with at how many clients a person may be."""
+    if not source.private:
+        return ""
+    found, several = guarantee.adjacency(source), integer(source.header.get("clients_per_person"))
+    if source.header.get("unit") == "person" and several not in (None, 1):
+        # A claim for people at fewer clients says nothing of them.
+        return f"{found}, at {at_clients(source)}"
+    return found
 
 
 def _reservations(source: RunSource) -> Iterator[str]:

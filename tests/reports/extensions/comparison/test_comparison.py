@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,47 @@ def test_the_view_that_must_agree_can_be_chosen():
     found = compared(*runs, towards=Towards.third_party)
     assert len(found.groups) == 2
     assert "against a third party" in found.refusals[0].because[0]
+
+
+def selected(epsilon: float, accuracy: float, audience: str) -> ComparedRun:
+    """The winner of a private selection; against the server it is for insiders."""
+    run = run_of(accuracy, third=epsilon, audience=audience, name=f"of {epsilon:g}")
+    every = {"server_all_trials": view(40.0)}
+    source = replace(run.source, claim=run.source.claim | {"tuning": every})
+    return replace(run, source=source, views=tuple(guarantee.views(source, audience)))
+
+
+def test_private_selections_are_ranked_for_everybody_by_what_everybody_may_see():
+    def of(audience):
+        runs = selected(2.0, 0.7, audience), selected(9.0, 0.8, audience), run_of(audience=audience)
+        return compared(*runs, audience=audience)
+
+    found = of(PUBLIC)
+    assert [group.privacy for group in found.groups] == [
+        "ε 7.00 against the server (worst case)", "ε 2.00 against a third party",
+        "ε 9.00 against a third party",
+    ]  # fmt: skip
+    said = found.refusals[0].sentence()
+    assert said == "B is not ranked with A: against a third party vs the server (worst case)."
+    assert [group.epsilon for group in of(INTERNAL).groups] == [(7.0, 7.0), (40.0, 40.0)]
+
+
+def test_runs_without_a_known_loss_are_not_ranked_with_each_other():
+    runs = [run_of(worst=math.inf), run_of(worst=math.inf, algorithm="b")]
+    assert [run.epsilon("server_worst_case") for run in runs] == [None, None]
+    found = compared(*runs)
+    assert [group.losses for group in found.groups] == ["unknown", "unknown"]
+    (refusal,) = found.refusals
+    assert refusal.because == ("ε unknown vs unknown against the server (worst case)",)
+
+
+def test_claims_for_people_at_other_numbers_of_clients_are_not_ranked_with_each_other():
+    people = {"unit": "person", "adjacency": "add-remove"}
+    runs = [run_of(header=people | {"clients_per_person": at}) for at in (1, 5, None)]
+    found = compared(*runs)
+    assert [len(group.entries[0].runs) for group in found.groups] == [2, 1]
+    (refusal,) = found.refusals
+    assert refusal.because == ("clients of a person at most 5 vs at most 1",)
 
 
 def test_losses_of_different_units_are_never_set_side_by_side():

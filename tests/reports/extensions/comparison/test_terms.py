@@ -27,6 +27,7 @@ def test_the_terms_of_a_run_are_what_its_spec_and_its_data_fix():
     assert "data.path" not in told
     assert told == {
         "unit": "record", "adjacency": "add-remove", "δ": 1e-5, "noise added by": None,
+        "against": "server_worst_case",
         "data set": ("digits", "ab" * 32), "data.clients": 10,
         "data.partition.kind": "dirichlet", "data.partition.alpha": 0.6,
         "data.test_fraction": 0.2, "data.seed": 0, "client sizes": [100, 200],
@@ -40,7 +41,7 @@ def test_the_terms_of_a_run_are_what_its_spec_and_its_data_fix():
     )
     names = [name for name, _ in found.claim[1:]]
     assert (found.claim[0], names) == (
-        "server_worst_case", ["unit", "adjacency", "δ", "noise added by"]
+        "server_worst_case", ["unit", "adjacency", "δ", "against", "noise added by"]
     )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def test_what_is_passed_over_hides_nothing_behind_it():
         ([1.0, 1.1, 1.2, 1.21], 0.1, [[0, 1], [2, 3]]),
         # Of the smallest, not of the neighbour.
         ([1.0, 1.09, 1.18], 0.1, [[0, 1], [2]]),
-        ([2.0, None, 2.0, None], 0.0, [[0, 2], [1, 3]]),
+        ([2.0, None, 2.0, None], 0.0, [[0, 2], [1], [3]]),
         ([0.0, 0.0, 1.0], 0.5, [[0, 1], [2]]),
         ([None], 0.5, [[0]]),
     ],

@@ -673,6 +673,18 @@ def test_what_runs_on_the_same_data_spent_adds_up() -> None:
     assert spent([seen("A", 1.0), seen("A", None)])[0].epsilon is None
 
 
+def test_claims_for_people_at_other_numbers_of_clients_are_not_added_up(runs: Path) -> None:
+    for at, name in enumerate(("signed", "failed", "unsigned"), start=1):
+        changes = {"unit": "person", **({} if at == 1 else {"clients_per_person": at // 2 * 2 - 1})}
+        rewrite_header(runs / WHERE / name, **changes)
+    found = spent(read_all(run_folders(runs), Keys()))
+    assert {(one.adjacency, one.runs) for one in found} == {("add-or-remove-one-person", 3)}
+    rewrite_header(runs / WHERE / "unsigned", clients_per_person=4)
+    found = spent(read_all(run_folders(runs), Keys()))
+    kinds = {"add-or-remove-one-person": 2, "add-or-remove-one-person, at up to 4 clients": 1}
+    assert {one.adjacency: one.runs for one in found} == kinds
+
+
 def test_one_run_without_privacy_leaves_no_limit_on_the_page(runs: Path, tmp_path: Path) -> None:
     folder.write(runs, tmp_path / "out")
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
