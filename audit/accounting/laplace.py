@@ -14,13 +14,13 @@ no loss is infinite, and without δ the composition is pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audit.accounting.budget import Budget
-from audit.accounting.pld import Composer, Direction, SingleStep, spread
+from audit.accounting.pld import Composer, Direction, SingleStep, composer, spread
 from audit.accounting.registry import Kind, Range, Steps, merge
 from audit.errors import UnverifiedError
 
@@ -105,13 +105,8 @@ class LaplaceComposer(Composer):
         return np.maximum(found, 1e-12)
 
 
-@lru_cache(maxsize=32)
-def _composer(history: tuple[Steps, ...], delta: float, fineness: int = 0) -> LaplaceComposer:
-    return LaplaceComposer(history, delta, fineness)
-
-
 def _at(history: tuple[Steps, ...], delta: float, fineness: int) -> float:
-    return _composer(history, delta, fineness).distribution().epsilon(delta)
+    return composer(history, delta, fineness, LaplaceComposer).distribution().epsilon(delta)
 
 
 def laplace_budget(history: Sequence[Steps], delta: float) -> Budget:
@@ -139,5 +134,5 @@ def laplace_curve(
     history: Sequence[Steps], counts: Sequence[Sequence[int]], delta: float
 ) -> list[float]:
     """ε after each of several stages of one history; as `budget.epsilon_curve`."""
-    composed = _composer(tuple(history), delta)
+    composed = composer(tuple(history), delta, kind=LaplaceComposer)
     return [composed.distribution(stage).epsilon(delta) for stage in counts]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -267,6 +267,10 @@ def _fixed_size_step(
 _TAIL_SHARE = 1e-5
 _RELATIVE_ERROR = 2e-4
 _LARGEST_LENGTH = 1 << 21
+# Each kind of query takes hundredths of a second, and up to 32 bytes for each cell of the grid.
+# A ledger may name very many, none of which costs its author anything.
+_MOST_KINDS, _MOST_CELLS = 4096, 1 << 26
+_MOST_KEPT = 32
 
 
 @dataclass(frozen=True)
@@ -291,6 +295,9 @@ class Composer:
             for it and is then at least as accurate for every smaller one.
         delta: the δ in (0, 1) at which ε will be read; tails are cut relative to it.
         fineness: the grid's cells are 4^fineness times as narrow as what decides most claims.
+
+    Raises:
+        UnverifiedError: there are more kinds of queries than can be composed in some minutes.
     """
 
     def __init__(self, history: Sequence[Steps], delta: float, fineness: int = 0) -> None:
@@ -298,7 +305,13 @@ class Composer:
         merged: dict[Kind, int] = {}
         for item in history:
             merged[item.kind] = merged.get(item.kind, 0) + item.steps
+        if len(merged) > _MOST_KINDS:
+            raise UnverifiedError(
+                f"the charges are of more than {_MOST_KINDS:,} kinds of noise and sampling rate, "
+                "which the auditor does not compose"
+            )
         self._kinds = tuple(merged)
+        largest = min(_LARGEST_LENGTH, _MOST_CELLS // max(1, len(merged)))
         self._counts = tuple(merged.values())
         self._delta = delta
         self._total = max(1, sum(self._counts))
@@ -311,7 +324,7 @@ class Composer:
             for direction in DIRECTIONS
             for low, high in [self._range(kind, direction, tail)]
         )
-        self.interval = max(self.interval, 2.0 * reach / _LARGEST_LENGTH)
+        self.interval = max(self.interval, 2.0 * reach / largest)
         while True:
             self._singles = {
                 direction: tuple(self._single(kind, direction, tail) for kind in self._kinds)
@@ -319,15 +332,20 @@ class Composer:
             }
             self._slopes = {d: self._log_moments(d) for d in DIRECTIONS}
             length = max(self._needed(direction) for direction in DIRECTIONS)
-            if length <= _LARGEST_LENGTH:
+            if length <= largest:
                 break
             # Only for absurdly large budgets: a coarser grid stays pessimistic.
-            self.interval *= 1.5 * length / _LARGEST_LENGTH
+            self.interval *= 1.5 * length / largest
         self._length = int(next_fast_len(length, real=True))
         self._transforms = {
             direction: tuple(self._transform(single) for single in self._singles[direction])
             for direction in DIRECTIONS
         }
+
+    @property
+    def cells(self) -> int:
+        """How many cells it holds for all kinds of queries, in each direction."""
+        return self._length * len(self._kinds)
 
     def _range(self, kind: Kind, direction: Direction, tail: float) -> tuple[float, float]:
         rate, sigma, _, records = kind
@@ -462,10 +480,21 @@ class Composer:
         return LossPair(losses[0], losses[1])
 
 
-@lru_cache(maxsize=32)
-def composer(history: tuple[Steps, ...], delta: float, fineness: int = 0) -> Composer:
-    """The composer of a history; some are kept."""
-    return Composer(history, delta, fineness)
+_kept: dict[tuple[type[Composer], tuple[Steps, ...], float, int], Composer] = {}
+
+
+def composer(
+    history: tuple[Steps, ...], delta: float, fineness: int = 0, kind: type[Composer] = Composer
+) -> Composer:
+    """The composer of a history; the last ones are kept, as long as they are small."""
+    key = kind, history, delta, fineness
+    found = _kept.pop(key, None) or kind(history, delta, fineness)
+    _kept[key] = found
+    while len(_kept) > 1 and (
+        len(_kept) > _MOST_KEPT or sum(one.cells for one in _kept.values()) > _MOST_CELLS
+    ):
+        del _kept[next(iter(_kept))]
+    return found
 
 
 def _at(history: tuple[Steps, ...], delta: float, fineness: int) -> float:

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.errors import UnverifiedError
 from audit.untrusted import fields
 from audit.untrusted.archives import Floats, Integers
 from audit.untrusted.fields import FieldError
@@ -163,6 +164,8 @@ def last_round_spends(spends: Iterable[RoundSpend]) -> dict[int, RoundSpend]:
 
 
 _MOST = 10_000_000
+# A few numbers of a header can ask for one level a round; the slowest decays in use have hundreds.
+_MOST_LEVELS = 1024
 
 
 @dataclass(frozen=True)
@@ -265,12 +268,29 @@ class SpendingBound:
         return self.noise_multiplier * (decay.least(index) if decay else 1.0)
 
     def noise_levels(self, rounds: int) -> dict[float, int]:
-        """Smallest noise multipliers of the first rounds, and how many rounds have each."""
-        if self.adaptation is None or self.adaptation.decay is None:
+        """Smallest noise multipliers of the first rounds, and how many rounds have each.
+
+        Raises:
+            UnverifiedError: there are more of them than can be composed in some minutes.
+        """
+        decay = self.adaptation.decay if self.adaptation else None
+        if decay is None:
             return {self.noise_multiplier: rounds} if rounds else {}
         found: dict[float, int] = {}
-        for index in range(rounds):
-            found[self.least_noise(index)] = found.get(self.least_noise(index), 0) + 1
+        decays, left = 0, rounds
+        while left:
+            if len(found) >= _MOST_LEVELS:
+                raise UnverifiedError(
+                    f"the header lets the noise fall to more than {_MOST_LEVELS:,} levels, which "
+                    "the auditor does not compose"
+                )
+            share = decay.after(decays)
+            falls = share > decay.floor and decay.factor < 1.0
+            # Round 0 speaks for nothing.
+            count = min(left, decay.patience + (decays == 0)) if falls else left
+            noise = self.noise_multiplier * share
+            found[noise] = found.get(noise, 0) + count
+            decays, left = decays + 1, left - count
         return found
 
     def accounted(self, spends: Sequence[Spend]) -> list[tuple[Spend, float, int]]:

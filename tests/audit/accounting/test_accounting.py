@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import integrate, stats
 
+from audit.accounting import pld
 from audit.accounting.budget import (
     Steps,
     ThirdParty,
@@ -175,6 +178,47 @@ def test_absurd_budgets_stay_bounded_in_memory_and_pessimistic() -> None:
     composer = Composer([Steps(1e-4, 0.01, 100_000)], 1e-5)
     assert composer.distribution().epsilon(1e-5) > 100.0
     assert budget([], 1e-5).headline == 0.0
+
+
+def test_a_history_of_very_many_kinds_is_not_composed() -> None:
+    """Each takes time, and a few hundred bytes of a ledger may name any number of them."""
+    kinds = [Steps(0.1, 5.0 + place / 1000, 1) for place in range(4097)]
+    with pytest.raises(UnverifiedError, match="of more than 4,096 kinds"):
+        budget(kinds, 1e-5)
+    with pytest.raises(UnverifiedError, match="of more than 4,096 kinds"):
+        ThirdParty([(kind, 1) for kind in kinds], 0.5, 1e-5)
+
+
+def test_the_more_kinds_there_are_the_fewer_cells_each_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [Steps(0.1, 1.0 + place / 100, 10) for place in range(8)]
+    fine = Composer(kinds, 1e-5)
+    monkeypatch.setattr(pld, "_MOST_CELLS", 1 << 13)
+    coarse = Composer(kinds, 1e-5)
+    # Lengths are rounded up to one that is quickly transformed.
+    assert coarse.cells < 1.1 * (1 << 13) < fine.cells
+    epsilon = fine.distribution().epsilon(1e-5)
+    assert epsilon < coarse.distribution().epsilon(1e-5) < 1.5 * epsilon
+
+
+def test_composers_are_kept_while_they_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[Any, Composer] = {}
+    monkeypatch.setattr(pld, "_kept", kept)
+    histories = [(Steps(0.1, 1.0 + place, 10),) for place in range(4)]
+    first, *others = (pld.composer(one, 1e-5) for one in histories)
+    assert pld.composer(histories[0], 1e-5) is first
+    assert [*kept.values()] == [*others, first]
+    monkeypatch.setattr(pld, "_MOST_CELLS", others[2].cells + first.cells)
+    assert pld.composer(histories[3], 1e-5) is others[2]
+    assert [*kept.values()] == [first, others[2]]
+    monkeypatch.setattr(pld, "_MOST_CELLS", first.cells // 2)
+    # The last one is kept whatever its size: a curve asks for it again and again.
+    again = pld.composer(histories[1], 1e-5)
+    assert [*kept.values()] == [again]
+    monkeypatch.setattr(pld, "_MOST_CELLS", 1 << 26)
+    monkeypatch.setattr(pld, "_MOST_KEPT", 2)
+    for one in histories:
+        pld.composer(one, 1e-5)
+    assert len(kept) == 2
 
 
 def test_of_many_clients_of_one_rate_those_of_the_most_steps_cost_most_together() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
+from audit.errors import UnverifiedError
 from audit.reading.ledger import Ledger, read_ledger
-from audit.reading.ledger_lines import promised
+from audit.reading.ledger_lines import Adaptation, Decay, SpendingBound, promised
 from audit.untrusted.fields import FieldError
 from tests.audit.synthetic_run import chain
 
@@ -540,3 +542,31 @@ def test_a_spec_promises_sparse_updates_within_its_limits() -> None:
     ):  # fmt: skip
         with pytest.raises(FieldError):
             promised(wrong, 340)
+
+
+@pytest.mark.parametrize("patience", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("factor", "floor"), [(0.9, 0.5), (0.5, 0.5), (0.999, 0.9), (1.0, 0.5), (0.8, 1.0), (0.7, 0.01)]
+)
+def test_the_levels_of_falling_noise_are_those_of_its_rounds(
+    factor: float, floor: float, patience: int
+) -> None:
+    bound = SpendingBound(60, 3, 1.5, Adaptation(3, None, True, Decay(factor, patience, floor)))
+    for rounds in range(61):
+        due = Counter(map(bound.least_noise, range(rounds)))
+        assert bound.noise_levels(rounds) == due
+    assert replace(bound, adaptation=None).noise_levels(7) == {1.5: 7}
+    assert replace(bound, adaptation=None).noise_levels(0) == {}
+
+
+def test_a_header_may_let_the_noise_fall_to_1_024_levels() -> None:
+    """Each costs time to compose, and three numbers of a header ask for one a round."""
+    adaptation = Adaptation(1, None, True, Decay(1.0 - 1e-7, 1, 0.1))
+    bound = SpendingBound(10_000_000, 1, 5.0, adaptation)
+    # Two rounds have the first.
+    assert len(bound.noise_levels(1025)) == 1024
+    for rounds in (1026, 10_000_000):
+        with pytest.raises(UnverifiedError, match="fall to more than 1,024 levels"):
+            bound.noise_levels(rounds)
+    slow = replace(bound, adaptation=Adaptation(1, None, True, Decay(1.0, 1, 0.1)))
+    assert slow.noise_levels(10_000_000) == {5.0: 10_000_000}
