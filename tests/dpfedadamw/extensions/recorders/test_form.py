@@ -26,6 +26,19 @@ def test_the_schema_in_the_folder_is_the_one_that_is_made(name: str) -> None:
     assert path(name).read_text("utf-8") == text(name)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_schema_has_all_pairs_of_a_list_compared(name: str) -> None:
+    """Some thousand coordinates of two types took `evidence check` minutes, and more took hours."""
+    assert "uniqueItems" not in text(name)
+
+
+def test_a_coordinate_that_is_sampled_twice_is_named(run: Path) -> None:
+    layout = json.loads((run / "evidence" / "layout.json").read_text())
+    layout["sample_coordinates"][1] = layout["sample_coordinates"][0]
+    (run / "evidence" / "layout.json").write_text(json.dumps(layout))
+    assert "evidence/layout.json: sample_coordinates has a coordinate twice" in faults(run)
+
+
 def test_what_the_writer_writes_has_no_fault(run: Path) -> None:
     assert faults(run) == []
 
