@@ -1,8 +1,7 @@
 """A run ends before its ε would exceed what its spec allows.
 
-Its spec allows `federation.max_epsilon`. Where it has none, a run that was cut off and taken up
-again keeps to `privacy.target_epsilon`: its σ is solved for so many rounds, and one of them was
-charged twice.
+Its spec allows `federation.max_epsilon`. A run that was cut off and taken up again also keeps to
+`privacy.target_epsilon`: its σ is solved for so many rounds, and one of them was charged twice.
 
 Before each round the ε of all that is charged and of one round more, at its worst for the client
 for which it is worst, is held against the limit. Nothing of it depends on the records, nor on what
@@ -95,6 +94,21 @@ class OnceResumed:
         """Whether a round keeps to the limit, or none was charged in vain so far."""
         cut_off = any(entry["kind"] == "resume" for entry in entries)
         return not cut_off or self.watch.allows(entries, index)
+
+
+@dataclass(frozen=True)
+class Each:
+    """Says it of several limits.
+
+    Attributes:
+        watches: One or more, each of one limit.
+    """
+
+    watches: tuple[Watch, ...]
+
+    def allows(self, entries: Entries, index: int) -> bool:
+        """Whether a round keeps to all of them."""
+        return all(one.allows(entries, index) for one in self.watches)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,29 @@ def epsilons(
     return found
 
 
+# What the auditor allows a claim to be above its target, for accountants that round differently.
+TARGET_ROOM, TARGET_ADDED = 1.005, 1e-3
+
+
+def check_target(epsilon: float, target: float | None, reader: str) -> None:
+    """Refuse a planned run that could spend more than the spec's target.
+
+    Args:
+        epsilon: The most that the run can spend.
+        target: The spec's ``privacy.target_epsilon``; None where it has none.
+        reader: Against whom it holds, for the message.
+
+    Raises:
+        PrivacyError: If it could.
+    """
+    if target is not None and not epsilon <= target * TARGET_ROOM + TARGET_ADDED:
+        raise PrivacyError(
+            f"privacy.target_epsilon: is {target:g}, but with the spec's noise_multiplier this run "
+            f"could spend {epsilon:.4g} against {reader}; leave out noise_multiplier to have it "
+            "solved for, or target_epsilon"
+        )
+
+
 def check_epsilon(epsilon: float, reader: str) -> None:
     """Refuse the ε of a planned run that is no guarantee.
 

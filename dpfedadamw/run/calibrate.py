@@ -18,7 +18,7 @@ from dpfedadamw.accounting.several import epsilon_of_records
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import divide, foresee
 from dpfedadamw.privacy.sampling import PoissonSampling
-from dpfedadamw.spec import Spec
+from dpfedadamw.spec import LocalIterationsSpec, Spec
 from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.units.registry import unit_named, without_limit
 
@@ -68,7 +68,8 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
     Args:
         spec: A private spec; its noise multiplier must be given unless it is solved for.
         target_epsilon: ε > 0, at the spec's δ. Against the server every client is assumed to take
-            part in every round.
+            part in every round. It replaces the spec's own target, which is left out where it
+            holds in another view.
         view: Against whom.
         solve: What to change.
 
@@ -88,6 +89,9 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
                 "privacy.noise_multiplier: missing; give it, or use --solve noise to find it"
             )
         given = specs.replace_noise_multiplier(spec, 1.0)
+    replaced = given.privacy.target_epsilon is not None
+    if replaced and given.algorithm.part(LocalIterationsSpec) is None:
+        given = _with_target(given, None)
     plan = foresee(without_limit(given))
     if plan.adaptation is not None and plan.adaptation.step_limit is not None:
         return _budgeted(given, target_epsilon, view, solve)
@@ -109,6 +113,9 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             if not isinstance(plan.sampling, PoissonSampling):
                 key, value = "privacy.sampling.batch_size", int(value)
     changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
+    towards = View.third_party if spec.privacy.unit == "client" else View.server
+    if replaced and view is towards:
+        changed = _with_target(changed, target_epsilon)
     epsilon = unit.spent(foresee(changed).expected_claim(1), view)
     if epsilon > target_epsilon:
         raise PrivacyError(
@@ -199,6 +206,8 @@ def for_a_person(spec: Spec, target_epsilon: float) -> Calibration:
             "data.most_records_per_person, which bounds what a person can move"
         )
     given = specs.replace_noise_multiplier(spec, spec.privacy.noise_multiplier or 1.0)
+    # That is the ε of one record.
+    given = _with_target(given, None)
     sigma, epsilon = _noise_for_a_person(foresee(given), most, target_epsilon, float(most))
     changed = specs.replace_noise_multiplier(given, sigma)
     return Calibration(changed, "privacy.noise_multiplier", sigma, epsilon)
@@ -229,6 +238,13 @@ def _records_of_a_person(spec: Spec) -> float:
     return float(np.minimum(each, most).mean())
 
 
+def _with_target(spec: Spec, target: float | None) -> Spec:
+    """The spec with another target, or with none."""
+    value = "null" if target is None else repr(target)
+    overrides = [f"privacy.target_epsilon={value}"]
+    return specs.loads(specs.dump(spec), source=spec.name, overrides=overrides)
+
+
 def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibration:
     """A rule that fits its steps to the spec's target is calibrated by the target itself."""
     if view is not View.server or solve is not Solve.local_steps:
@@ -237,7 +253,8 @@ def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibratio
             f"{name} fits its local steps to privacy.target_epsilon, which holds against the "
             "server; use --solve local-steps, which sets it"
         )
-    key = "privacy.target_epsilon"
-    changed = specs.loads(specs.dump(spec), source=spec.name, overrides=[f"{key}={target!r}"])
+    changed = _with_target(spec, target)
     plan = foresee(changed)
-    return Calibration(changed, key, target, plan.unit.spent(plan.expected_claim(1), view))
+    return Calibration(
+        changed, "privacy.target_epsilon", target, plan.unit.spent(plan.expected_claim(1), view)
+    )

@@ -18,7 +18,7 @@ from dpfedadamw.accounting.epsilon_limit import (
     rounds_that_fit,
     too_low,
 )
-from dpfedadamw.accounting.registry import check_epsilon, claimed, leading
+from dpfedadamw.accounting.registry import check_epsilon, check_target, claimed, leading
 from dpfedadamw.accounting.selection import trials_drawn
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
@@ -107,7 +107,9 @@ class WholeClients(PrivacyUnit):
         """Refuse a plan whose ε is no guarantee against a reader that the claim covers."""
         spends, epsilon = [_most_of_a_round(plan)], leading()[0].epsilon
         rounds, delta = _most_rounds(plan), plan.claimed_delta
-        check_epsilon(epsilon(third_party_compositions(spends, rounds), delta), "a third party")
+        third_party = epsilon(third_party_compositions(spends, rounds), delta)
+        check_epsilon(third_party, "a third party")
+        check_target(third_party, plan.target_epsilon, "a third party")
         for own in server_compositions(spends, rounds).values():
             check_epsilon(epsilon(own, delta), "the server")
 

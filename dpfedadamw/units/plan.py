@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from dpfedadamw.accounting.calibration import PlannedRun
-from dpfedadamw.accounting.epsilon_limit import OnceResumed, Watch, repeated
+from dpfedadamw.accounting.epsilon_limit import Each, OnceResumed, Watch, repeated
 from dpfedadamw.accounting.selection import Trials
 from dpfedadamw.accounting.several import PEOPLE_DERIVED_RATE, PEOPLE_STATED_RATE
 from dpfedadamw.accounting.views import DERIVED_RATE, STATED_RATE
@@ -65,15 +65,19 @@ class RunPlan(PrivacyPlan):
 
     @property
     def watch(self) -> Watch | None:
-        """Says before each round whether it keeps to the run's limit; None where there is none.
+        """Says before each round whether it keeps to the run's limits; None where there is none.
 
         Steps that a target limits stay below it by themselves.
         """
-        if self.max_epsilon is not None:
-            return self.unit.watch(self, self.max_epsilon)
-        if self.target_epsilon is None or (self.adaptation and self.adaptation.step_limit):
-            return None
-        return OnceResumed(self.unit.watch(self, self.target_epsilon))
+        limit, target = self.max_epsilon, self.target_epsilon
+        if self.adaptation and self.adaptation.step_limit:
+            target = None
+        watches: list[Watch] = [] if limit is None else [self.unit.watch(self, limit)]
+        if target is not None and (limit is None or target < limit):
+            watches.append(OnceResumed(self.unit.watch(self, target)))
+        if len(watches) > 1:
+            return Each(tuple(watches))
+        return watches[0] if watches else None
 
     def most_rounds(self, entries: Sequence[Mapping[str, Any]], completed: int) -> int:
         """How many rounds a run that is continued can have in the end.
@@ -112,7 +116,9 @@ class RunPlan(PrivacyPlan):
             return {}
         if watch.allows(entries, completed):
             return {}
-        name = "target_epsilon" if self.max_epsilon is None else "max_epsilon"
+        limit, name = self.max_epsilon, "max_epsilon"
+        if limit is None or self.unit.watch(self, limit).allows(entries, completed):
+            name = "target_epsilon"
         return {"stopped": {"rounds": completed, name: getattr(self, name)}}
 
     @property
@@ -206,11 +212,11 @@ class RunPlan(PrivacyPlan):
         return self.unit.expected_claim(self, dearest)
 
     def check_cost(self) -> None:
-        """Refuse a run whose most is no guarantee, before anything is charged.
+        """Refuse a run whose most is no guarantee, or above its target, before anything is charged.
 
         Raises:
             PrivacyError: If no finite ε bounds what the run can spend, or one beyond
-                `accounting.registry.LARGEST_EPSILON`.
+                `accounting.registry.LARGEST_EPSILON` or ``target_epsilon``.
         """
         self.unit.check_cost(self)
 
@@ -259,7 +265,7 @@ class PrivacyUnit(ProtectedUnit, ABC):
 
     @abstractmethod
     def check_cost(self, plan: RunPlan, /) -> None:
-        """Refuse a plan whose most is no guarantee."""
+        """Refuse a plan whose most is no guarantee, or above its target."""
 
     def planned_run(self, _plan: RunPlan, _view: str, /) -> PlannedRun:
         """The plan as the solvers of `calibration` take it."""

@@ -15,7 +15,7 @@ from dpfedadamw.accounting.epsilon_limit import (
     rounds_that_fit,
     too_low,
 )
-from dpfedadamw.accounting.registry import check_epsilon, claimed, leading
+from dpfedadamw.accounting.registry import check_epsilon, check_target, claimed, leading
 from dpfedadamw.accounting.selection import trials_drawn
 from dpfedadamw.accounting.views import ClientSpend
 from dpfedadamw.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
@@ -132,7 +132,9 @@ class SingleRecords(PrivacyUnit):
     def check_cost(self, plan: RunPlan) -> None:
         """Refuse a plan whose ε against the server, which bounds all others, is no guarantee."""
         everything = _most_rounds(plan).of_person(plan.composition(plan.smallest_client))
-        check_epsilon(leading()[0].epsilon(everything, plan.claimed_delta), "the server")
+        epsilon = leading()[0].epsilon(everything, plan.claimed_delta)
+        check_epsilon(epsilon, "the server")
+        check_target(epsilon, plan.target_epsilon, "the server")
 
     def planned_run(self, plan: RunPlan, view: str) -> PlannedRun:
         """The plan as the solvers take it, against the server or a third party."""

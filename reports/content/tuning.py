@@ -29,9 +29,9 @@ def local_steps(header: dict[str, Any]) -> str:
 def early_end(claim: dict[str, Any], header: dict[str, Any]) -> str:
     """A sentence on a limit on ε, and on the rounds it left out, with a space before it."""
     ended = mapping(claim.get("stopped"))
-    limit, name = number(header.get("max_epsilon")), "max_epsilon"
+    limit, name = number(ended.get("target_epsilon")), "target_epsilon"
     if limit is None:
-        limit, name = number(ended.get("target_epsilon")), "target_epsilon"
+        limit, name = number(header.get("max_epsilon")), "max_epsilon"
     if limit is None:
         return ""
     kept = f" No round begins that could take ε beyond {formatting.plain(limit)} ({name})"

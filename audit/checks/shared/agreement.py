@@ -224,9 +224,21 @@ def limit_faults(
         reasons.append(f"the claimed epsilon exceeds max_epsilon, {noted:g}")
     if ledger.stopped is None:
         return
+    # A run that was cut off also keeps to a target below its limit.
+    if ledger.stopped.target_epsilon is not None and _target_below(spec, noted):
+        _ended_at_the_target(spec, ledger, header, charged, reasons)
+        return
     if differs(ledger.stopped.max_epsilon, noted):
         reasons.append(_ANOTHER)
     _early_end(ledger, header, f"max_epsilon, {noted:g}", noted, charged, reasons)
+
+
+def _target_below(spec: Mapping[str, Any], limit: float) -> bool:
+    privacy = fields.mapping(spec, "privacy")
+    return (
+        privacy.get("target_epsilon") is not None
+        and fields.positive(privacy, "target_epsilon") < limit
+    )
 
 
 _ANOTHER = "the claim says that another limit on epsilon ended the run"

@@ -49,7 +49,10 @@ def promises(plan: RunPlan, most_charges: int) -> tuple[Promise, ...]:
     Raises:
         PrivacyError: If no ε bounds so many participations.
     """
-    whole = _at_least_noise(replace(plan, rounds=max(1, most_charges), max_epsilon=None), plan)
+    most_rounds = max(1, most_charges)
+    # What a lying server can make of it is held to neither limit nor target.
+    longest = replace(plan, rounds=most_rounds, max_epsilon=None, target_epsilon=None)
+    whole = _at_least_noise(longest, plan)
     whole.check_cost()
     claims = [one.expected_claim(1) for one in (plan, whole)]
     if plan.unit.noises_gradients:

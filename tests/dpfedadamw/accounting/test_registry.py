@@ -167,6 +167,19 @@ def test_an_epsilon_that_protects_nobody_is_refused(epsilon: float, said: str) -
     assert f"this run could spend {said}" in str(e.value)
 
 
+@pytest.mark.parametrize("target", [None, 4.0, 4.1])
+def test_a_run_within_its_target_is_no_reason_to_refuse(target: float | None) -> None:
+    # The auditor's own room: 0.5 % and 0.001.
+    registry.check_target(4.02, target, "the server")
+
+
+@pytest.mark.parametrize("epsilon", [4.022, 5.0, float("inf"), float("nan")])
+def test_a_run_that_could_exceed_its_target_is_refused(epsilon: float) -> None:
+    with pytest.raises(PrivacyError, match=r"^privacy\.target_epsilon: is 4, but with") as refused:
+        registry.check_target(epsilon, 4.0, "a third party")
+    assert f"this run could spend {epsilon:.4g} against a third party" in str(refused.value)
+
+
 def test_what_was_foreseen_bounds_what_was_done_where_it_covers_it(monkeypatch) -> None:
     done, foreseen = Composition(1.0, 0.02, 10), Composition(1.0, 0.02, 11)
     other = Composition(2.0, 0.02, 11)

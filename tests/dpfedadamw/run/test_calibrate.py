@@ -46,6 +46,32 @@ def test_the_result_keeps_to_the_target_and_comes_near_it(solve, nearest):
     assert found.epsilon <= 1.5
 
 
+@pytest.mark.parametrize(
+    ("view", "solve", "kept"),
+    [
+        (View.server, Solve.rounds, 4.0),
+        (View.server, Solve.noise, 4.0),
+        # A spec's target holds against the server.
+        (View.third_party, Solve.rounds, None),
+    ],
+)
+def test_what_is_solved_for_replaces_the_specs_own_target(view, solve, kept):
+    """Every run's own spec has noise and target; a higher one was met, and the lower one kept."""
+    own = small_spec(rounds=6, overrides=("privacy.target_epsilon=3",))
+    own = prepare(own, torch.device("cpu")).spec
+    own = specs.replace_noise_multiplier(own, 1.5 * own.privacy.noise_multiplier)
+    found = calibrate(own, 4.0, view, solve)
+    assert found.spec.privacy.target_epsilon == kept
+    plan = prepare(found.spec, torch.device("cpu")).plan
+    assert found.epsilon == plan.unit.spent(plan.expected_claim(1), view) <= 4.0
+
+
+def test_of_whole_clients_the_target_holds_against_a_third_party():
+    own = small_spec("fed-smp", rounds=6, overrides=("privacy.target_epsilon=3",))
+    own = specs.replace_noise_multiplier(own, 3.0)
+    assert calibrate(own, 4.0, View.third_party, Solve.rounds).spec.privacy.target_epsilon == 4.0
+
+
 def test_whole_numbers_are_the_largest_that_fit():
     found = calibrate(small_spec(rounds=12), 1.5, View.server, Solve.rounds)
     one_more = small_spec(rounds=found.spec.federation.rounds + 1)
@@ -136,9 +162,15 @@ def test_noise_for_a_person_is_solved_for_as_many_records_as_the_spec_keeps(
     kept = "data.most_records_per_person=3"
     spec = people_spec(unit=RECORDS, overrides=(kept, noise))
     found = for_a_person(spec, 1.5)
-    assert asked == [(specs.replace_noise_multiplier(spec, stands_in), 3, 1.5, 3.0)]
+    # The spec's own target is the ε of one record, and is left out.
+    alone = specs.loads(
+        specs.dump(specs.replace_noise_multiplier(spec, stands_in)),
+        source=spec.name,
+        overrides=("privacy.target_epsilon=null",),
+    )
+    assert asked == [(alone, 3, 1.5, 3.0)]
     assert (found.key, found.value, found.epsilon) == ("privacy.noise_multiplier", 7.5, 1.25)
-    assert found.spec == specs.replace_noise_multiplier(spec, 7.5)
+    assert found.spec == specs.replace_noise_multiplier(alone, 7.5)
 
 
 @pytest.mark.parametrize("unit", [None, RECORDS])

@@ -168,6 +168,17 @@ def test_a_run_with_a_target_that_is_cut_off_keeps_to_it_and_passes(
         assert "stopped" not in outcome.claim
 
 
+@pytest.mark.parametrize("case", ["every client", "client"])
+def test_a_run_that_is_cut_off_keeps_to_a_target_below_its_limit(case, tmp_path, monkeypatch):
+    """It went on to its limit, and its audit failed: the target is a promise of the spec."""
+    spec = specs.loads(specs.dump(with_target(case)), overrides=("federation.max_epsilon=4",))
+    resumed, outcome = cut_off_and_resumed(spec, tmp_path, monkeypatch, 6)
+    assert headline(outcome.claim) <= 2.0
+    assert outcome.claim["stopped"] == {"rounds": 3, "target_epsilon": 2.0}
+    findings = audited(resumed)
+    assert findings["verdict"] == "PASS", failing(findings)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", ["every client", "poisson", "client"])
 def test_a_run_that_is_cut_off_fits_a_budget_of_just_its_target(case, tmp_path, monkeypatch):

@@ -221,6 +221,8 @@ def test_a_budget_of_steps_for_one_hospital_of_three_fails_the_audit(
         return solve(target, replace(run, clients_per_person=1), most)
 
     monkeypatch.setattr(unit_of_records, "solve_step_limit", for_one)
+    # An engine that does not look at its own target either.
+    monkeypatch.setattr(unit_of_records, "check_target", lambda *_: None)
     verdict, said = found_by("promise", train(budgeted, tmp_path)[0])
     assert verdict == "FAIL"
     assert "more than the target of 5" in said

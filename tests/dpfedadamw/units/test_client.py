@@ -173,6 +173,15 @@ def test_the_cost_towards_both_is_looked_at_where_clients_add_the_noise(by, towa
     assert looked[0] == (epsilon(4), "a third party")
 
 
+def test_a_plan_beyond_its_own_target_is_refused_unless_a_limit_keeps_it_below():
+    most = epsilon(6)
+    replace(plan_of(), target_epsilon=most).check_cost()
+    beyond = replace(plan_of(), target_epsilon=0.9 * most)
+    with pytest.raises(PrivacyError, match="leave out noise_multiplier to have it solved for"):
+        beyond.check_cost()
+    replace(beyond, max_epsilon=0.9 * most).check_cost()
+
+
 def test_the_solvers_take_a_round_for_a_record_s_step():
     plan = plan_of()
     run = PlannedRun(

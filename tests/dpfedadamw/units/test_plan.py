@@ -193,8 +193,15 @@ def test_a_run_that_was_cut_off_keeps_to_the_target_that_its_noise_was_solved_fo
     cut_off = [*before, *whole_round(plan, last), again]
     assert not solved.watch.allows(cut_off, last)
     assert solved.ends_early(cut_off) == {"stopped": {"rounds": last, "target_epsilon": target}}
-    # A limit of its own holds in its place, and steps that share a target end by themselves.
-    assert replace(solved, max_epsilon=2 * target).watch.allows(cut_off, last)
+    # A limit above it changes nothing, one below it ends the run first.
+    both = replace(solved, max_epsilon=2 * target)
+    assert both.watch.allows(before, last)
+    assert not both.watch.allows(cut_off, last)
+    assert both.ends_early(cut_off) == {"stopped": {"rounds": last, "target_epsilon": target}}
+    below = replace(solved, max_epsilon=plan.epsilon_after(last))
+    assert not below.watch.allows(before, last)
+    assert below.ends_early(cut_off)["stopped"].keys() == {"rounds", "max_epsilon"}
+    # Steps that share a target end by themselves.
     shared = replace(solved, adaptation=Adaptation(plan.local_steps, 100, True, None))
     assert shared.watch is None
 

@@ -200,6 +200,7 @@ def usual(plan: RunPlan) -> dict[str, object]:
         "trials": None,
         "drawn": None,
         "of_people": False,
+        "released": 0,
     }
 
 
@@ -217,7 +218,7 @@ def test_the_claim_is_asked_for_with_what_the_ledger_was_charged(asked):
         ClientSpend(1, 80, 2, (Composition(3.0, 0.1, 6),)),
         ClientSpend(3, 100, 1, (Composition(3.0, 0.08, 3),)),
     )
-    assert asked == [{"spends": spends, **usual(plan), "drawn": 7}]
+    assert asked == [{"spends": spends, **usual(plan), "drawn": 7, "released": 1}]
 
 
 def test_a_claim_is_told_what_the_spec_states_and_how_the_run_was_chosen(asked):
@@ -304,6 +305,15 @@ def test_the_cost_towards_the_server_is_looked_at_before_the_run(monkeypatch):
     limit = 0.5 * (epsilon(12) + epsilon(15))
     plan_of(f"federation.max_epsilon={limit}").check_cost()
     assert looked == [(epsilon(18), "the server"), (epsilon(12), "the server")]
+
+
+def test_a_plan_beyond_its_own_target_is_refused_unless_a_limit_keeps_it_below():
+    most = epsilon(18)
+    replace(plan_of(), target_epsilon=most).check_cost()
+    beyond = replace(plan_of(), target_epsilon=0.9 * most)
+    with pytest.raises(PrivacyError, match="leave out noise_multiplier to have it solved for"):
+        beyond.check_cost()
+    replace(beyond, max_epsilon=0.9 * most).check_cost()
 
 
 def test_the_solvers_take_the_plan_as_it_is():

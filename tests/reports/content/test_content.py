@@ -644,6 +644,12 @@ def test_small_numbers_are_printed_as_powers_of_ten(value: float, shown: str) ->
             "4 (target_epsilon). The run was cut off, and a round was charged again. It therefore "
             "ended after 19 of 20 rounds.",
         ),
+        (
+            {"rounds": 19, "target_epsilon": 4.0},
+            5.0,
+            "4 (target_epsilon). The run was cut off, and a round was charged again. It therefore "
+            "ended after 19 of 20 rounds.",
+        ),
     ],
 )
 def test_the_report_says_which_limit_ended_a_run_and_when(stopped, limit, said):

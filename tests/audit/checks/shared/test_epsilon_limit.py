@@ -152,6 +152,36 @@ def test_a_run_with_a_limit_does_not_end_at_its_target(of_records: Bundle) -> No
     assert "another limit on epsilon ended the run" in limited(of_records, 99.0, 99.0, **stopped)
 
 
+def test_a_run_that_was_cut_off_may_end_at_a_target_below_its_limit(of_records: Bundle) -> None:
+    explained, early = boundary(third_round(of_records))
+    once = (Resume(10, 2, None),)
+
+    def said(target: float | None, limit: float, resumes: tuple[Resume, ...] = once) -> str:
+        def promises(spec: dict[str, Any]) -> None:
+            spec["privacy"].update(target_epsilon=target)
+            spec["federation"].update(max_epsilon=limit)
+
+        stopped = Stopped(2, target_epsilon=target or explained)
+        verdict, text = says(
+            changed(
+                of_records,
+                spec=promises,
+                header={"max_epsilon": limit},
+                ledger={**shortened(of_records, 2, 1.0), "stopped": stopped, "resumes": resumes},
+            ),
+            "promise",
+        )
+        return text if verdict == "FAIL" else verdict
+
+    assert said(explained, 2.0 * explained) == "PASS"
+    assert f"have kept to target_epsilon, {early:g}" in said(early, 2.0 * early)
+    another = "the claim says that another limit on epsilon ended the run"
+    # The limit is the lower one, or there is no target.
+    assert another in said(explained, 0.5 * explained)
+    assert another in said(None, 2.0 * explained)
+    assert "there is none" in said(explained, 2.0 * explained, ())
+
+
 def test_where_clients_are_drawn_independently_everybody_counts_as_in_every_round(
     of_records: Bundle,
 ) -> None:

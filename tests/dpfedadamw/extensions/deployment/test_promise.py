@@ -44,6 +44,12 @@ def test_the_most_is_what_the_accountant_says_of_so_many_rounds():
     assert found.most > found.planned
 
 
+def test_the_most_is_told_where_it_is_beyond_the_specs_target():
+    plan = foresee(small_spec(rounds=3, overrides=("privacy.target_epsilon=2",)))
+    (found,) = promises(plan, 9)
+    assert found.planned <= 2.0 < found.most
+
+
 def test_late_rounds_asked_for_again_at_falling_noise_cost_no_more_than_the_most():
     rounds, more = 20, reserve(20)
     plan = foresee(small_spec("adap-dpfl", rounds, 5))
