@@ -217,10 +217,10 @@ def challenge_draw(
     key = _key("auditor", auditor_key)
     authority = after_training.authority(timestamp)
     with intent_log.opened(default_directory()) as log:
-        nonce = log.draw(finished.challenge.intent.sha256, finished.ledger_sha256, run.identifier)
+        nonce = log.draw(finished.challenge.intent.sha256, finished.ledger_sha256, finished.name)
     count = min(participations, len(finished.participations))
     draw = challenges.write_draw(
-        run.identifier,
+        finished.name,
         nonce,
         count,
         finished.ledger_sha256,
@@ -236,7 +236,7 @@ def challenge_draw(
     if as_json:
         print_json(
             {
-                "run": run.identifier,
+                "run": finished.name,
                 "draw": str(output),
                 "of": len(finished.participations),
                 "drawn": [[one.round, one.client] for one in drawn],
@@ -244,7 +244,7 @@ def challenge_draw(
         )
         return
     rows = [
-        ("run", run.identifier),
+        ("run", finished.name),
         ("draw", f"{output}   send it to the trainer"),
         ("drawn", f"{len(drawn)} of {len(finished.participations)} participations"),
         ("signed by", key.fingerprint),
@@ -291,10 +291,10 @@ def challenge_open(
     content = challenge_files.openings(finished, read, drawn, randomness, escrow)
     challenge_files.write_new(output, content, private=True)
     if as_json:
-        print_json({"run": run.identifier, "openings": str(output), "opened": len(drawn)})
+        print_json({"run": finished.name, "openings": str(output), "opened": len(drawn)})
         return
     rows = [
-        ("run", run.identifier),
+        ("run", finished.name),
         ("openings", f"{output}   private: for the auditor only"),
         ("opened", f"{len(drawn)} of {len(finished.participations)} participations"),
         ("asked for by", read.fingerprint),

@@ -62,6 +62,11 @@ class FinishedRun:
     commits_to_start: bool
 
     @property
+    def name(self) -> str:
+        """The run's name, as intent and ledger have it; a copy's folder may be called otherwise."""
+        return self.challenge.intent.promised.run
+
+    @property
     def tree(self) -> Tree:
         """The keys that were committed to."""
         promised = self.challenge.intent.promised
@@ -70,7 +75,7 @@ class FinishedRun:
     @property
     def coin(self) -> PublicCoin:
         """What its streams are bound to."""
-        return PublicCoin(self.challenge.nonce, self.challenge.intent.promised.run)
+        return PublicCoin(self.challenge.nonce, self.name)
 
     def drawn(self, draw: Draw) -> tuple[Participation, ...]:
         """The participations that a draw for this run chose.
@@ -78,8 +83,8 @@ class FinishedRun:
         Raises:
             FilingError: If it is for another run, or another ledger of it.
         """
-        if draw.run != self.run.identifier:
-            raise FilingError(f"draw.json: is for the run {draw.run}, not {self.run.identifier}")
+        if draw.run != self.name:
+            raise FilingError(f"draw.json: is for the run {draw.run}, not {self.name}")
         if draw.ledger_sha256 != self.ledger_sha256:
             raise FilingError(
                 f"draw.json: is for another ledger of {draw.run} ({draw.ledger_sha256[:12]}…, and "
@@ -272,7 +277,7 @@ def remember(run: FinishedRun, verdict: str) -> None:
     """
     with intent_log.opened(default_directory()) as log:
         intent = run.challenge.intent.sha256
-        log.judge(intent, run.ledger_sha256, run.run.identifier, verdict)
+        log.judge(intent, run.ledger_sha256, run.name, verdict)
 
 
 def openings(
@@ -290,12 +295,11 @@ def openings(
     tree = randomness.tree(run.tree.rounds, run.tree.clients)
     if tree.root != run.tree.root:
         raise FilingError(
-            f"--escrow {escrow}: holds another key than the intent of {run.run.identifier} "
-            "committed to"
+            f"--escrow {escrow}: holds another key than the intent of {run.name} committed to"
         )
     content = {
         "format": _FORMAT,
-        "run": run.run.identifier,
+        "run": run.name,
         "draw_sha256": draw.sha256,
         "leaves": [
             {

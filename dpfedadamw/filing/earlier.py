@@ -192,7 +192,9 @@ def _refuse_earlier(
     seen = results.Seen(dsse.sequence_number(statement, name), digest)
     present = {name: results.Present(seen, frozenset(map(keys.fingerprint, signers)))}
     found = Found()
-    results.refuse_earlier(results.read_memory(memory), run.identifier, present, memory, found)
+    # Remembered by `verify` under the run's own name, which the folder of a copy need not have.
+    own = str(statement.predicate.get("run", run.identifier))
+    results.refuse_earlier(results.read_memory(memory), own, present, memory, found)
     for problem in found.problems:
         raise EnvelopeError(str(problem))
 

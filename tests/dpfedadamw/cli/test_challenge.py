@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,6 +158,39 @@ def test_nobody_else_s_draw_opens_anything(case, capsys):
     assert "the run was challenged by" in told(capsys)
     with pytest.raises(FilingError, match="which is no key of yours"):
         read(case, "own.json")
+
+
+def test_the_copy_that_the_documentation_has_the_trainer_send_is_drawn_from_and_audited(
+    case, capsys
+):
+    """Its folder has another name than the run, as any copy's may."""
+    copy = case.folder / "sent"
+    audience = ("--audience", "auditor", "--output", str(copy))
+    assert case.trainer("bundle", str(case.run), *audience) == 0
+    drawn = ("--participations", "5", "--output", case.file("of-copy.json"), "--json")
+    capsys.readouterr()
+    assert case.auditor("challenge", "draw", str(copy), *drawn) == 0
+    assert json.loads(capsys.readouterr().out)["run"] == case.run.name
+    assert case.open("of-copy.json", "of-copy-openings.json") == 0
+    opened = json.loads(Path(case.file("of-copy-openings.json")).read_text())
+    assert opened["run"] == case.run.name
+    with case.acting("auditor"):
+        files = (Path(case.file("of-copy.json")), Path(case.file("of-copy-openings.json")))
+        found = challenge_files.read_openings(open_existing(copy), *files)
+        assert set(read(case).drawn) < set(found.drawn)
+        challenge_files.remember(found.run, "PASS")
+    log = Path(case.file("auditor-keys/intents.jsonl")).read_text()
+    assert "sent" not in log
+    # Another run's draw is refused by its name.
+    other = read_draw_of(case, "of-copy.json", run="another-run")
+    with pytest.raises(FilingError, match="is for the run another-run, not small-"):
+        found.run.drawn(other)
+
+
+def read_draw_of(case: Parties, name: str, **changes: str) -> Any:
+    """A draw of another run."""
+    draw = challenges.read_draw(Path(case.file(name)).read_bytes(), name)
+    return replace(draw, **changes)
 
 
 def test_a_draw_is_for_the_ledger_that_was_signed(case, capsys):

@@ -133,7 +133,9 @@ def finished(*, commits: bool) -> FinishedRun:
     """A run of three rounds of three clients each."""
     return FinishedRun(
         run=RunDirectory(Path("runs/a-run")),
-        challenge=cast("Any", SimpleNamespace()),
+        challenge=cast(
+            "Any", SimpleNamespace(intent=SimpleNamespace(promised=SimpleNamespace(run="a-run")))
+        ),
         ledger_sha256="ab" * 32,
         attestation_sha256="cd" * 32,
         participations=PLACES,

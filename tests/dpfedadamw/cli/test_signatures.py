@@ -416,6 +416,17 @@ def test_an_earlier_state_that_was_put_back_is_handed_to_nobody(
     assert "SIGNER UNKNOWN" not in shown.err
 
 
+def test_an_earlier_state_is_not_signed_under_another_folder_s_name_either(case, tmp_path, capsys):
+    """A copy is the same run: `verify` remembers it by the name that was signed."""
+    run, _ = case
+    earlier = tmp_path / "another name"
+    shutil.copytree(run, earlier)
+    assert call("sign", run) == call("verify", run) == 0
+    capsys.readouterr()
+    assert call("sign", str(earlier)) == 2
+    assert "an earlier state was put back" in one_error(capsys)
+
+
 @pytest.mark.parametrize("command", [("sign-off", "-o"), ("export", "--output")], ids=" ".join)
 def test_whose_run_is_handed_on_is_said_where_the_signer_is_unknown(
     command, case, tmp_path, monkeypatch, capsys
