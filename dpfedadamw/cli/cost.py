@@ -196,6 +196,7 @@ def calibrate(
     """
     from dpfedadamw import spec as specs
 
+    _refuse_together(frontier=frontier, compare_person=compare_person, per_person=per_person)
     if frontier:
         if output is not None or solve is not SolveName.noise:
             refuse("--frontier: solves for noise and writes no spec; leave out --output, --solve")
@@ -252,6 +253,13 @@ def calibrate(
     )
 
 
+def _refuse_together(**given: bool) -> None:
+    """Refuse options of which each asks for something else."""
+    names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
+    if len(names) > 1:
+        refuse(f"{names[0]}: cannot be given with {' or '.join(names[1:])}; leave one out")
+
+
 def _compare_person(spec: Spec, target_epsilon: float, as_json: bool) -> None:
     """Show the noise of both ways to meet a target for a person."""
     from dataclasses import asdict
@@ -288,7 +296,11 @@ def _frontier(
     from dpfedadamw.run.calibrate import View
     from dpfedadamw.run.frontier import frontier as solve_all
 
-    values = dict(_values(one) for one in vary)
+    values: dict[str, list[Any]] = {}
+    for key, more in map(_values, vary):
+        if key in values:
+            refuse(f"--vary {key}: given twice; list all of its values once, {key}=A,B")
+        values[key] = more
     with status("inverting the accountant", quiet=as_json):
         found = solve_all(spec, target_epsilon, View(view.value), values)
     if as_json:

@@ -127,6 +127,28 @@ def test_what_is_asked_is_solved_for_written_and_told(
     assert solved == [("quickstart", 3.0, *asked)] * 2
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--frontier --per-person", "--frontier: cannot be given with --per-person;"),
+        ("--compare-person --per-person", "--compare-person: cannot be given with --per-person;"),
+        ("--frontier --compare-person", "--frontier: cannot be given with --compare-person;"),
+        (
+            "--frontier --vary federation.local_steps=4 --vary federation.local_steps=2",
+            "--vary federation.local_steps: given twice; list all of its values once,",
+        ),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    options: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --frontier, --per-person showed the noise for one record as that for a person."""
+    assert call("calibrate", "quickstart", "--target-epsilon", "3", *options.split()) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, len(shown.err.splitlines())) == ("", 1)
+    assert shown.err.startswith(said)
+
+
 def test_a_place_that_cannot_be_written_to_is_told(
     solved: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
