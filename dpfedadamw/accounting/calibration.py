@@ -255,7 +255,11 @@ def solve_number(
         target: ε to keep to.
         round_safely: rounds a value to the side that spends less.
         name: what the value is, for the error.
+
+    Raises:
+        PrivacyError: if the target is none, or out of reach.
     """
+    _check_target(target)
     value = start
     loose = tight = None
     while loose is None or tight is None:

@@ -19,7 +19,7 @@ from dpfedadamw.accounting.selection import (
     claim_of_selection,
     epsilon_of_all_trials,
 )
-from dpfedadamw.accounting.several import in_words_of_people, together
+from dpfedadamw.accounting.several import envelope, in_words_of_people, together
 from dpfedadamw.accounting.trade_off import curves
 from dpfedadamw.accounting.views import (
     DERIVED_RATE,
@@ -306,21 +306,10 @@ def claim(
 
 
 def _most_of_any(spends: Sequence[ClientSpend], bound: SpendingBound) -> tuple[Composition, ...]:
-    """What no client was charged more than, times the clients of a person: it bounds each of them.
-
-    Of each kind of step as many as any client has, at the largest rate.
-    """
-    most: dict[tuple[float, int, str], int] = {}
-    for part in (part for spend in spends for part in merge(spend.compositions)):
-        kind = (part.noise_multiplier, part.queries_per_step, part.sampling)
-        most[kind] = max(most.get(kind, 0), part.steps)
-    rate = max((spend.sampling_rate for spend in spends), default=1.0)
+    """What no client was charged more than, times the clients of a person: it bounds each one."""
+    parts = envelope([merge(spend.compositions) for spend in spends]) if spends else ()
     times = bound.clients_per_person
-    parts = [
-        Composition(noise, rate, times * steps, queries, sampling)
-        for (noise, queries, sampling), steps in sorted(most.items())
-    ]
-    return (*parts, *(replace(part, steps=times * part.steps) for part in bound.queries))
+    return tuple(replace(part, steps=times * part.steps) for part in (*parts, *bound.queries))
 
 
 def no_claim() -> dict[str, Any]:

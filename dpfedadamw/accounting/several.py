@@ -199,7 +199,7 @@ def together(spends: Sequence[ClientSpend], clients: int, delta: float) -> Deare
     ]
     count = min(clients, len(kept))
     if math.comb(len(kept), count) > _MOST_SETS:
-        kept = [_envelope(kept)] * count
+        kept = [envelope(kept)] * count
     sets = {
         merge([part for history in chosen for part in history])
         for chosen in combinations(kept, count)
@@ -210,7 +210,7 @@ def together(spends: Sequence[ClientSpend], clients: int, delta: float) -> Deare
     )
 
 
-def _envelope(histories: Sequence[tuple[Composition, ...]]) -> tuple[Composition, ...]:
+def envelope(histories: Sequence[tuple[Composition, ...]]) -> tuple[Composition, ...]:
     """Return as many steps of each kind of noise as any history has, at the largest rate."""
     rate = max(part.sampling_rate for history in histories for part in history)
     steps: dict[tuple[float, int, str], int] = {}

@@ -27,6 +27,14 @@ from dpfedadamw.units.plan import RunPlan
 Cost = tuple[Composition, ...]
 
 Entries = Sequence[Mapping[str, Any]]
+# What JSON may have for the fields of a composition.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "noise_multiplier": (float, int),
+    "sampling_rate": (float, int),
+    "steps": (int,),
+    "queries_per_step": (int,),
+    "sampling": (str,),
+}
 
 
 def charged(entries: Entries) -> Cost:
@@ -118,9 +126,14 @@ def from_plain(plain: Any) -> Cost:
         PrivacyError: If it is none.
     """
     try:
-        return tuple(Composition(**part) for part in plain)
+        found = tuple(Composition(**part) for part in plain)
+        if not all(
+            type(getattr(part, name)) in kinds for part in found for name, kinds in _TYPES.items()
+        ):
+            raise TypeError
     except TypeError:
         raise PrivacyError("is no list of compositions") from None
+    return found
 
 
 def _times(cost: Cost, clients: int) -> Cost:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -98,7 +97,7 @@ def _shown(one: Standing) -> Panel:
         alone = display.epsilon_text(epsilon_of([run.cost], account.delta))
         kind = "spent" if run.state == "settled" else "reserved"
         table.add_row(Text(run.run), Text(str(condition)), alone, kind)
-    title = f"[bold]{escape(account.dataset)}[/] {account.data_sha256[:12]}…"
+    title = Text.assemble((account.dataset, "bold"), f" {account.data_sha256[:12]}…")
     return Panel(Group(facts, Text(), table), title=title, title_align="left")
 
 

@@ -145,7 +145,18 @@ def test_no_charge_costs_nothing():
     assert charged([{"kind": "header", "unit": "record"}, {"kind": "round", "round": 0}]) == ()
 
 
-@pytest.mark.parametrize("plain", [7, [7], [{"noise": 1.0}], [{}], None])
+PLAIN = {"noise_multiplier": 2, "sampling_rate": 0.1, "steps": 3}
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        7, [7], [{"noise": 1.0}], [{}], None,
+        [{**PLAIN, "steps": 1.5}], [{**PLAIN, "steps": True}], [{**PLAIN, "noise_multiplier": "2"}],
+        [{**PLAIN, "queries_per_step": 2.0}],
+        [{**PLAIN, "sampling_rate": None}], [PLAIN, {**PLAIN, "noise_multiplier": True}],
+    ],
+)  # fmt: skip
 def test_what_is_no_list_of_compositions_is_refused(plain):
     with pytest.raises(PrivacyError, match="is no list of compositions"):
         from_plain(plain)

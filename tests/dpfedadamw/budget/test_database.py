@@ -103,6 +103,11 @@ UNBELIEVED = [
     ("reservation of", "UPDATE reservation SET cost = '[{'"),
     ("reservation of", "UPDATE reservation SET cost = '7'"),
     ("reservation of", "UPDATE reservation SET cost = '[7]'"),
+    (
+        "reservation of",
+        'UPDATE reservation SET cost = \'[{"noise_multiplier": 2, "sampling_rate": 0.1, '
+        '"steps": 1.5}]\'',
+    ),
 ]
 
 

@@ -105,6 +105,16 @@ def test_a_terminal_shows_whom_it_protects_what_is_left_rounded_down_and_each_ru
     ]
 
 
+def test_no_text_of_a_budget_is_taken_for_markup(
+    stands: list[Standing], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stands.append(standing(data_sha256="[/red]abc", dataset="[bold", adjacency="[/x]"))
+    assert call("budget", "show") == 0
+    shown = capsys.readouterr().out
+    assert "[bold [/red]abc…" in shown
+    assert "one record, [/x]" in shown
+
+
 def test_a_budget_of_which_nothing_was_reserved_says_so(
     stands: list[Standing], capsys: pytest.CaptureFixture[str]
 ) -> None:

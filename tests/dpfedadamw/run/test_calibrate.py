@@ -173,6 +173,14 @@ def test_noise_for_a_person_is_solved_for_as_many_records_as_the_spec_keeps(
     assert found.spec == specs.replace_noise_multiplier(alone, 7.5)
 
 
+@pytest.mark.parametrize("target", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_target_for_a_person_is_a_positive_number(target):
+    """The search for the noise of 0 ended in a RecursionError, and that of others did not end."""
+    spec = people_spec(unit=RECORDS, overrides=("data.most_records_per_person=3",))
+    with pytest.raises(PrivacyError, match="a target epsilon is a positive number, not"):
+        for_a_person(spec, target)
+
+
 @pytest.mark.parametrize("unit", [None, RECORDS])
 def test_noise_for_a_person_needs_single_records_and_a_bound_on_those_of_a_person(unit):
     spec = people_spec() if unit is None else people_spec(unit=unit)
