@@ -51,7 +51,7 @@ class Evaluation:
         measures: Further measures on test records, by name (`tasks.Score`); of a finished model
             also those of `measures.final`.
         validation_loss: Mean loss over the validation records of a regression, which has no
-            accuracy; None elsewhere.
+            accuracy, and where a search chooses by it; None elsewhere, or where it is not finite.
         confusion: Test records of a finished model by class and answer; None where there are too
             many classes, or the test records are not public.
         own: Metrics of the user's own of a finished model, by name.
@@ -101,11 +101,12 @@ def is_due(experiment: Experiment, completed: int, last: bool) -> bool:
     return last or completed % interval(experiment) == 0
 
 
-def evaluated(experiment: Experiment) -> tuple[nn.Module, Dataset, torch.device, bool]:
+def evaluated(experiment: Experiment) -> tuple[nn.Module, Dataset, torch.device, bool, bool]:
     """What `evaluate` is given of an experiment: training records only where nothing is private."""
     spec = experiment.spec
     training = spec.evaluation.training and spec.privacy.unit == "none"
-    return experiment.model, experiment.dataset, experiment.device, training
+    by_loss = spec.tune.score == "validation_loss"
+    return experiment.model, experiment.dataset, experiment.device, training, by_loss
 
 
 @part("evaluation")
@@ -114,6 +115,7 @@ def evaluate(
     dataset: Dataset,
     device: torch.device,
     training: bool = False,
+    by_loss: bool = False,
     finished: EvaluationSpec | None = None,
 ) -> Evaluation:
     """Evaluate a model on test and validation records; leaves it in training mode.
@@ -123,6 +125,7 @@ def evaluate(
         dataset: Its records.
         device: Where it lies.
         training: Whether it is evaluated on the training records as well; never of a private run.
+        by_loss: Whether a search chooses by the loss over the public validation records.
         finished: The spec's section ``evaluation``, where the model is finished; None before.
 
     Raises:
@@ -153,7 +156,7 @@ def evaluate(
         None if seen is None else seen[0].accuracy,
         None if seen is None else _finite(seen[1]),
         {**score.measures, **more},
-        None if tuned is None or tuned[0].accuracy is not None else _finite(tuned[1]),
+        _finite(tuned[1]) if tuned and (by_loss or tuned[0].accuracy is None) else None,
         matrix,
         own,
     )

@@ -130,11 +130,25 @@ def test_training_records_of_a_private_run_are_refused_and_never_measured():
         small_spec("dp-fedavg", overrides=("evaluation.training=true",))
     private = SimpleNamespace(
         spec=SimpleNamespace(
-            evaluation=SimpleNamespace(training=True), privacy=SimpleNamespace(unit="record")
+            evaluation=SimpleNamespace(training=True), privacy=SimpleNamespace(unit="record"),
+            tune=SimpleNamespace(score=None),
         ),
         model=None, dataset=None, device=None,
     )  # fmt: skip
-    assert evaluated(private)[-1] is False
+    assert evaluated(private)[3] is False
+
+
+def test_where_a_search_chooses_by_it_the_validation_loss_of_classes_is_published(tmp_path):
+    """Such a search had no best: only a regression had the loss in its metrics."""
+    public = ("data.validation={fraction: 0.5, public: true}",)
+    for score in ("validation_loss", "validation_accuracy"):
+        tune = f"tune={{selection: unaccounted, score: {score}}}"
+        spec = small_spec(rounds=2, overrides=(*public, tune))
+        training, _ = train(spec, tmp_path / score)
+        lines = [json.loads(line) for line in training.run.metrics.read_text("utf-8").splitlines()]
+        assert all(0 < line["validation_accuracy"] < 1 for line in lines)
+        told = [line.get("validation_loss", 0) > 0 for line in lines]
+        assert told == [score == "validation_loss"] * 3
 
 
 class Weighing(nn.Module):
@@ -240,6 +254,9 @@ def test_classes_are_measured_by_share_loss_and_class_on_each_part_of_the_record
     assert found.loss == pytest.approx(cross_entropy(*parts["a"]), rel=1e-5)
     assert found.train_loss == pytest.approx(cross_entropy(*parts["c"]), rel=1e-5)
     assert found.validation_loss is None
+    chosen = evaluate(Weighing(), dataset, torch.device("cpu"), by_loss=True)
+    assert chosen.validation_loss == pytest.approx(cross_entropy(*parts["b"]), rel=1e-5)
+    assert chosen.validation_accuracy == found.validation_accuracy
     labels = parts["a"][1]
     pairs = [(int((labels == one).sum()), int(right[0][labels == one].sum())) for one in (0, 1)]
     assert found.by_class == (*pairs, (0, 0), (0, 0))
@@ -251,7 +268,7 @@ def test_only_test_records_are_measured_where_nothing_else_is_asked_for():
     test = records(*three_classes(1, 30))
     dataset: Any = SimpleNamespace(test=test, validation=None, train=None, classes=3)
     model = Weighing()
-    found = evaluate(model, dataset, torch.device("cpu"))
+    found = evaluate(model, dataset, torch.device("cpu"), by_loss=True)
     assert (found.validation_accuracy, found.validation_loss) == (None, None)
     assert (found.train_accuracy, found.train_loss) == (None, None)
     assert model.sizes == [30]
@@ -320,8 +337,9 @@ def test_a_loss_that_is_not_finite_is_not_told(wrong):
 def test_training_records_are_looked_at_only_where_nothing_is_private(wanted, unit, expected):
     one: Any = SimpleNamespace(
         spec=SimpleNamespace(
-            evaluation=SimpleNamespace(training=wanted), privacy=SimpleNamespace(unit=unit)
+            evaluation=SimpleNamespace(training=wanted), privacy=SimpleNamespace(unit=unit),
+            tune=SimpleNamespace(score=None),
         ),
         model="model", dataset="data", device="device",
     )  # fmt: skip
-    assert evaluated(one) == ("model", "data", "device", expected)
+    assert evaluated(one) == ("model", "data", "device", expected, False)
