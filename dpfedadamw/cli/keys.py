@@ -27,6 +27,7 @@ ProtectOption = Annotated[
 ]
 DaysOption = Annotated[int, typer.Option(metavar="N", help="Days that its certificate is valid.")]
 _DAYS = 3650
+_FIRST_YEAR = 1970
 
 
 class ReasonName(StrEnum):
@@ -195,10 +196,14 @@ def _moment(value: str | None) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(value)
-    except ValueError:
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        moment = moment.astimezone(UTC).replace(microsecond=0)
+    except (ValueError, OverflowError):
         refuse(f"--since: {value!r} is not a date; write 2026-11-21 or 2026-11-21T09:30:00Z")
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).replace(microsecond=0)
+    if moment.year < _FIRST_YEAR:
+        # A list with a year of fewer digits could not be read again.
+        refuse(f"--since: {value!r} is before {_FIRST_YEAR}, when there were no such keys")
+    return moment
 
 
 def _new_passphrase(protect: bool) -> str | None:

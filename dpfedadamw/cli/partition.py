@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpfedadamw.cli.terminal import err, out, print_json, refuse, status
+from dpfedadamw.spec.task_section import CLASSIFICATION
 
 if TYPE_CHECKING:
     from dpfedadamw.spec import Spec
@@ -58,6 +59,8 @@ def show(spec: Spec, labels: bool, output: Path | None, as_json: bool) -> None:
     """Read a spec's data, divide them as a run would, and show the division."""
     if output is not None and output.suffix.lower() not in (".svg", ".png", ".pdf"):
         refuse(f"--output {output}: give a name that ends in .svg, .png or .pdf")
+    if labels and spec.task.kind != CLASSIFICATION:
+        refuse(f"--labels: counts classes, but task.kind is {spec.task.kind}; leave it out")
     from dpfedadamw.experiment import divide
 
     with status("reading the data and dividing them among clients", quiet=as_json):

@@ -215,7 +215,8 @@ def _table(
     if not isinstance(source, str) or not 1 <= len(source.strip()) <= _LONGEST:
         raise refuse((*here, "source"), "give the paper and its table, such as X, Table 2")
     for key, axis in (("rows", rows), ("columns", columns)):
-        if axis not in axes and (axis is not None or key == "rows"):
+        named = isinstance(axis, str) and axis in axes
+        if not named and (axis is not None or key == "rows"):
             message = f"not an axis of the matrix; it has {', '.join(axes) or 'none'}"
             raise refuse((*here, key), message)
     if rows == columns or not isinstance(value["values"], dict) or not value["values"]:

@@ -168,7 +168,8 @@ def _read(document: Document, default: Seeds, first: int, problems: list[SpecPro
         )
     elif len(set(numbers)) < len(numbers):
         refuse(path, "every seed once")
-    if not isinstance(vary, list) or not vary or not all(axis in SEED_FIELDS for axis in vary):
+    words = isinstance(vary, list) and all(isinstance(axis, str) for axis in vary)
+    if not words or not vary or not all(axis in SEED_FIELDS for axis in vary):
         known = ", ".join(SEED_FIELDS)
         refuse((*path, "vary"), f"what the seeds vary: a list of some of {known}")
     problems += found

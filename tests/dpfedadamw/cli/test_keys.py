@@ -117,6 +117,23 @@ def test_a_moment_is_of_utc_where_nothing_else_is_said_and_has_whole_seconds(
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("yesterday", "is not a date; write 2026-11-21"),
+        # In UTC it would lie before the first and after the last day that there is.
+        ("0001-01-01T00:00:00+14:00", "is not a date; write 2026-11-21"),
+        ("9999-12-31T23:59:59-14:00", "is not a date; write 2026-11-21"),
+        ("0001-01-01", "is before 1970, when there were no such keys"),
+    ],
+)
+def test_a_moment_that_no_list_can_hold_is_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(terminal.Stop) as caught:
+        command._moment(text)
+    assert caught.value.exit_code == 2
+    assert caught.value.message.startswith(f"--since: '{text}' {said}")
+
+
+@pytest.mark.parametrize(
     ("protect", "environment", "asked"),
     [(False, "", 0), (True, "", 1), (False, "phrase", 0), (True, "phrase", 0)],
 )

@@ -12,7 +12,10 @@ import pytest
 
 from dpfedadamw.cli import partition
 from dpfedadamw.cli.partition import Division, as_table
+from dpfedadamw.cli.terminal import Stop
+from dpfedadamw.spec import task_of
 from tests.dpfedadamw.cli.shown import cells
+from tests.runs import small_spec
 
 SIZES = np.array([30, 10, 60])
 COUNTS = np.array([[30, 0], [4, 6], [0, 60]])
@@ -83,3 +86,12 @@ def test_of_many_clients_the_largest_and_the_smallest_are_shown(
     by_size = list(range(clients))[::-1]
     assert shown == by_size[:30] + by_size[-30:]
     assert rows[30] == ["…", "…", "…", f"{left_out} more"]
+
+
+@pytest.mark.parametrize("kind", ["regression", "multi_label", "causal_lm"])
+def test_labels_are_counted_where_each_record_has_one_class(kind: str) -> None:
+    with pytest.raises(Stop) as caught:
+        partition.show(small_spec().replace(task=task_of({"kind": kind})), True, None, False)
+    assert caught.value.exit_code == 2
+    said = f"--labels: counts classes, but task.kind is {kind}; leave it out"
+    assert caught.value.message == said

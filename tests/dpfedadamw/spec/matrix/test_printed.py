@@ -62,6 +62,13 @@ def test_a_cell_is_the_same_run_whatever_a_paper_prints_for_it(tmp_path):
             "rows: way",
             "expected.test_accuracy.rows: not an axis of the matrix; it has",
         ),
+        ("rows: method", "rows: [method]", "test_accuracy.rows: not an axis of the matrix; it has"),
+        ("rows: method", "rows: {a: 1}", "test_accuracy.rows: not an axis of the matrix; it has"),
+        (
+            "columns: privacy.noise_multiplier",
+            "columns: {a: 1}",
+            "test_accuracy.columns: not an axis of the matrix; it has",
+        ),
         ("SGD: [", "Sgd: [", "values.Sgd: method has no such label; it has SGD, Adam"),
         (", 60]", "]", "values.SGD: give 2 numbers, for 1.0, 2.0"),
         ("71.69 ± 0.37", "71.69+0.37", "give a number, or one with its deviation: 71.69 ± 0.37"),

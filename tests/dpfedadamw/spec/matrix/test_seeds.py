@@ -59,6 +59,8 @@ def test_every_repetition_is_the_spec_that_its_numbers_make(mode, tmp_path):
             "seeds: {numbers: 2, vary: [noise]}\n",
             "seeds.vary: what the seeds vary: a list of some of data, partition, weights, run",
         ),
+        ("seeds: {numbers: 2, vary: [[weights]]}\n", "seeds.vary: what the seeds vary: a list"),
+        ("seeds: {numbers: 2, vary: [{a: b}]}\n", "seeds.vary: what the seeds vary: a list"),
     ],
 )
 def test_seeds_that_are_none_are_told_with_their_place(text, message, tmp_path):
