@@ -1106,7 +1106,7 @@ function parseArray(bytes) {
   const count = (shape ?? refuse(said`has an array without a shape`)).reduce((product, side) => product * side, 1);
   if (count * type.BYTES_PER_ELEMENT !== bytes.length - start) refuse(said`has an array of another size than its shape`);
   const values = new type(bytes.slice(start).buffer, 0, count);
-  return { shape, values: type === BigInt64Array ? Float64Array.from(values, Number) : values };
+  return { shape, values: type === BigInt64Array ? Float64Array.from(values, Number) : values, isWhole: type !== Float32Array && type !== Float64Array };
 }
 
 /** How many standard deviations a sum of n squares of normal numbers lies off (Wilson & Hilferty 1931). */
@@ -1117,10 +1117,11 @@ const AMONG = { clients: said`clients`, steps: said`steps`, rounds: said`rounds`
 
 /**
  * Noise and batch sizes of all rounds, held against the ledger: the noise's variance over all answers, in each block and
- * in each answer; its shape, its largest part, repeats, and sums over clients, steps and rounds; batch sizes.
+ * in each answer; its shape, its largest part, repeats, and sums over clients, steps and rounds; batch sizes. `missing` are
+ * the files of finished rounds that are not there.
  */
 export async function evidenceFaults(folder, { header, rounds, spends }) {
-  const faults = [], names = [...folder.files.keys()].filter((name) => /^evidence\/round-\d{5,}\.npz$/.test(name)).sort();
+  const faults = [], missing = [], ended = new Map(rounds.map((round) => [round.round, round]));
   const charges = new Map(spends.map((spend) => [`${spend.round},${spend.client}`, spend])), far = quantile(ALARM / 2);
   const answers = [], blocks = [], values = [], sums = { clients: [], steps: [], rounds: [] }, seen = new Set();
   let excess = 0, variance = 0, largest = 0, repeats = 0, sizesOfBlocks = [], sumOfRounds = null;
@@ -1129,17 +1130,24 @@ export async function evidenceFaults(folder, { header, rounds, spends }) {
   } catch {
     faults.push(said`evidence/layout.json cannot be read`);
   }
-  for (const name of names) {
+  for (const [index, told] of ended) {
+    const name = `evidence/round-${String(index).padStart(5, "0")}.npz`;
+    if (!folder.has(name)) {
+      missing.push(name);
+      continue;
+    }
     try {
-      const index = Number(/\d+/.exec(name)[0]);
-      if (!rounds.some((round) => round.round === index)) continue;
-      const arrays = readArrays(await folder.read(name, MOST_EVIDENCE)), [squares, sample, sizes] = ["noise_sum_squares", "noise_sample", "batch_size"].map(arrays.get), clients = arrays.get("clients").values;
+      const arrays = readArrays(await folder.read(name, MOST_EVIDENCE)), [squares, sample, sizes, most] = ["noise_sum_squares", "noise_sample", "batch_size", "noise_largest"].map(arrays.get), clients = arrays.get("clients").values;
       const [people, steps, parts] = squares.shape, width = sample.shape.at(-1), round = new Float64Array(width);
       // A recorded loop's steps are charged at σ and C of their own, which are those of all steps of a file; its squares are not over C.
       const charge = header.producer != null ? (charges.get(`${index},0`) ?? refuse(said`covers no charge`)) : null;
       const sigma = charge?.noise_multiplier ?? header.noise_multiplier, unit = (sigma * (charge?.clipping_norm ?? 1)) ** 2;
       if (!parts || parts !== sizesOfBlocks.length) refuse(said`has other blocks than evidence/layout.json`);
-      if (sample.values.length !== people * steps * width) refuse(said`has arrays of another shape`);
+      if (sample.values.length !== people * steps * width || sizes.values.length !== people * steps) refuse(said`has arrays of another shape`);
+      if (!sizes.isWhole) refuse(said`has batch sizes that are no whole numbers`);
+      if (![squares, sample, most].every(({ values }) => values.every(Number.isFinite))) refuse(said`has numbers that are not finite`);
+      if (clients.length !== people || [...clients].sort(byNumber).join() !== [...told.clients].sort(byNumber).join()) refuse(said`its clients are not the ledger’s`);
+      if (told.queries.some((queries) => queries !== steps)) refuse(said`its answers are not as many as the ledger’s`);
       for (let row = 0; row < people * steps; row++) {
         let sum = 0;
         for (let part = 0; part < parts; part++) {
@@ -1152,7 +1160,7 @@ export async function evidenceFaults(folder, { header, rounds, spends }) {
         if (width >= 8) seen.has(key) ? repeats++ : seen.add(key);
         noise.forEach((value, place) => (values.push(value / sigma), (round[place] += value / sigma)));
       }
-      for (const value of arrays.get("noise_largest").values) largest = Math.max(largest, value / sigma);
+      for (const value of most.values) largest = Math.max(largest, value / sigma);
       // Sums of independent numbers, scaled so that each has variance 1.
       for (let place = 0; place < width; place++) {
         for (let step = 0; step < steps; step++) sums.clients.push(sumOf(people, (i) => sample.values[(i * steps + step) * width + place]) / sigma / Math.sqrt(people));
@@ -1176,7 +1184,7 @@ export async function evidenceFaults(folder, { header, rounds, spends }) {
     }
   }
   const count = answers.length, d = header.parameters, freedom = d * count;
-  if (!count || faults.length) return { faults, queries: count };
+  if (!count || faults.length) return { faults, missing, queries: count };
   const total = answers.reduce((sum, one) => sum + one, 0), z = offBy(total, freedom), each = quantile(ALARM / 2 / count), part = quantile(ALARM / 2 / blocks.length);
   if (Math.abs(z) > far) faults.push(said`the noise has ${figure((total / freedom).toFixed(4))} of the variance that the ledger states (${figure(z.toFixed(1))} standard errors off)`);
   const wrong = blocks.filter((sum, i) => Math.abs(offBy(sum, sizesOfBlocks[i] * count)) > part).length, single = answers.filter((sum) => !sum || Math.abs(offBy(sum, d)) > each).length;
@@ -1191,9 +1199,10 @@ export async function evidenceFaults(folder, { header, rounds, spends }) {
   for (const [name, found] of Object.entries(sums)) if (found.length && Math.abs(offBy(sumOf(found.length, (i) => found[i] ** 2), found.length)) > far) faults.push(said`noise is correlated between ${AMONG[name]}`);
   const batches = variance ? excess / Math.sqrt(variance) : 0;
   if (Math.abs(batches) > far) faults.push(said`batches are ${figure(batches.toFixed(1))} standard errors from the sizes that their rate gives`);
-  return { faults, queries: count, ratio: total / freedom };
+  return { faults, missing, queries: count, ratio: total / freedom };
 }
 
+const byNumber = (a, b) => a - b;
 const sumOf = (count, of) => {
   let sum = 0;
   for (let i = 0; i < count; i++) sum += of(i);
@@ -1562,7 +1571,9 @@ async function checkClaim(folder, ledger, statements, result, say, fails, attemp
   if (header.unit === "client" || header.sparsification || header.adaptation) return say("unseen", said`Noise and batches of this kind of run: dpfedadamw audit reads them.`);
   const evidence = await evidenceFaults(folder, ledger);
   evidence.faults.forEach(contradict);
-  if (!evidence.faults.length) say("holds", said`the noise of ${evidence.queries} answers has ${figure(evidence.ratio?.toFixed(3))} of the variance that the ledger states, and batches have their sizes`, "evidence");
+  if (evidence.missing.length) notSeen(said`Noise and batches: the evidence of ${evidence.missing.length} rounds is missing, first ${evidence.missing[0]}.`);
+  else if (!evidence.queries && !evidence.faults.length) notSeen(said`Noise and batches: the evidence has no answer.`);
+  else if (!evidence.faults.length) say("holds", said`the noise of ${evidence.queries} answers has ${figure(evidence.ratio?.toFixed(3))} of the variance that the ledger states, and batches have their sizes`, "evidence");
   say("unseen", said`Clipping, the algebra of uploads and the data: dpfedadamw audit and its re-execution read them.`);
 }
 

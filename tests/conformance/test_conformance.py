@@ -297,6 +297,23 @@ def test_no_pair_of_spec_header_and_charges_is_passed_over(
     assert [(name, one) for name, one in said.items() if PAIRS[name][2] not in one] == []
 
 
+@pytest.mark.parametrize("left", [2, 0])
+def test_a_claim_whose_evidence_lacks_rounds_is_not_seen(
+    folders: tuple[Path, list[Case]], tmp_path: Path, left: int
+) -> None:
+    """Noise and batches that were left out are not those that have their variance and sizes."""
+    run = tmp_path / "run"
+    shutil.copytree(folders[0] / "record", run)
+    files = sorted((run / "evidence").glob("round-*.npz"))
+    for path in files[left:]:
+        path.unlink()
+    told = second("folders", [str(run)])[str(run)]
+    assert told["claim"] == "NOT SEEN"
+    said = [line["what"] for line in told["lines"] if line["state"] == "unseen"]
+    assert any(f"the evidence of {len(files) - left} rounds is missing" in one for one in said)
+    assert not any("of the variance" in line["what"] for line in told["lines"])
+
+
 @pytest.mark.slow
 def test_every_sentence_about_a_folder_is_one_of_the_table(
     every_folder: tuple[Path, list[Case]],

@@ -52,6 +52,7 @@ def evidence(
     clipping: float = 1.0,
     layout: Any = None,
     each: int = 1,
+    other: dict[str, np.ndarray] | None = None,
     **header: Any,
 ) -> dict[str, Any]:
     """A folder and a ledger: squares [T, S, Q, B] over σ², batch sizes [T, S, Q]."""
@@ -71,6 +72,7 @@ def evidence(
             "noise_sample": (noise[place] * SIGMA).astype(np.float32),
             "noise_largest": np.full((people, steps), largest * SIGMA, np.float32),
             "batch_size": sizes[place].astype(np.int64),
+            **(other or {}),
         }
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
@@ -87,9 +89,11 @@ def evidence(
         for client in range(people)
     ]  # fmt: skip
     told = {"noise_multiplier": SIGMA, "parameters": D, "sampling": "poisson", **header}
-    ledger = {
-        "header": told, "rounds": [{"round": place} for place in range(rounds)], "spends": spends,
-    }  # fmt: skip
+    ended = [
+        {"round": place, "clients": [*range(people)], "queries": [steps] * people}
+        for place in range(rounds)
+    ]
+    ledger = {"header": told, "rounds": ended, "spends": spends}
     return {"files": files, "ledger": ledger}
 
 
@@ -285,6 +289,46 @@ def test_what_cannot_be_read_is_named_and_what_is_of_no_round_is_passed_over() -
     assert found[2]["faults"] == ["evidence/round-00001.npz: is no ZIP archive"]
     assert (found[3]["faults"], found[3]["queries"]) == ([], 0)
     assert (found[4]["faults"], found[4]["queries"]) == ([], 12)
+
+
+def test_a_round_whose_file_is_not_there_is_missing_and_not_passed_over() -> None:
+    one, all_ = (evidence(normal(2, 3, 4)) for _ in range(2))
+    one["files"].pop("evidence/round-00001.npz")
+    for place in range(2):
+        all_["files"].pop(f"evidence/round-{place:05d}.npz")
+    found = second("noise", [one, all_, evidence(normal(2, 3, 4))])
+    assert [one["missing"] for one in found] == [
+        ["evidence/round-00001.npz"],
+        ["evidence/round-00000.npz", "evidence/round-00001.npz"],
+        [],
+    ]
+    assert [one["queries"] for one in found] == [12, 0, 24]
+
+
+def test_a_file_has_the_clients_and_answers_of_its_line_and_numbers_that_are_some() -> None:
+    noise = normal(1, 3, 4)
+    fewer, others, longer = (evidence(noise) for _ in range(3))
+    fewer["ledger"]["rounds"][0].update(clients=[0, 1], queries=[4, 4])
+    others["ledger"]["rounds"][0]["clients"] = [2, 0, 4]
+    longer["ledger"]["rounds"][0]["queries"] = [4, 5, 4]
+    whole = np.full((3, 4), 20)
+    nan = np.where(np.arange(D) == 7, np.nan, noise[0])
+    wrong = {
+        "its clients are not the ledger’s": [fewer, others],
+        "its answers are not as many as the ledger’s": [longer],
+        "has batch sizes that are no whole numbers": [
+            evidence(noise, other={"batch_size": np.full((3, 4), np.nan)}),
+            evidence(noise, other={"batch_size": whole.astype(float)}),
+        ],
+        "has arrays of another shape": [evidence(noise, other={"batch_size": whole[:2]})],
+        "has numbers that are not finite": [
+            evidence(noise, other={"noise_sample": nan}),
+            evidence(noise, other={"noise_largest": np.full((3, 4), np.nan)}),
+            evidence(noise, other={"noise_sum_squares": np.full((3, 4, 2), np.inf)}),
+        ],
+    }
+    for said, cases in wrong.items():
+        assert faults(*cases) == [[f"evidence/round-00000.npz: {said}"]] * len(cases)
 
 
 # What a gate adds to a sum of shards: the noise's median times its deviation.
