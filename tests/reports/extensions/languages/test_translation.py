@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from audit.checks import checks_of
 from audit.checks.loop import ledger as loop
@@ -43,6 +46,7 @@ from reports.document import (
     titled,
     tree,
 )
+from reports.extensions import languages
 from reports.extensions.languages import number, remains_english, texts, translate
 from reports.extensions.languages.pages import translated
 from reports.formatting import LANGUAGES, Language
@@ -155,7 +159,7 @@ def promised(shown: Document) -> Iterator[str]:
     for name, value in shown.subject:
         yield from (name, *spans(value))
     front = [block for section in shown.front for block in section.blocks]
-    for block in (*front, *(block for _, given in shown.summary for block in given)):
+    for block in (*front, *(block for _, inner in shown.summary for block in inner)):
         yield from texts_of(block)
     yield from (title for title, _ in shown.summary)
     for block in (block for section in shown.sections for block in section.blocks):
@@ -252,6 +256,49 @@ def test_a_sentence_of_the_table_that_stands_without_its_full_stop_gets_none(
 @pytest.mark.parametrize("text", ["0.6.0", "SP 800-226", "sha256:12", "2026-01-31", "1,2,3"])
 def test_versions_dates_and_names_are_no_numbers(text: str) -> None:
     assert number(text, "de") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1, 1; 1: 1 of 1 · 1 (1). " * 4 + "x",
+        "1 (1), " * 280 + "x",
+        "Matrix of 1 classes: 1 of 1 test records are answered correctly; " * 30,
+        "A. " * 650,
+    ],
+)
+def test_no_text_of_a_stranger_takes_long(text: str) -> None:
+    begun = time.process_time()
+    assert translate(text, "de") is None
+    # A hundredth of a second; it was more than fourteen for the first, of a hundred characters.
+    assert time.process_time() - begun < 1.0
+
+
+def test_a_text_is_left_alone_that_is_longer_or_takes_more_look_ups_than_any_of_a_report() -> None:
+    one = "It is not a proof."
+    most = 2000 // (len(one) + 1)
+    assert translate(" ".join([one] * most), "de") is not None
+    assert translate(" ".join([one] * (most + 10)), "de") is None
+    search = languages._Search("de", left=3)
+    assert search.translate(f"{one} {one}", 0) is not None
+    assert search.left == 1
+    with pytest.raises(languages._TooMuchError):
+        search.translate("It is not a proof. Treat the claim as unproven.", 0)
+
+
+@given(
+    parts=st.lists(st.text("ab,", max_size=2), min_size=2, max_size=4),
+    text=st.text("ab,", max_size=8),
+)
+def test_fields_are_those_that_a_lazy_expression_would_find(parts: list[str], text: str) -> None:
+    names = tuple(f"f{number}" for number in range(len(parts) - 1))
+    source = re.escape(parts[0])
+    for name, part in zip(names, parts[1:], strict=True):
+        source += f"(?P<{name}>.+?){re.escape(part)}"
+    due = re.compile(source).fullmatch(text)
+    nothing = languages.Text("", "", "")
+    found = languages._Pattern(nothing, names, tuple(parts)).fields_of(text)
+    assert found == (None if due is None else due.groupdict())
 
 
 def test_a_promise_is_put_together_of_its_parts(make_run: MakeRun) -> None:
