@@ -49,6 +49,9 @@ from reports.signatures.verification.results import Found, Signer, VerificationR
 ATTACHMENT = "sign-off.json"
 _FORMAT = 2
 _MODEL = "model.safetensors"
+# Of a text of the decision, or of an answer, in characters.
+_MOST = 4_000
+_DECIDED_BY = ("text", "name", "date")
 _REPORTS = ("report.pdf", "report.json", "report-public.pdf", "report-public.json")
 _TO_BE_SIGNED = (
     "It is not signed yet: fill it in and sign it with whatever your office signs PDF files with."
@@ -98,17 +101,39 @@ def write(
         authority: Timestamps the signature.
 
     Raises:
-        SourceError: The target is taken or lies in the run, or a file of the run is missing.
+        SourceError: The target is taken or lies in the run, a file of the run is missing, or a
+            text is too long, or the decision empty.
         ReportError: The report's data cannot be read, or the pages cannot be made.
     """
     if target.exists() or target.is_symlink():
         raise SourceError(f"{target}: exists and is never overwritten; choose another name")
     if run_dir.resolve() in target.resolve().parents:
         raise SourceError(f"{target}: lies in the run, whose files are all signed; choose another")
-    pages = _pages(run_dir, audience, answers or {}, decision)
+    answers = {name: _written(name, text) for name, text in (answers or {}).items()}
+    if decision is not None:
+        texts = {name: _written(name, text) for name, text in asdict(decision).items()}
+        decision = Decision(**texts)
+        if not decision.text:
+            raise SourceError("the decision: is empty; say what is decided")
+    pages = _pages(run_dir, audience, answers, decision)
     if key is not None and decision is not None:
         pages = pades.sign_off(pages, key, decision.name, target.name, authority)
     write_atomic(target, pages, 0o600 if audience == INTERNAL else 0o644)
+
+
+def _written(name: str, text: str) -> str:
+    """Return a text as `check` will read it: it compares the pages to the byte.
+
+    Raises:
+        SourceError: It is longer than what is read.
+    """
+    found = clean(text, 2 * _MOST + len(text))
+    while (again := clean(found, 2 * _MOST + len(found))) != found:
+        found = again
+    if len(found) > _MOST:
+        what = "the decision" if name in _DECIDED_BY else name
+        raise SourceError(f"{what}: has {len(found):,} characters; give at most {_MOST:,}")
+    return found
 
 
 def _pages(
@@ -243,7 +268,7 @@ def _tell_signer(one: persons.PersonsSignature, own: bool, found: Found) -> None
 def _tell_decision(person: str, stated: dict[str, Any], found: Found) -> str | None:
     """Return and say what someone decided, whose pages are known to say what the data say."""
     decision = mapping(stated.get("decision"))
-    text, by, date = (clean(decision.get(key), 4_000) for key in ("text", "name", "date"))
+    text, by, date = (clean(decision.get(key), _MOST) for key in _DECIDED_BY)
     if not text:
         found.say(f"{person} signed pages that hold no decision.")
         return None
@@ -253,7 +278,7 @@ def _tell_decision(person: str, stated: dict[str, Any], found: Found) -> str | N
 
 def _tell_other(person: str, said: dict[str, Any], found: Found) -> None:
     """Say what the data say that one of several signed, where those of the others say another."""
-    text = clean(mapping(said.get("decision")).get("text"), 4_000)
+    text = clean(mapping(said.get("decision")).get("text"), _MOST)
     if text:
         found.say(
             f"{person} signed data that others did not sign. They say: {text} Whether the pages "
@@ -285,8 +310,8 @@ def _check_subject(
         return False
     audience = PUBLIC if any("public" in file for file in named) else INTERNAL
     decision = mapping(stated.get("decision"))
-    texts = {key: clean(decision.get(key), 4_000) for key in ("text", "name", "date")}
-    answers = {clean(k, 80): clean(v, 4_000) for k, v in mapping(stated.get("answered")).items()}
+    texts = {key: clean(decision.get(key), _MOST) for key in _DECIDED_BY}
+    answers = {clean(k, 80): clean(v, _MOST) for k, v in mapping(stated.get("answered")).items()}
     try:
         again = _pages(run_dir, audience, answers, Decision(**texts) if texts["text"] else None)
     except ReportError as error:

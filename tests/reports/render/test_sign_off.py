@@ -244,6 +244,51 @@ def test_it_lies_outside_the_run_and_replaces_nothing(run: Path, tmp_path: Path)
     assert target.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("decision", "answer"),
+    [
+        ("Approved.  Conditions: none", "One year."),
+        ("Approved\u200b for\ta year\n", "Needed for planning.\n  No other data would do.\n"),
+        ("e\u200b\u0301" + " " * 5_000 + "Approved", "x" * 4_000),
+    ],
+)
+def test_texts_are_recognised_however_they_were_typed(
+    decision: str, answer: str, run: Path, tmp_path: Path, officer: SigningKey
+) -> None:
+    target, decided = tmp_path / "typed.pdf", dataclasses.replace(DECISION, text=decision)
+    answers = {"governance.retention": answer}
+    sign_off.write(run, target, answers=answers, decision=decided, key=officer)
+    found = sign_off.check(target, run, [tmp_path / "officer" / "auditor.pub"])
+    assert found.ok
+    assert any("to the byte" in text for text in found.statements)
+    (signer,) = found.signers
+    assert signer.decision is not None
+    assert "Approved" in signer.decision
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer", "said"),
+    [
+        (" \n", "One year.", "the decision: is empty; say what is decided"),
+        ("a" * 4_001, "One year.", "the decision: has 4,001 characters; give at most 4,000"),
+        (
+            "Approved", "b" * 5_000,
+            "governance.retention: has 5,000 characters; give at most 4,000",
+        ),
+    ],
+)  # fmt: skip
+def test_a_text_that_could_not_be_recognised_is_refused(
+    decision: str, answer: str, said: str, run: Path, tmp_path: Path
+) -> None:
+    decided = dataclasses.replace(DECISION, text=decision)
+    with pytest.raises(ReportError) as caught:
+        sign_off.write(
+            run, tmp_path / "a.pdf", answers={"governance.retention": answer}, decision=decided
+        )
+    assert str(caught.value) == said
+    assert not (tmp_path / "a.pdf").exists()
+
+
 def test_the_public_annex_is_about_the_public_report(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"report-public\.pdf"):
         sign_off.write(run, tmp_path / "early.pdf", "public")
