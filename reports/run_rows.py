@@ -109,7 +109,7 @@ class ComparedRun:
     @property
     def unprotected(self) -> Against | None:
         """Against whom its claim gives no meaningful protection, whatever the verdict."""
-        return findings.against(self.source)
+        return unprotected({view.key: view.epsilon for view in self.views})
 
     @property
     def objection(self) -> str | None:

@@ -170,11 +170,15 @@ def checks(source: RunSource, audience: str) -> list[Check]:
     return [check(mapping(raw)) for raw in sequence(mapping(source.audit).get("checks"))]
 
 
-def against(source: RunSource) -> Against | None:
-    """Return against whom the claim gives no meaningful protection, the same for each audience."""
+def against(source: RunSource, audience: str) -> Against | None:
+    """Return against whom the claim gives no meaningful protection, by what an audience may see.
+
+    Where whole clients add the noise, the loss against the server is for insiders alone.
+    """
     if not source.private or not source.claim:
         return None
-    return unprotected({view.key: view.epsilon for view in unit_of(source).views(source, False)})
+    views = unit_of(source).views(source, audience == INTERNAL)
+    return unprotected({view.key: view.epsilon for view in views})
 
 
 def warned(text: str, found: Against | None) -> str:
@@ -194,7 +198,7 @@ def verdict(source: RunSource, audience: str) -> Verdict:
         unverified.insert(0, Reason(title="The claim", why="The ledger ends without a claim."))
     passed = sum(check.verdict == "PASS" for check in found)
     applicable = sum(check.verdict != "NOT APPLICABLE" for check in found)
-    found_against = against(source)
+    found_against = against(source, audience)
     statement = wording.VERDICTS[value].format(
         passed=passed, applicable=applicable, Audit=wording.AUDITS[source.audited_by_another]
     )

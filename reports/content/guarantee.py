@@ -172,7 +172,7 @@ def guarantee(source: RunSource, audience: str) -> Guarantee:
         private=source.private,
         statement=findings.warned(
             _statement(source, view, findings.verdict(source, audience).value, product),
-            findings.against(source),
+            findings.against(source, audience),
         ),
         view=leads,
         towards=view.towards if view else "nobody",

@@ -176,7 +176,7 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
             epsilon_server=server.epsilon if server else None,
             accuracy=utility.final_accuracy if ended else None,
             audit=findings.verdict(source, PUBLIC).value,
-            unprotected_against=findings.against(source),
+            unprotected_against=findings.against(source, PUBLIC),
             level=level,
             recomputed=assurance.facts_of(source).participations if (level or 0) > 1 else None,
             auditor=_auditor(path, source, state),

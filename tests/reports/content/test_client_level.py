@@ -14,7 +14,8 @@ import jsonschema
 import pytest
 
 import reports
-from reports import build_report, formatting
+from audit.protection import unprotected_by
+from reports import build_report, formatting, run_rows
 from reports.content import parts
 from reports.content.parts import AUDIENCES
 from reports.content.units.client import CLIENT
@@ -225,6 +226,24 @@ def test_junk_in_the_ledger_never_crashes(make_client_run: MakeRun, junk: Any) -
         (run / "ledger.jsonl").write_text(text, "utf-8")
         for audience in AUDIENCES:
             data_of(run, audience)
+
+
+def test_an_epsilon_too_large_against_the_server_is_told_to_who_may_know_it(
+    make_client_run: MakeRun,
+) -> None:
+    """As terminal and audit.json do, which are for insiders."""
+    run = make_client_run(noise_added_by="clients")
+    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+    lines[-1]["server"]["epsilon"] = dict.fromkeys(lines[-1]["server"]["epsilon"], 20.01)
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (run / "ledger.jsonl").write_text(text, "utf-8")
+    assert unprotected_by(lines[-1]) == "the server"
+    told = {audience: data_of(run, audience)["verdict"] for audience in AUDIENCES}
+    assert told["internal"]["unprotected_against"] == "the server"
+    assert told["internal"]["statement"].startswith("No meaningful protection against the server")
+    assert told["public"]["unprotected_against"] is None
+    rows = {audience: run_rows.read(run, audience).unprotected for audience in AUDIENCES}
+    assert rows == {"internal": "the server", "public": None}
 
 
 def test_an_unfinished_run_makes_no_statement(make_client_run: MakeRun) -> None:
