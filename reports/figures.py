@@ -180,7 +180,7 @@ def whole_ticks(first: float, last: float, most: int = 8) -> list[float]:
     """Round whole numbers from `first` to `last`, and `last` itself, at most about `most`."""
     step = next(
         factor * 10**power
-        for power in range(12)
+        for power in range(300)
         for factor in (1, 2, 5)
         if last - first <= most * factor * 10**power
     )

@@ -177,8 +177,12 @@ def _finite(text: str) -> float:
 
 def _integer(text: str) -> int:
     if len(text) > 20:
-        raise DocumentError("has an integer of more than 20 digits")
+        raise _too_long()
     return int(text)
+
+
+def _too_long() -> DocumentError:
+    return DocumentError("has an integer of more than 20 digits")
 
 
 def _refuse_constant(text: str) -> Any:
@@ -285,3 +289,6 @@ def _check_finite(value: Any) -> None:
             _check_finite(item)
     elif isinstance(value, float) and not math.isfinite(value):
         raise DocumentError("has a number that is not finite")
+    elif isinstance(value, int) and abs(value) >= 10**20:
+        # Written in hexadecimal it may have more digits than Python prints.
+        raise _too_long()

@@ -550,11 +550,16 @@ def _blocks(report: Report) -> Iterator[Block]:
             (3, *[1] * len(rates)),
         )
     if accounting.gaussian_dp is not None:
-        mu = f"{math.ceil(1000 * accounting.gaussian_dp.mu - 1e-9) / 1000:.3f}"
+        mu = _in_thousandths(accounting.gaussian_dp.mu)
         bound = _EXACT_MU if accounting.gaussian_dp.exact else _LARGEST_MU
         yield paragraph(bound.format(mu=mu))
     if accounting.closed_forms:
         yield from _closed_form_blocks(report)
+
+
+def _in_thousandths(mu: float) -> str:
+    """μ in three decimals, rounded up; one that a hostile claim states may be of any size."""
+    return f"{math.ceil(1000 * mu - 1e-9) / 1000:.3f}" if mu < 1e9 else f"{mu:g}"
 
 
 def _percent(share: float) -> str:

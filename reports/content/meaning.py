@@ -99,6 +99,8 @@ def factor_in_words(epsilon: float) -> str:
     Returns:
         Three significant digits; more where that would be less than e^ε. "over a billion" beyond.
     """
+    # As in `posterior`.
+    epsilon = max(epsilon, 0.0)
     factor, least = odds(formatting.printed_epsilon(epsilon)), odds(epsilon)
     if factor >= _BEYOND_WORDS:
         return "over a billion"

@@ -37,6 +37,8 @@ def test_only_pairs_of_which_both_are_known_are_drawn() -> None:
         (1, 301, 8, [1, 50, 100, 150, 200, 250, 301]),
         (19, 300, 8, [19, 50, 100, 150, 200, 250, 300]),
         (49, 301, 8, [50, 100, 150, 200, 250, 301]),
+        # No run has as many rounds, but a file may.
+        (0, 2**62, 8, [0, 1e18, 2e18, 3e18, 4e18, 2**62]),
     ],
 )
 def test_an_axis_has_round_numbers_and_its_last_which_no_other_touches(

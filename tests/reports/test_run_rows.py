@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from reports import run_rows
 from reports.errors import ReportError, SourceError
+from tests.reports.changed_runs import rewrite_header
 from tests.reports.extensions.comparison.test_comparison import run_of
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
@@ -164,6 +165,14 @@ def test_a_run_that_diverged_has_neither_accuracy_nor_score(make_run):
     row = run_rows.row_of(run)
     names = ("test_accuracy", "test_loss", "validation_accuracy", "test_auc")
     assert [row.get(name) for name in names] == [None] * 4
+
+
+def test_a_recorded_loop_has_a_row_without_a_line_of_metrics(make_run):
+    run = make_run(rounds=2)
+    rewrite_header(run, producer={"name": "opacus"})
+    (run / "metrics.jsonl").write_text("")
+    row = run_rows.row_of(run)
+    assert (row["test_accuracy"], row["test_loss"], row["seconds"]) == (None, None, 0.0)
 
 
 SPEC = {

@@ -29,6 +29,8 @@ _CHARACTER, _LONGEST = 6.6, 32
 _OFFSETS = (0, -13, 13, -26, 26, -39, 39)
 # From this ratio of largest to smallest ε on, a linear axis would crowd the small ones.
 _LOGARITHMIC = 12
+# A claim may state any ε, and from here on no axis has a next mark. The table has the run.
+_ENDLESS = 1e300
 
 
 def block(runs: Sequence[SiteRun]) -> str:
@@ -36,7 +38,7 @@ def block(runs: Sequence[SiteRun]) -> str:
     points = [
         (index, run)
         for index, run in enumerate(runs)
-        if run.epsilon is not None and run.accuracy is not None
+        if run.epsilon is not None and run.epsilon < _ENDLESS and run.accuracy is not None
     ]
     if not points:
         return ""

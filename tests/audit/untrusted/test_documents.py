@@ -56,6 +56,8 @@ def test_bad_json_is_refused_with_its_reason(text: bytes, reason: str) -> None:
         (b"a: " + b"[" * 40 + b"]" * 40, "nested"),
         (b"a: [", "valid YAML"),
         (b"a: 1\n---\nb: 2\n", "valid YAML"),
+        (b"a: [0x" + b"f" * 5_000 + b"]", "^has an integer of more than 20 digits$"),
+        (b"a: -1" + b"0" * 20, "^has an integer of more than 20 digits$"),
     ],
 )
 def test_bad_yaml_is_refused_with_its_reason(text: bytes, reason: str) -> None:
@@ -64,6 +66,7 @@ def test_bad_yaml_is_refused_with_its_reason(text: bytes, reason: str) -> None:
 
 
 def test_yaml_numbers_without_a_dot_are_numbers() -> None:
+    assert parse_yaml(b"a: -" + b"9" * 20) == {"a": -(10**20 - 1)}
     assert parse_yaml(b"a: 1e-5\nb: 1.0e-05\nc: 3\nd: null\n") == {
         "a": 1e-5,
         "b": 1e-5,

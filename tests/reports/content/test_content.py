@@ -206,6 +206,12 @@ def test_mu_is_the_claims_and_rounded_up(make_run: MakeRun, exact: bool, said: s
     assert [said in str(block) for block in blocks].count(True) == 1
 
 
+def test_a_mu_of_any_size_is_told(make_run: MakeRun) -> None:
+    report = data_of(make_run())
+    report["accounting"]["gaussian_dp"]["mu"] = 1e306
+    assert "μ is at most 1e+306," in str(list(accounting._blocks(report_of(report))))
+
+
 def test_two_runs_that_differ_in_participation_alone_have_one_public_report(
     make_run: MakeRun,
 ) -> None:

@@ -72,6 +72,10 @@ def places(words: str) -> int:
     return len(words.partition(".")[2])
 
 
+def test_a_loss_below_zero_that_a_file_states_makes_nobody_less_sure() -> None:
+    assert meaning.factor_in_words(-100.0) == meaning.factor_in_words(0.0) == "1"
+
+
 @pytest.mark.parametrize(
     ("epsilon", "words"),
     [

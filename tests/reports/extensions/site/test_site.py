@@ -589,6 +589,13 @@ def test_the_best_run_without_privacy_on_the_same_data_is_a_line() -> None:
     assert figure.block(plain) == ""
 
 
+def test_a_loss_that_no_axis_reaches_is_in_the_table_alone() -> None:
+    endless = seen("A", 1.79e308).row
+    assert figure.block([endless]) == ""
+    drawing = figure.block([seen("A", 1e299).row, seen("A", 2.0).row, endless])
+    assert drawing.count("<circle") == 4
+
+
 @pytest.mark.parametrize(
     ("unit", "shape"), [("record", "circle"), ("person", "path"), ("client", "rect")]
 )
