@@ -166,9 +166,9 @@ def filed(spec: Spec) -> str:
     values = yamltext.counted(spec.to_mapping())
     if len(text.encode()) > yamltext.MAXIMUM_BYTES or values > yamltext.MAXIMUM_NODES:
         message = (
-            f"with every default written out, this has {values:,} values in {len(text.encode()):,} "
-            f"bytes, but a run keeps at most {yamltext.MAXIMUM_NODES:,} in 1 MiB; shorten the "
-            "longest list (numbers take less than columns)"
+            f"resolved, this has {values:,} values in {len(text.encode()):,} bytes, but a run "
+            f"keeps at most {yamltext.MAXIMUM_NODES:,} in 1 MiB; shorten the longest list (numbers "
+            "take less than columns)"
         )
         raise SpecError([SpecProblem(spec.name, message)])
     return text
