@@ -86,6 +86,7 @@ class Spent(Part):
         without_pass: Runs among them that no audit passed: their ε is a claim, no more.
         without_privacy: Runs on the same data without privacy, which nothing bounds.
         unfinished: Runs on the same data that did not finish, which are not added up.
+        canaries: Runs on the same data with planted canaries, which are not added up either.
     """
 
     data: str
@@ -99,6 +100,7 @@ class Spent(Part):
     without_pass: Count
     without_privacy: Count
     unfinished: Count
+    canaries: Count = 0
 
 
 class SiteData(Part):

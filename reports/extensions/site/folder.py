@@ -56,7 +56,7 @@ def write(
     target = target.resolve()
     _check_target(target, folder.resolve())
     seen = read_all(run_folders(folder), keys or Keys())
-    shown = [one for one in seen if one.finished]
+    shown = [one for one in seen if one.finished and not one.planted]
     if not shown:
         raise SourceError(f"{folder}: holds no finished run that may be shown")
     partial = target.with_name(f".{target.name}.partial")

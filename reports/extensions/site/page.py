@@ -81,7 +81,9 @@ _SUMS = (
     "Someone who sees the models of several runs on the same records learns from all of them. The "
     "sums bound what these runs reveal together (basic composition). A shared budget bounds it "
     "more tightly. Runs in other folders are not counted. Where runs state no digest of their "
-    "data, those of one name count as on the same records."
+    "data, those of one name count as on the same records. Unfinished runs and runs with planted "
+    "canaries are in no sum. Nor are trials of a private selection: the ε of its winner against a "
+    "third party covers them all."
 )
 
 
@@ -354,6 +356,8 @@ def _spent_cells(one: Spent) -> Iterator[str]:
         )
     if one.unfinished:
         said.append(f"{_counted(one.unfinished, 'run')} that did not finish, not in the sum")
+    if one.canaries:
+        said.append(f"{_counted(one.canaries, 'run')} with planted canaries, not in the sum")
     yield escape("; ".join(said)) or "–"
 
 

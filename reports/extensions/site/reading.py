@@ -2,8 +2,9 @@
 
 Everything comes from what public reports are made of, so that nothing depends on who took part how
 often. What was never published is left out: trials of a private selection, whose ε holds only if
-nobody sees them, and audit runs with planted canaries. A run's own files are copied only where its
-signatures hold by keys that are known here: a stranger's report could hold anything.
+nobody sees them. Audit runs with planted canaries are counted, and no more. A run's own files are
+copied only where its signatures hold by keys that are known here: a stranger's report could hold
+anything.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class SeenRun:
         path: The run directory.
         row: What everybody may see. Its data set has no letter yet, and no files are named.
         finished: Whether it claims something; without, it is counted and not shown.
+        planted: Whether canaries are planted in it, for an audit; then it is not shown either.
         same_data: What runs on the same data have in common. Not public: it would confirm a guess
             at the data.
         public: Names of the files that may be copied.
@@ -70,6 +72,7 @@ class SeenRun:
     finished: bool
     same_data: str
     public: tuple[str, ...]
+    planted: bool = False
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -152,8 +155,9 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
     state, level, source = _signatures(path, keys)
     if source is None:
         source = load(path)
-    if source.header.get("canaries") or (tuning.is_selected(source) and _SECRET in path.parts):
+    if tuning.is_selected(source) and _SECRET in path.parts:
         return None
+    planted = bool(source.header.get("canaries"))
     views = {view.key: view for view in guarantee.views(source, PUBLIC)}
     third = views.get("third_party")
     server = views.get("server_worst_case")
@@ -186,7 +190,8 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
         ),
         finished=bool(source.claim),
         same_data=clean(source.header.get("data_sha256"), 200),
-        public=_public(path) if state == "hold" else (),
+        public=_public(path) if state == "hold" and not planted else (),
+        planted=planted,
     )
 
 

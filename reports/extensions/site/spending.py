@@ -20,6 +20,8 @@ def spent(seen: Sequence[SeenRun]) -> tuple[Spent, ...]:
     Args:
         seen: All runs, with the letters of their data sets.
     """
+    planted = [one for one in seen if one.planted]
+    seen = [one for one in seen if not one.planted]
     private = [one for one in seen if one.finished and one.row.unit != "none"]
     kinds = dict.fromkeys((one.row.data, one.row.unit, one.row.adjacency) for one in private)
     found = []
@@ -43,6 +45,7 @@ def spent(seen: Sequence[SeenRun]) -> tuple[Spent, ...]:
                 without_pass=sum(row.audit != "PASS" for row in added),
                 without_privacy=sum(one.finished and one.row.unit == "none" for one in on_data),
                 unfinished=sum(not one.finished for one in on_data),
+                canaries=sum(one.row.data == letter for one in planted),
             )
         )
     return tuple(found)

@@ -284,7 +284,13 @@ def test_trials_of_a_private_selection_and_audit_runs_are_not_shown(
     rewrite_header(planted, canaries={"count": 3})
     found = folder.write(runs, tmp_path / "out")
     assert [run.name for run in found.runs] == before
-    assert [one.runs for one in found.spent] == [3]
+    assert [(one.runs, one.unfinished, one.canaries) for one in found.spent] == [(3, 0, 1)]
+    rewrite_header(runs / "planted", data_sha256="f" * 64)
+    assert [one.canaries for one in folder.write(runs, tmp_path / "out").spent] == [0]
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    assert "secret" not in page
+    with pytest.raises(ReportError, match="holds no finished run that may be shown"):
+        folder.write(runs / "planted", tmp_path / "alone")
     inside = read_all(run_folders(runs / "search" / "trials" / "t0"), Keys())
     assert inside == []
 
@@ -331,8 +337,8 @@ def seen(letter: str, epsilon: float | None, **changes: Any) -> SeenRun:
         "epsilon_server": 2.0, "accuracy": 0.5, "audit": "PASS", "level": 1, "recomputed": None,
         "auditor": "trainer", "signatures": "hold", "reservations": (), "files": (),
     }  # fmt: skip
-    finished = changes.pop("finished", True)
-    return SeenRun(Path("x"), SiteRun.model_validate(known | changes), finished, "", ())
+    finished, planted = changes.pop("finished", True), changes.pop("planted", False)
+    return SeenRun(Path("x"), SiteRun.model_validate(known | changes), finished, "", (), planted)
 
 
 @pytest.mark.parametrize(
@@ -798,6 +804,8 @@ def test_the_sums_of_each_data_set_say_what_is_not_in_them() -> None:
         seen("A", 1.0),
         seen("A", 2.0, audit="FAIL"),
         seen("A", 2.5, finished=False),
+        seen("A", 2.5, planted=True),
+        seen("A", 2.5, planted=True, finished=False),
         seen("B", 4.0, unit="client", epsilon_server=None, delta=None),
         seen("B", 1.0, unit="client", audit="NOT AUDITED"),
         seen("B", 1.0, unit="client", audit="FAIL"),
@@ -814,7 +822,7 @@ def test_the_sums_of_each_data_set_say_what_is_not_in_them() -> None:
         [
             "A d", "one record add", "2", "3.00", "4.00", "2·10⁻⁵",
             "1 run without a PASS, whose ε is a claim and no more; 1 run that did not finish, not "
-            "in the sum",
+            "in the sum; 2 runs with planted canaries, not in the sum",
         ],
         [
             "B d", "one client add", "3", "no limit", "no limit", "–",
