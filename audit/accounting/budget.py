@@ -289,7 +289,7 @@ def _before(one: tuple[Steps, ...], other: tuple[Steps, ...], first: bool) -> bo
     return covers(one, other) and (first or not covers(other, one))
 
 
-def covers(one: tuple[Steps, ...], other: tuple[Steps, ...]) -> bool:
+def covers(one: Sequence[Steps], other: Sequence[Steps]) -> bool:
     """Up to any noise, at least as many steps with at most that noise, at no smaller rate."""
     if not one or not other:
         return not other

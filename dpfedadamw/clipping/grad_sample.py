@@ -50,7 +50,7 @@ class _Twin:
     structure: Structure
     module: Any
     parameters: Mapping[str, nn.Parameter]
-    padding: Sequence[tuple[nn.Parameter, int]] = ()
+    padding: Sequence[tuple[Tensor, int]] = ()
 
 
 class GradSampleEngine:
@@ -188,7 +188,7 @@ def _twin_of(model: nn.Module) -> _Twin:
     return _Twin(Structure(model), wrapped, parameters, _padding(tree))
 
 
-def _padding(tree: nn.Module) -> list[tuple[nn.Parameter, int]]:
+def _padding(tree: nn.Module) -> list[tuple[Tensor, int]]:
     """The row of padding of each trained embedding.
 
     Raises:

@@ -56,7 +56,7 @@ def test_bad_json_is_refused_with_its_reason(text: bytes, reason: str) -> None:
         (b"a: " + b"[" * 40 + b"]" * 40, "nested"),
         (b"a: [", "valid YAML"),
         (b"a: 1\n---\nb: 2\n", "valid YAML"),
-        (b"a: [0x" + b"f" * 5_000 + b"]", "^has an integer of more than 20 digits$"),
+        (b"a: [0x" + b"f" * 300 + b"]", "^has an integer of more than 20 digits$"),
         (b"a: -1" + b"0" * 20, "^has an integer of more than 20 digits$"),
     ],
 )

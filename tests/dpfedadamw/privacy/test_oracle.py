@@ -433,9 +433,7 @@ def test_a_batch_that_is_cut_up_comes_together_in_its_own_order(measured):
     assert found.clipped_norms.tolist() == [norm / 2 for norm in order]
 
 
-@pytest.mark.parametrize(
-    "groups", [[[0, 1], [1, 2]], [[0, 1]], [[0, 1, 2], [0]], [[0, 0, 1]]]
-)
+@pytest.mark.parametrize("groups", [[[0, 1], [1, 2]], [[0, 1]], [[0, 1, 2], [0]], [[0, 0, 1]]])
 def test_a_record_that_a_model_groups_twice_or_not_at_all_is_refused(groups):
     """The spot check is of the engine, which does not know what it was not given."""
     _, flat = toy(lambda records: [torch.tensor(rows) for rows in groups])
