@@ -252,7 +252,7 @@ WEAKENINGS = (
     Weakening(
         "the-claims-delta-unread",
         "reports/verifier/verify.mjs",
-        """  same(said`δ of header and claim`, header.delta, claim?.delta);
+        """  if (header.unit !== "none") same(said`δ of header and claim`, header.delta, claim?.delta);
 """,
         "",
         "the second verifier agrees with a claim at another δ than the run's",
@@ -263,8 +263,8 @@ WEAKENINGS = (
     Weakening(
         "mu-rounded-down",
         "reports/content/accounting.py",
-        "math.ceil(1000 * accounting.gaussian_dp.mu - 1e-9)",
-        "math.floor(1000 * accounting.gaussian_dp.mu)",
+        "math.ceil(1000 * mu - 1e-9)",
+        "math.floor(1000 * mu)",
         "the report promises a smaller mu than the rounds have",
         ("tests/reports/content/test_content.py",),
     ),
