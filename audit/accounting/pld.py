@@ -40,6 +40,8 @@ Direction = Literal["remove", "add"]
 DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
 # Chances of a number of drawn records that are given to a larger number.
 _THIN = 1e-13
+# As many as the engine states an ε for.
+_MOST_RECORDS = 1000
 _HALVINGS = 60
 # Outputs whose loss is computed at once.
 _AT_ONCE = 1 << 14
@@ -58,7 +60,15 @@ def _drawn(records: int, sampling_rate: float) -> tuple[NDArray[np.float64], NDA
     """How many of somebody's records a Poisson sample may hold, and the chance of each number.
 
     The thin upper tail is given to its largest number, which can only cost more.
+
+    Raises:
+        UnverifiedError: there are more than any claim is stated for.
     """
+    if records > _MOST_RECORDS:
+        raise UnverifiedError(
+            f"what {records:,} records of one person cost is not composed; at most "
+            f"{_MOST_RECORDS:,} are"
+        )
     numbers = np.arange(records + 1, dtype=np.float64)
     if sampling_rate >= 1.0:
         return numbers[-1:], np.ones(1)

@@ -136,6 +136,8 @@ def _told(
 
 _FILE = "evidence/partition.npz"
 _ROWS_DOMAIN = b"dpfedadamw rows 1\x00"
+# Uses of rows in one participation, each of which takes some 30 bytes while they are sorted.
+_MOST_USES = 1 << 26
 
 
 def _given(holdings: Holdings, header: Header, reasons: list[str]) -> None:
@@ -221,7 +223,7 @@ def _drawn_again(
 def _used(bundle: Bundle, holdings: Holdings, reasons: list[str]) -> int:
     """Rounds used the rows of the clients that they are charged to; how many participations."""
     salt, seen = bundle.salt(), 0
-    for index, clients, digests, inclusions in _participations(bundle):
+    for index, clients, digests, inclusions, queries in _participations(bundle):
         if digests is None:
             raise UnverifiedError(f"round {index}: the rows that it used are not recorded")
         start = 0
@@ -237,6 +239,15 @@ def _used(bundle: Bundle, holdings: Holdings, reasons: list[str]) -> int:
             if inclusions is not None:
                 times = inclusions[start : start + len(own)]
                 start += len(own)
+                # Before any of it is repeated: the counts are what the file says.
+                if times.max(initial=0) > queries:
+                    reasons.append(other)
+                    continue
+                if times.sum() > _MOST_USES:
+                    raise UnverifiedError(
+                        f"round {index}: client {client} used more than {_MOST_USES:,} rows, which "
+                        "are too many to list"
+                    )
                 own = np.repeat(own[: len(times)], times)
             if _rows_digest(salt, own) != bytes(digest.tolist()):
                 reasons.append(other)
@@ -245,11 +256,14 @@ def _used(bundle: Bundle, holdings: Holdings, reasons: list[str]) -> int:
 
 def _participations(
     bundle: Bundle,
-) -> Iterator[tuple[int, Integers, Integers | None, Integers | None]]:
-    """Round, its clients, digests of their rows, and how often each record was in a batch."""
+) -> Iterator[tuple[int, Integers, Integers | None, Integers | None, int]]:
+    """Round, its clients, digests of their rows, in how many batches each record was, of how many.
+
+    Of whole clients there are no batches.
+    """
     if bundle.header.unit.whole_clients:
         for index, update in bundle.all_update_rounds():
-            yield index, update.clients, update.rows_sha256, None
+            yield index, update.clients, update.rows_sha256, None, 0
         return
     for index, evidence in bundle.all_rounds():
         used = evidence.inclusions
@@ -257,7 +271,7 @@ def _participations(
             if evidence.rows_used is None:
                 raise UnverifiedError(f"round {index}: the records that it used are not recorded")
             used = evidence.rows_used
-        yield index, evidence.clients, evidence.rows_sha256, used
+        yield index, evidence.clients, evidence.rows_sha256, used, evidence.batch_size.shape[1]
 
 
 def _rows_digest(salt: bytes, rows: Integers) -> bytes:

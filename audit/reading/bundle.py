@@ -67,6 +67,8 @@ MAXIMUM_LAYOUT_BYTES = 1 << 26
 MAXIMUM_EVIDENCE_BYTES = 1 << 30
 MAXIMUM_SALT_BYTES = 1 << 12
 _CACHE_BYTES = 1 << 28
+# What a layout may state without a model that is as large.
+_ANY_PARAMETERS = 1 << 24
 
 _Content = TypeVar("_Content")
 
@@ -145,8 +147,16 @@ class Bundle:
             name = "evidence/layout.json"
             raw = read_bytes(self.root, name, MAXIMUM_LAYOUT_BYTES)
             with refusals_of(name):
-                self._layout = read_layout(parse_json(raw))
+                self._layout = read_layout(parse_json(raw), self._most_parameters())
         return self._layout
+
+    def _most_parameters(self) -> int:
+        """The most that a layout may state: each parameter takes memory, and its number none."""
+        try:
+            size = (self.root / "model.safetensors").lstat().st_size
+        except OSError:
+            size = 0
+        return max(_ANY_PARAMETERS, size)
 
     def round_evidence(self, index: int) -> RoundEvidence:
         """The evidence of round `index` (from 0), read when asked for and kept while room lasts.

@@ -134,11 +134,13 @@ class ProbeResults:
     norm_without: Floats
 
 
-def read_layout(source: Any) -> Layout:
-    """The parsed layout.json as a Layout."""
+def read_layout(source: Any, most: int = 10**11) -> Layout:
+    """The parsed layout.json as a Layout; each of up to `most` parameters takes 16 bytes."""
     if fields.integer(source, "format") != 1:
         raise FieldError("format is not 1")
     parameters = fields.integer(source, "parameters", least=1, most=10**11)
+    if parameters > most:
+        raise FieldError("parameters are more than model.safetensors has bytes")
     blocks = fields.mapping(source, "blocks")
     sizes = fields.integers(blocks, "sizes", least=1, most=parameters)
     names = fields.sequence(blocks, "names")

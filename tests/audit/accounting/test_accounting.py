@@ -189,6 +189,13 @@ def test_a_history_of_very_many_kinds_is_not_composed() -> None:
         ThirdParty([(kind, 1) for kind in kinds], 0.5, 1e-5)
 
 
+def test_a_person_with_more_records_than_any_claim_is_about_is_not_composed() -> None:
+    for rate in (0.001, 1.0):
+        Composer([Steps(rate, 500.0, 1, records=1000)], 1e-5)
+        with pytest.raises(UnverifiedError, match="what 1,000,000,000,000 records of one person"):
+            Composer([Steps(rate, 500.0, 1, records=10**12)], 1e-5)
+
+
 def test_the_more_kinds_there_are_the_fewer_cells_each_has(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [Steps(0.1, 1.0 + place / 100, 10) for place in range(8)]
     fine = Composer(kinds, 1e-5)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audit.checks import partition
 from audit.checks.partition import (
     _drawn_again,
     _equal_contents,
@@ -93,6 +94,36 @@ def test_whether_other_records_were_drawn_is_told_where_records_are(
         client = bundle.readable_ledger.rounds[1].clients[0]
         said = f"round 1: client {client} used other rows than its own"
         assert text == said + (", or rows that were not drawn" if beside else "")
+
+
+@pytest.mark.parametrize("times", [13, 2**53])
+def test_a_record_is_in_no_more_batches_than_there_are(of_records: Bundle, times: int) -> None:
+    """Rows are listed as often as they were used, so that a few bytes could ask for any memory."""
+    evidence = of_records.round_evidence(1)
+    assert evidence.batch_size.shape[1] < 13
+    used = evidence.inclusions.copy()
+    used[0] = times
+    run = changed(of_records, evidence={1: {"inclusions": used}})
+    client = evidence.clients[0]
+    assert says(run, NAME) == (
+        "FAIL",
+        f"round 1: client {client} used other rows than its own, or rows that were not drawn",
+    )
+
+
+def test_more_uses_of_rows_than_can_be_listed_are_not_verified(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = max(
+        int(of_records.round_evidence(item.round).inclusions.sum())
+        for item in of_records.readable_ledger.rounds
+    )
+    monkeypatch.setattr(partition, "_MOST_USES", most)
+    assert says(of_records, NAME)[0] == "PASS"
+    monkeypatch.setattr(partition, "_MOST_USES", 3)
+    verdict, text = says(of_records, NAME)
+    assert verdict == "NOT VERIFIED"
+    assert "used more than 3 rows, which are too many to list" in text
 
 
 def test_each_client_works_on_what_it_was_given_in_any_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from audit.errors import RunDirectoryError, UntrustedFileError
+from audit.reading import bundle
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.files import read_bytes
 from audit.reading.ledger import read_ledger
@@ -110,3 +112,27 @@ def test_each_fault_of_a_ledger_names_its_line(good_run: Path) -> None:
     assert read_ledger(b"").faults
     spaced = lines[-1].replace(b'":', b'": ', 1)
     assert "canonical" in read_ledger(b"".join([*lines[:-1], spaced])).faults[0].what
+
+
+def test_a_layout_states_no_more_parameters_than_the_model_has_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number of twelve digits asked for a terabyte of memory."""
+    run = build_run(tmp_path / "run", Settings(rounds=1))
+    layout, model = run / "evidence" / "layout.json", run / "model.safetensors"
+    few = open_bundle(run).layout().parameters
+    monkeypatch.setattr(bundle, "_ANY_PARAMETERS", few - 1)
+    assert open_bundle(run).layout().parameters == few
+    os.truncate(model, few)
+    assert open_bundle(run).layout().parameters == few
+    os.truncate(model, few - 1)
+    refusal = "evidence/layout.json: parameters are more than model.safetensors has bytes"
+    with pytest.raises(UntrustedFileError, match=refusal):
+        open_bundle(run).layout()
+    monkeypatch.undo()
+    assert open_bundle(run).layout().parameters == few
+    model.unlink()
+    assert open_bundle(run).layout().parameters == few
+    layout.write_text(json.dumps({**json.loads(layout.read_text()), "parameters": 10**11}))
+    with pytest.raises(UntrustedFileError, match="has bytes"):
+        open_bundle(run).layout()

@@ -749,6 +749,12 @@ def test_a_layout_that_contradicts_itself_is_refused(path: tuple[Any, ...], valu
         read_layout(with_value(path, value))
 
 
+def test_a_layout_has_no_more_parameters_than_its_reader_has_room_for() -> None:
+    assert read_layout(LAYOUT, PARAMETERS).parameters == PARAMETERS
+    with pytest.raises(FieldError, match="are more than model"):
+        read_layout(LAYOUT, PARAMETERS - 1)
+
+
 def test_a_hundred_thousand_million_parameters_are_the_most() -> None:
     """Beyond that the number itself is refused, and below only what does not add up to it."""
 
