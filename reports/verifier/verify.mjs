@@ -387,6 +387,8 @@ const ENVELOPES = {
 };
 const TRAINED = ["spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json", "trainer.pub"];
 const PUBLISHED = ["model.safetensors", "model.json", "metrics.jsonl", "report-public.json", "report-public.pdf", "report-public.html", "VERIFY-public.md", "trainer.pub", "auditor.pub"];
+// With these, where a run has them, the files that everybody may see.
+const PUBLIC_TOO = ["model.sig", "trainer.rotations.json", "auditor.rotations.json", "intent.json", "intent.json.tsr", "intent.json.tlog", "challenge.json"];
 const JUDGED = [...TRAINED, "audit.json", "report.json", "report.pdf", "auditor.pub", "training.attestation.json"];
 // What was announced of a run: who signed it is stated in it, and it has no number.
 const ANNOUNCED = Object.fromEntries(
@@ -450,7 +452,7 @@ async function openEnvelope(text, { role, types, counted = role !== null }, key)
   if (signed.keyid !== key.fingerprint) refuse(said`its keyid names another key than the one that signed`);
   const predicate = mapping(statement.predicate);
   if (role && predicate.role !== role) refuse(role === "trainer" ? said`was not signed in the role of the trainer` : said`was not signed in the role of the auditor`);
-  if (counted && numbered && !(Number.isInteger(predicate.sequence) && predicate.sequence >= 1)) refuse(said`has no sequence number`);
+  if (counted && numbered && !isWhole(predicate.sequence, 1)) refuse(said`has no sequence number`);
   const subjects = new Map(), listed = sequence(statement.subject);
   if (listed.length > MOST_SUBJECTS) refuse(said`names more than ${MOST_SUBJECTS} files`);
   for (const entry of listed.map(mapping)) {
@@ -1496,6 +1498,7 @@ async function checkFiles(folder, statements, isPublic, say, fails, attempt) {
     }
     const needed = { "training.attestation.json": TRAINED, "attestation-public.json": PUBLISHED, "attestation.json": JUDGED }[envelope];
     for (const name of needed) if (!subjects.has(name)) fails(name, said`is not covered by ${envelope}`);
+    if (envelope === "attestation-public.json") for (const name of subjects.keys()) if (![...PUBLISHED, ...PUBLIC_TOO].includes(name)) fails(envelope, said`names ${name}, which is not public`);
   }
   const last = statements[lastName];
   if (last) {
@@ -1659,8 +1662,12 @@ async function checkReports(folder, ledger, statements, result, isPublic, say, f
     if (report.verdict?.value !== verdict) faults.push(said`states another verdict than the audit’s, ${VERDICTS.get(verdict) ?? verdict}`);
     for (const { file, sha256: digest } of sequence(identity.hashes).map(mapping)) if ((folder.has(file) && (await folder.sha256(file)) !== digest) || (file === "model.safetensors" && digest !== model)) faults.push(said`was made with another ${file}`);
     const claims = mapping(Object.values(statements)[0]?.predicate.claims), header = ledger?.header;
-    const key = header?.producer != null ? "server" : guarantee.view, view = ledger?.claim?.[key], due = ledger ? (view?.epsilon?.[view.accountant ?? Object.keys(view.epsilon ?? {})[0]] ?? null) : (sequence(claims.views).map(mapping).find((one) => one.key === guarantee.view)?.epsilon ?? null);
-    if ((guarantee.epsilon ?? null) !== (guarantee.view === "none" ? null : due) && !ledger?.claim?.tuning) faults.push(said`states another guarantee than was signed`);
+    // What the report leads with: of a recorded loop the server's ε is everybody's.
+    const key = header?.producer != null ? "server" : guarantee.view, isNone = guarantee.view === "none";
+    const due = ledger ? { epsilon: stated(ledger.claim[key]), delta: ledger.claim.delta } : (sequence(claims.views).map(mapping).find((one) => one.key === guarantee.view) ?? {});
+    const isTuned = ledger?.claim.tuning || header?.tuning, others = ["epsilon", "delta"].filter((name) => (guarantee[name] ?? null) !== (isNone ? null : (due[name] ?? null)));
+    const leads = header?.unit === "none" ? "none" : stem === "report" && header?.unit !== "client" && header?.producer == null ? "server" : "third_party";
+    if (!isTuned && (others.length || (ledger && guarantee.view !== leads))) faults.push(said`states another guarantee than was signed`);
     if (guarantee.unit !== (header?.unit ?? claims.unit)) faults.push(said`states another unit than was signed`);
     faults.forEach((why) => fails(`${stem}.json`, why));
     for (const suffix of ["pdf", "html"]) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import random
 import re
@@ -27,11 +28,12 @@ from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import yamltext
 from reports import formatting
+from reports.signatures import dsse
 from reports.signatures.verification import verify
 from reports.verifier import PAGE, page, texts
 from tests.audit.extensions.gate.forgeries import begun
 from tests.audit.synthetic_run import rewrite_ledger
-from tests.conformance import _PEOPLE, BROKEN, UNKNOWN, Case, _spec, write
+from tests.conformance import _PEOPLE, BROKEN, UNKNOWN, Case, _file, _spec, write
 from tests.runs import PRIVATE, begin, probed, verdicts
 
 NODE = shutil.which("node")
@@ -295,6 +297,87 @@ def test_no_pair_of_spec_header_and_charges_is_passed_over(
     assert found[:3] == [[]] * 3
     said = {name: (one or [""])[0] for name, one in zip(PAIRS, found[3:], strict=True)}
     assert [(name, one) for name, one in said.items() if PAIRS[name][2] not in one] == []
+
+
+def _signed_again(
+    folder: Path, change: Any = lambda _: None, name: str | None = None, data: bytes = b""
+) -> None:
+    """The auditor signs public files again, one of them another or one more."""
+    path, subjects = folder / "attestation-public.json", {}
+    payload = dsse.parse_envelope(path.read_bytes(), path.name).payload
+    statement = dsse.parse_statement(payload, dsse.PUBLIC_TYPE, path.name)
+    change(statement.predicate)
+    if name is not None:
+        (folder / name).write_bytes(data)
+        subjects[name] = (dsse.SHA256, hashlib.sha256(data).hexdigest())
+    statement.subjects.update(subjects)
+    key = filing.load_signers(None, None).auditor.private
+    path.write_bytes(dsse.seal(dsse.write_statement(statement), key))
+
+
+def test_public_files_that_their_auditor_signed_say_what_is_public_and_no_more(
+    folders: tuple[Path, list[Case]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(folders[0].parent / "keys"))
+    good = folders[0] / "record-public"
+    report = json.loads((good / "report-public.json").read_text("utf-8"))
+    report["guarantee"]["delta"] = 1e-9
+    said = "report-public.json: states another guarantee than was signed"
+    cases: dict[str, tuple[dict[str, Any], str | None]] = {
+        "nothing": ({}, None),
+        "an extra": ({"name": "auditor.rotations.json", "data": b"{}"}, None),
+        "who took part": (
+            {"name": "participants.csv", "data": b"client,rounds\n0,3\n"},
+            "attestation-public.json: names participants.csv, which is not public",
+        ),
+        "another δ": (
+            {"name": "report-public.json", "data": json.dumps(report).encode()}, said,
+        ),
+        "a number that no counter reaches": (
+            {"change": lambda predicate: predicate.update(sequence=2**60)},
+            "attestation-public.json: has no sequence number",
+        ),
+    }  # fmt: skip
+    for name, (other, _) in cases.items():
+        shutil.copytree(good, tmp_path / name)
+        _signed_again(tmp_path / name, **other)
+    found = second("folders", [str(tmp_path / name) for name in cases])
+    for name, (_, fault) in cases.items():
+        told = found[str(tmp_path / name)]
+        fails = [line["what"] for line in told["lines"] if line["state"] == "fails"]
+        assert told["outcome"] == (UNKNOWN if fault is None else BROKEN), (name, fails)
+        assert fails[:1] == ([] if fault is None else [fault])
+        if fault is not None:
+            assert verify(tmp_path / name).outcome.value == BROKEN
+
+
+@pytest.mark.parametrize(
+    "other", [{"delta": 1e-9}, {"view": "third_party", "epsilon": None}, {"epsilon": 0.1}]
+)
+def test_a_report_of_a_whole_run_leads_with_the_headline_of_its_ledger(
+    folders: tuple[Path, list[Case]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    other: dict[str, Any],
+) -> None:
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(folders[0].parent / "keys"))
+    run = tmp_path / "run"
+    shutil.copytree(folders[0] / "record", run)
+    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+    party = lines[-1]["third_party"]
+    if "view" in other:
+        other["epsilon"] = party["epsilon"][party["accountant"]]
+
+    def change(report: dict[str, Any]) -> dict[str, Any]:
+        report["guarantee"].update(other)
+        return report
+
+    _file("report.json", change)(run)
+    said = "report.json: states another guarantee than was signed"
+    told = second("folders", [str(run)])[str(run)]
+    assert [one["what"] for one in told["lines"] if one["state"] == "fails"] == [said]
+    problems = [str(one) for one in verify(run).problems]
+    assert "report.json: states another guarantee than ledger.jsonl" in problems
 
 
 @pytest.mark.parametrize("left", [2, 0])
