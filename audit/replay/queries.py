@@ -27,9 +27,11 @@ from audit.replay.base import Partition
 from audit.replay.rounding import ROUNDING
 from audit.untrusted.archives import Floats, Integers
 
+_OF_GRADIENTS = Grid(update=12, vectors=16, summaries=20, weights=16)
 # The finest grids that are taken for one: what the engine states at each unit.
 _FINEST = {
-    "record": Grid(update=12, vectors=16, summaries=20, weights=16),
+    "record": _OF_GRADIENTS,
+    "person": _OF_GRADIENTS,
     "client": Grid(update=16, vectors=16, summaries=20, weights=16),
 }
 NOT_STATED = (

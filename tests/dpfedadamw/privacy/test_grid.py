@@ -63,9 +63,11 @@ def test_the_auditor_takes_the_engines_grids_and_no_finer_one():
         def __init__(self, unit, grid):
             self.unit, self.grid = unit, grid
 
-    for name in ("record", "client"):
+    for name in ("record", "person", "client"):
         stated = StatedGrid(**vars(unit_named(name).grid))
         assert judged.too_fine(Header(unit_named(name), stated)) == []
+        assert judged.grid_notes(Header(unit_named(name), stated)) == ()
+        assert judged.grid_notes(Header(unit_named(name), None)) == (judged.NOT_STATED,)
         for what, most in vars(stated).items():
             finer = StatedGrid(**{**vars(stated), what: most + 1})
             (reason,) = judged.too_fine(Header(unit_named(name), finer))
