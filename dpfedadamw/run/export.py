@@ -187,7 +187,7 @@ def export(
 
     Args:
         run: A finished run.
-        output: The folder; must not exist, or be empty.
+        output: The folder; must not exist, or be empty, and must not lie in the run.
         signed: Sha256 (hex) of the model's files as their signatures were checked, by name. What is
             written is made of these bytes, whatever happened to the files since. None takes the
             files as they are.
@@ -201,6 +201,10 @@ def export(
         raise RunDirectoryError(f"--output {output}: is a folder that is in use; name a new folder")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RunDirectoryError(f"--output {output}: exists and is not empty; name a new folder")
+    if run.path.resolve() in output.resolve().parents:
+        raise RunDirectoryError(
+            f"--output {output}: lies in the run, whose files are all signed; name another folder"
+        )
     files = _read(run)
     for name, content in files.items():
         if signed is not None and hashlib.sha256(content).hexdigest() != signed.get(name):

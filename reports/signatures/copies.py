@@ -109,18 +109,22 @@ def copy(run_dir: Path, audience: Audience, target: Path) -> tuple[str, ...]:
     Args:
         run_dir: A signed run.
         audience: "public", "auditor" or "archive".
-        target: The folder to make; it must not exist yet.
+        target: The folder to make; it must not exist yet, and must not lie in the run.
 
     Returns:
         The names of the files, sorted.
 
     Raises:
-        SourceError: The folder exists or cannot be written, or a file cannot be read.
+        SourceError: The folder exists, lies in the run or cannot be written, or a file cannot be
+            read.
         ReportError: The run has not what this audience needs.
     """
     names = files_for(run_dir, audience)
     if os.path.lexists(target):
         raise SourceError(f"{target}: exists and is never overwritten; choose another name")
+    # The next audit would sign it as part of the run, and no erasure would find evidence in it.
+    if run_dir.resolve() in target.resolve().parents:
+        raise SourceError(f"{target}: lies in the run, whose files are all signed; choose another")
     partial = target.with_name(f".{target.name}{_PARTIAL}")
     folder_mode, file_mode = (0o755, 0o644) if audience == "public" else (0o700, 0o600)
     with removed_if_it_fails(partial, target):

@@ -415,6 +415,15 @@ def test_a_run_without_weights_or_description_has_no_model_yet(name, copied, tmp
         export(copied, tmp_path / "out")
 
 
+def test_a_model_is_not_written_into_the_run_whose_files_are_all_signed(copied, monkeypatch):
+    before = sorted(copied.path.rglob("*"))
+    monkeypatch.chdir(copied.path)
+    for output in (Path("model"), copied.path / "evidence" / "model"):
+        with pytest.raises(DpfedadamwError, match=f"--output {output}: lies in the run"):
+            export(copied, output)
+    assert sorted(copied.path.rglob("*")) == before
+
+
 def test_a_model_is_written_into_a_new_folder_or_an_empty_one(copied, tmp_path):
     assert not load_model(copied).training
     new, empty, file = tmp_path / "a" / "new", tmp_path / "empty", tmp_path / "file"

@@ -351,15 +351,28 @@ def test_a_copy_is_never_written_over_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copies, "files_for", lambda *_: ())
+    run = tmp_path / "run"
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "file").write_bytes(b"mine")
     for name in ("folder", "link", "file"):
         with pytest.raises(SourceError, match=f"{name}: exists and is never overwritten"):
-            copies.copy(tmp_path, "archive", tmp_path / name)
+            copies.copy(run, "archive", tmp_path / name)
     assert (tmp_path / "file").read_bytes() == b"mine"
     with pytest.raises(SourceError, match=r"out: cannot be written \(Not a directory\)"):
-        copies.copy(tmp_path, "archive", tmp_path / "file" / "out")
+        copies.copy(run, "archive", tmp_path / "file" / "out")
+
+
+def test_a_copy_does_not_lie_in_the_run_where_its_evidence_would_be_signed_and_outlive_an_erasure(
+    run: Path,
+) -> None:
+    (run.parent / "same").symlink_to(run, target_is_directory=True)
+    before = sorted(run.rglob("*"))
+    for target in (run / "copy", run / "evidence" / "copy", run.parent / "same" / "copy"):
+        with pytest.raises(SourceError, match="copy: lies in the run, whose files are all signed"):
+            copies.copy(run, "auditor", target)
+    assert sorted(run.rglob("*")) == before
+    assert copies.copy(run, "auditor", run.parent / "run-auditor")
 
 
 def test_a_copied_file_is_on_the_disk_piece_by_piece(
