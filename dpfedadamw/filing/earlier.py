@@ -28,7 +28,7 @@ from dpfedadamw.errors import FilingError
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import UNFINISHED
 from reports.errors import EnvelopeError, ReportError, local
-from reports.files import mapping, parse_json, read_bytes
+from reports.files import clean, mapping, parse_json, read_bytes
 from reports.signatures import (
     copies,
     dsse,
@@ -180,6 +180,8 @@ def _refuse_earlier(
 ) -> None:
     """Refuse an earlier state that was put back, where a later one was verified before.
 
+    `verify` remembers runs by the name in their ledgers, which is signed; a folder may be renamed.
+
     Args:
         run: Its directory.
         name: The envelope.
@@ -193,8 +195,8 @@ def _refuse_earlier(
     present = {name: results.Present(seen, frozenset(map(keys.fingerprint, signers)))}
     found = Found()
     # Remembered by `verify` under the run's own name, which the folder of a copy need not have.
-    own = str(statement.predicate.get("run", run.identifier))
-    results.refuse_earlier(results.read_memory(memory), own, present, memory, found)
+    named = clean(statement.predicate.get("run"), 200)
+    results.refuse_earlier(results.read_memory(memory), named, present, memory, found)
     for problem in found.problems:
         raise EnvelopeError(str(problem))
 

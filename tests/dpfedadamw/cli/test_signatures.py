@@ -484,6 +484,22 @@ def test_an_earlier_state_that_was_put_back_is_signed_by_nothing(command, case, 
     assert call(command[0], run, *command[1:]) == 0
 
 
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
+def test_an_earlier_state_is_signed_by_nothing_in_a_folder_of_another_name(
+    command, case, tmp_path, capsys
+):
+    run, _ = case
+    shutil.copytree(run, tmp_path / "earlier")
+    assert call("sign", run) == 0
+    assert call("verify", run) == 0
+    before = content(tmp_path / "earlier")
+    capsys.readouterr()
+    assert call(command[0], str(tmp_path / "earlier"), *command[1:]) == 2
+    assert "attestation.json: is number 1 of this run, and number 2 was" in one_error(capsys)
+    assert content(tmp_path / "earlier") == before
+
+
 def test_a_key_folder_that_others_may_write_to_is_one_line(case, capsys):
     run, keys = case
     keys.chmod(0o777)
