@@ -15,9 +15,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -329,16 +330,31 @@ def _commitment_fault(
         )
 
 
-def charged_in_time(
-    spend: Spend | RoundSpend, finished: Mapping[int, Round], reasons: list[str]
-) -> None:
+# By round, each line in which it ended and the line up to which that holds.
+Ends = Mapping[int, Sequence[tuple[int, float]]]
+
+
+def ends_of_rounds(ledger: Ledger) -> Ends:
+    """Where each round ended; that holds until the run goes on at it, since its state was lost."""
+    ends: dict[int, list[tuple[int, float]]] = {}
+    for item in ledger.rounds:
+        lost = [
+            one.line for one in ledger.resumes if one.line > item.line and one.round <= item.round
+        ]
+        ends.setdefault(item.round, []).append((item.line, min(lost, default=math.inf)))
+    return ends
+
+
+def charged_in_time(spend: Spend | RoundSpend, ends: Ends, reasons: list[str]) -> None:
     """A charge stands after the round before and before the end of its own."""
     where = f"ledger.jsonl:{spend.line}"
-    if spend.round not in finished:
+
+    before, own = ends.get(spend.round - 1, ()), ends.get(spend.round, ())
+    if not own:
         reasons.append(f"{where}: round {spend.round} was not finished")
-    elif spend.line > finished[spend.round].line:
+    elif any(line < spend.line < until for line, until in own):
         reasons.append(f"{where}: charged after its round had ended")
-    if spend.round - 1 in finished and finished[spend.round - 1].line > spend.line:
+    if before and not any(line <= spend.line < until for line, until in before):
         reasons.append(f"{where}: charged before the round before had ended")
 
 
@@ -400,7 +416,7 @@ def _note_unreadable_records(bundle: Bundle, unreadable: list[str]) -> None:
 def _rounds_of_records(ledger: Ledger, header: Header, reasons: list[str]) -> None:
     """Every round: charged for its clients, S or as many as were drawn, then finished, in order."""
     sequence_faults(ledger, reasons)
-    finished = {item.round: item for item in ledger.rounds}
+    finished, ends = {item.round: item for item in ledger.rounds}, ends_of_rounds(ledger)
     for charge in ledger.round_spends:
         reasons.append(f"ledger.jsonl:{charge.line}: charges a round as if clients were protected")
     charges: dict[int, dict[int, list[Spend]]] = {}
@@ -411,7 +427,7 @@ def _rounds_of_records(ledger: Ledger, header: Header, reasons: list[str]) -> No
         # Where steps are limited, the cut-off round after the last may have used up the rest.
         if spend.round < header.rounds and spend.round == ledger.rounds_to_finish:
             continue
-        charged_in_time(spend, finished, reasons)
+        charged_in_time(spend, ends, reasons)
     for item in finished.values():
         _charged_for_clients(item, charges.get(item.round, {}), header, reasons)
 
@@ -499,7 +515,7 @@ register(INTEGRITY)
 def _rounds_of_updates(ledger: Ledger, header: Header, reasons: list[str]) -> None:
     """Every round: charged once an attempt, then finished by exactly the clients charged for."""
     sequence_faults(ledger, reasons)
-    finished = {item.round: item for item in ledger.rounds}
+    finished, ends = {item.round: item for item in ledger.rounds}, ends_of_rounds(ledger)
     for single in ledger.spends:
         reasons.append(f"ledger.jsonl:{single.line}: charges a single client's records")
     attempts: dict[int, list[int]] = {}
@@ -510,7 +526,7 @@ def _rounds_of_updates(ledger: Ledger, header: Header, reasons: list[str]) -> No
         # Where ε is limited, the cut-off round after the last may have used up the rest.
         if spend.round < header.rounds and spend.round == ledger.rounds_to_finish:
             continue
-        charged_in_time(spend, finished, reasons)
+        charged_in_time(spend, ends, reasons)
     charges = last_round_spends(ledger.round_spends)
     for item in finished.values():
         where = f"ledger.jsonl:{item.line}: round {item.round}"

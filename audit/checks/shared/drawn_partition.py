@@ -229,7 +229,7 @@ def people_faults(bundle: Bundle, holdings: Holdings, records: Records, reasons:
         )
     participations = sum(
         _participations(bundle, holdings, stored, index, reasons)
-        for index in range(len(bundle.readable_ledger.rounds))
+        for index in range(bundle.readable_ledger.rounds_to_finish)
     )
     return (
         f"nobody has records at more than {most} of the clients; in {participations} "

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +25,7 @@ from audit.checks.integrity import (
     UNATTESTED,
     _order,
     charged_in_time,
+    ends_of_rounds,
     evidence_faults,
     judge_run,
     layout_fits,
@@ -173,11 +174,44 @@ def test_rounds_end_in_order_and_the_last_may_run_again(
 def test_a_charge_stands_between_the_ends_of_two_rounds(
     index: int, line: int, said: list[str]
 ) -> None:
-    finished: Any = {4: SimpleNamespace(line=10), 5: SimpleNamespace(line=20)}
+    assert charged_at(index, line, [(4, 10), (5, 20)]) == said
+
+
+@pytest.mark.parametrize(
+    ("index", "line", "said"),
+    [
+        # Round 6 was begun in line 22 when the run was cut off and the state after round 5 lost.
+        (6, 22, []),
+        (5, 26, []),
+        (6, 32, []),
+        # A lost round has not ended until it ends again, and one before it is over.
+        (6, 26, ["charged before the round before had ended"]),
+        (4, 26, ["charged after its round had ended"]),
+        (5, 31, ["charged after its round had ended"]),
+        (5, 22, ["charged after its round had ended"]),
+    ],
+)
+def test_a_round_whose_state_was_lost_ends_when_it_ends_again(
+    index: int, line: int, said: list[str]
+) -> None:
+    ended = [(4, 10), (5, 20), (5, 30), (6, 40)]
+    assert charged_at(index, line, ended, [(5, 25)]) == said
+
+
+def charged_at(
+    index: int, line: int, ended: list[tuple[int, int]], resumed: Sequence[tuple[int, int]] = ()
+) -> list[str]:
+    """What is wrong with a charge of a round in a line, of rounds that ended in others."""
+    ledger: Any = SimpleNamespace(
+        rounds=[SimpleNamespace(round=one, line=at) for one, at in ended],
+        resumes=[Resume(at, one, None) for one, at in resumed],
+    )
     spend: Any = SimpleNamespace(round=index, line=line)
     reasons: list[str] = []
-    charged_in_time(spend, finished, reasons)
-    assert reasons == [f"ledger.jsonl:{line}: {one}" for one in said]
+    charged_in_time(spend, ends_of_rounds(ledger), reasons)
+    where = f"ledger.jsonl:{line}: "
+    assert all(one.startswith(where) for one in reasons)
+    return [one.removeprefix(where) for one in reasons]
 
 
 def a_layout(**changes: Any) -> Any:
@@ -671,7 +705,7 @@ def test_a_charge_of_the_round_that_was_cut_off_by_the_limit_of_steps_has_no_end
     monkeypatch.setattr(integrity, "sequence_faults", lambda *_: None)
     first = of_records.readable_ledger.spends[0]
     read: Any = SimpleNamespace(
-        rounds=(), round_spends=(), rounds_to_finish=finished,
+        rounds=(), resumes=(), round_spends=(), rounds_to_finish=finished,
         spends=[replace(first, round=index) for index in range(5)],
     )  # fmt: skip
     reasons: list[str] = []

@@ -16,7 +16,9 @@ from dpfedadamw.accounting.selection import epsilon_of_selection
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.budget.charges import charged, epsilon_of, reserved
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.evidence.states import state_file
 from dpfedadamw.experiment import RunError, foresee
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import setup as engine_setup
 from dpfedadamw.run import training as engine_run
@@ -25,7 +27,7 @@ from dpfedadamw.units import record as unit_of_records
 from tests.audit.corruptions import finding_of
 from tests.faults.tuning_faults import SELECTED, one_trial
 from tests.people import BY_HOSPITAL, people_spec, write_people
-from tests.runs import begin, call, failing, judged, train
+from tests.runs import begin, call, failing, judged, probed, train
 
 RECORD_LEVEL = [name for name, entry in ALGORITHMS.items() if "record" in entry.units]
 
@@ -154,6 +156,31 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_end(table, tmp_path):
     ends = [json.loads(t.run.ledger.read_text().splitlines()[-2])["parameters_sha256"]
             for t in (whole, again)]  # fmt: skip
     assert ends[0] == ends[1]
+
+
+def test_a_run_that_lost_its_last_state_in_the_middle_of_a_round_passes_the_audit(
+    table, tmp_path, monkeypatch
+):
+    """The ledger has the end of one round twice, and a charge of the next one between the two."""
+    cut, work = begin(spec_of(table), tmp_path), Worker.take_part
+
+    def stop(self, part):
+        if part.current.index == 1:
+            raise KeyboardInterrupt
+        return work(self, part)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "take_part", stop)
+        with pytest.raises(KeyboardInterrupt):
+            engine_run.train(cut)
+    for state in (cut.run.checkpoint / "state-00001.safetensors", cut.run.evidence / state_file(0)):
+        state.unlink(missing_ok=True)
+    again = engine_setup.resume(cut.run, torch.device("cpu"))
+    engine_run.train(again, before_claim=probed)
+    filing.attest_training(cut.run, filing.load_signers(None, None))
+    assert [one["round"] for one in Journal(cut.run).ledger.of_kind("round")] == [0, 0, 1]
+    findings = filing.audit(cut.run).to_json()
+    assert [one for one in failing(findings) if one[0] != "reexecution"] == []
 
 
 def test_people_at_more_clients_than_the_claim_counts_are_refused_with_their_number(table):
