@@ -24,6 +24,7 @@ from reports.signatures.keys import (
     ROLES,
     KeyFiles,
     Role,
+    default_directory,
     fingerprint,
     load_private,
     load_public,
@@ -103,8 +104,8 @@ def load_signing_key(role: Role, location: Path | str, passphrase: str | None = 
 
     Raises:
         KeyFileError: It cannot be read or used, its certificate has expired or is of the future, or
-            it is revoked.
-        EnvelopeError: The statements next to it are damaged.
+            a list next to it or in the caller's own key folder revokes it.
+        EnvelopeError: The statements next to it, or a list in the key folder, are damaged.
     """
     if str(location).startswith(HARDWARE_SCHEME):
         from reports.signatures import hardware
@@ -113,6 +114,7 @@ def load_signing_key(role: Role, location: Path | str, passphrase: str | None = 
         key = SigningKey(role, private, chain or (certificates.self_signed(private, role),))
     else:
         key = _load_file(role, Path(location), passphrase)
+    _refuse_revoked_by_owner(role, str(location), key.fingerprint)
     moment = certificates.now()
     problem = certificates.expiry_problem(key.chain, moment)
     if problem and certificates.is_early(key.chain, moment):
@@ -128,12 +130,7 @@ def load_signing_key(role: Role, location: Path | str, passphrase: str | None = 
 def _load_file(role: Role, path: Path, passphrase: str | None) -> SigningKey:
     private = load_private(path, passphrase)
     stem = path.with_suffix("")
-    own = own_revocations(path.parent).get(fingerprint(private.public_key()))
-    if own is not None:
-        raise KeyFileError(
-            f"{path}: this key is revoked since {own.since:%Y-%m-%d} ({own.reason}) and signs no "
-            f"more; make a new one with: dpfedadamw keys new --role {role}"
-        )
+    _refuse_revoked(role, str(path), fingerprint(private.public_key()), path.parent)
     certificate_path = stem.with_name(stem.name + CERTIFICATE_SUFFIX)
     rotations_path = stem.with_name(stem.name + ROTATIONS_SUFFIX)
     chain: Chain = ()
@@ -144,6 +141,25 @@ def _load_file(role: Role, path: Path, passphrase: str | None) -> SigningKey:
     chain = chain or (certificates.self_signed(private, role),)
     rotations = consenting(rotations_of(rotations_path), private, str(rotations_path))
     return SigningKey(role, private, chain, rotations, path)
+
+
+def _refuse_revoked_by_owner(role: Role, location: str, key: str) -> None:
+    """Refuse a copy elsewhere, or in a token, of a key that the caller's own key folder revokes."""
+    try:
+        folder = default_directory()
+        refuse_open(folder)
+    except KeyFileError:
+        return  # A caller without a folder that counts has revoked nothing in one.
+    _refuse_revoked(role, location, key, folder)
+
+
+def _refuse_revoked(role: Role, location: str, key: str, directory: Path) -> None:
+    own = own_revocations(directory).get(key)
+    if own is not None:
+        raise KeyFileError(
+            f"{location}: this key is revoked since {own.since:%Y-%m-%d} ({own.reason}) and signs "
+            f"no more; make a new one with: dpfedadamw keys new --role {role}"
+        )
 
 
 def consenting(

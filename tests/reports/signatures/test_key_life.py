@@ -353,6 +353,31 @@ def test_a_revoked_key_signs_no_more_and_vouches_for_none(case: Case) -> None:
     assert verify(case.run).is_intact
 
 
+def test_a_copy_of_a_revoked_key_in_another_folder_or_a_token_signs_no_more(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = tmp_path / "backup" / "auditor.key"
+    copied.parent.mkdir(mode=0o700)
+    shutil.copy(case.keys / "auditor.key", copied)
+    private = keys.load_private(copied)
+    monkeypatch.setattr("reports.signatures.hardware.open_key", lambda *_: (private, ()))
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(case.keys))
+    places = (copied, "pkcs11:token=Audit;object=auditor")
+    for location in places:
+        assert keyring.load_signing_key("auditor", location).location in (copied, None)
+    keyring.revoke("auditor", case.keys, None, "key-compromise")
+    for location in places:
+        with pytest.raises(KeyFileError, match=r"is revoked since .* signs no more") as caught:
+            keyring.load_signing_key("auditor", location)
+        assert str(caught.value).startswith(f"{location}: this key is revoked")
+    others = tmp_path / "others"
+    others.mkdir()
+    others.chmod(0o777)
+    for unusable in ("~nobody-of-this-name/keys", str(others)):
+        monkeypatch.setenv("DPFEDADAMW_KEYS", unusable)
+        assert keyring.load_signing_key("auditor", copied).location == copied
+
+
 def test_a_revocation_is_made_once_and_may_only_move_back(case: Case) -> None:
     _, first = keyring.revoke("trainer", case.keys, None, "unspecified", NOW - DAY)
     with pytest.raises(KeyFileError, match="revoked already"):
