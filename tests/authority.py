@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -74,6 +74,7 @@ class LocalAuthority:
         self.root.write_bytes(root.public_bytes(serialization.Encoding.PEM))
         self.moment: datetime.datetime | None = None
         self.answer: bytes | None = None  # said instead of a timestamp
+        self.encoding: str | None = None  # of the answer, as its header says
         self.status = 200
         self.requests = 0
         self.fails_after: int | None = None
@@ -111,8 +112,12 @@ class LocalAuthority:
                 data = authority.respond(body)
                 self.send_response(503 if failing else authority.status)
                 self.send_header("Content-Type", "application/timestamp-reply")
+                if authority.encoding is not None:
+                    self.send_header("Content-Encoding", authority.encoding)
                 self.end_headers()
-                self.wfile.write(data)
+                # Whoever asked may have read enough.
+                with suppress(ConnectionError):
+                    self.wfile.write(data)
 
             def log_message(self, *arguments: object) -> None:
                 """Stay quiet."""

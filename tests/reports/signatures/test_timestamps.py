@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gzip
 import hashlib
 import logging
 import shutil
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +44,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> LocalAuthority:
 @pytest.fixture
 def url(authority: LocalAuthority) -> Iterator[str]:
     authority.moment, authority.answer, authority.status = None, None, 200
-    authority.requests, authority.fails_after = 0, None
+    authority.requests, authority.fails_after, authority.encoding = 0, None, None
     with authority.serve() as address:
         yield address
 
@@ -160,7 +162,14 @@ def test_hostile_timestamps_are_one_line(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "ftp://example.org", "tsa.example.org", "http://", "https://me:hunter2@tsa.org/"],
+    [
+        "",
+        "ftp://example.org",
+        "tsa.example.org",
+        "http://",
+        "http://[x",
+        "https://me:hunter2@tsa.org/",
+    ],
 )
 def test_an_address_that_is_none_is_refused_before_anything_is_sent(address: str) -> None:
     with pytest.raises(TimestampError, match="timestamp: ") as caught:
@@ -180,6 +189,22 @@ def test_whoever_does_not_answer_as_an_authority_is_refused_in_one_line(
         Authority(url).stamp(b"content")
     with pytest.raises(TimestampError, match="no answer from"):
         Authority("http://127.0.0.1:9/").stamp(b"content")
+
+
+def test_of_an_endless_answer_or_one_that_unpacks_to_much_no_more_is_read_than_a_timestamp_has(
+    authority: LocalAuthority, url: str
+) -> None:
+    """An address of http can be answered by anybody on the way."""
+    for answer, encoding in ((bytes(32 << 20), None), (gzip.compress(bytes(256 << 20)), "gzip")):
+        authority.answer, authority.encoding = answer, encoding
+        tracemalloc.start()
+        try:
+            with pytest.raises(TimestampError, match="does not answer as an RFC 3161 authority"):
+                Authority(url).stamp(b"content")
+            # The authority itself, in this process, is not traced: its answer was there before.
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        finally:
+            tracemalloc.stop()
 
 
 def test_an_answer_to_another_request_is_refused(authority: LocalAuthority, url: str) -> None:
