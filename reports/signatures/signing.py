@@ -27,7 +27,7 @@ from reports.content.assurance import facts_of
 from reports.content.guarantee import attested_claims
 from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
-from reports.files import clean, read_bytes, sha256_file, write_atomic
+from reports.files import Snapshot, clean, read_bytes, sha256_file, write_atomic
 from reports.signatures import dsse, pades
 from reports.signatures.dsse import (
     PUBLIC_TYPE,
@@ -165,12 +165,15 @@ def sign(
 
     Raises:
         ReportError: A file that must be signed is missing, a link, or cannot be read; the trainer's
-            envelope or audit.json is missing; an envelope to be superseded is damaged; a key or
-            the authority fails. Nothing was written.
+            envelope or audit.json is missing; an envelope to be superseded is damaged; the model
+            keeps a signature that is not the trainer's key's; a key or the authority fails.
+            Nothing was written.
     """
     source, files = load(run_dir), _Files(run_dir)
     if bundle is not None:
         files.put(BUNDLE, bundle)
+    elif trainer is not None and files.exists(BUNDLE):
+        _refuse_other_bundle(run_dir, trainer)
     evidence = evidence_digests(run_dir) if has_evidence(run_dir) else None
     envelopes = []
     if trainer is not None:
@@ -197,6 +200,18 @@ def sign(
         envelopes.append(_seal(files, RUN_ENVELOPE, statement, auditor, authority))
     files.write()
     return tuple(envelopes)
+
+
+def _refuse_other_bundle(run_dir: Path, trainer: SigningKey) -> None:
+    """Refuse to sign beside a model's own signature that the trainer's key did not make."""
+    # Few runs have one, so how it is checked is read here.
+    from reports.signatures.bundles import check_bundle
+
+    for problem in check_bundle(Snapshot(run_dir), trainer.public):
+        raise ReportError(
+            f"{problem}; nothing was signed; have the model signed by this key too "
+            f"(--model-signing), or move {BUNDLE} out of the run"
+        )
 
 
 def _sign_findings(

@@ -90,6 +90,26 @@ def test_a_bundle_by_another_key_is_named(run: Path, tmp_path: Path) -> None:
     assert "is not by the key" in problems(run)["model.sig"]
 
 
+def test_another_key_signs_the_run_only_with_the_model_or_where_it_has_no_signature(
+    run: Path, tmp_path: Path
+) -> None:
+    made = create("trainer", tmp_path / "keys")
+    other = keyring.load_signing_key("trainer", made.private)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(
+        ReportError, match=r"^model\.sig: the signature is not by the key .*signed by"
+    ):
+        signing.sign(run, other, other)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    signing.sign(run, other, other, bundle=bundles.sign_model(run, other, None))
+    assert verify(run).is_intact
+    signing.sign(run, other, other)
+    assert verify(run).is_intact
+    (run / "model.sig").unlink()
+    signing.sign(run, other, other)
+    assert verify(run).is_intact
+
+
 def test_a_bundle_of_another_model_is_named(
     run: Path, trainer: SigningKey, run_builder: Callable[..., Path], tmp_path: Path
 ) -> None:
