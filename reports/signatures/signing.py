@@ -203,7 +203,7 @@ def sign(
 
 
 def _refuse_other_bundle(run_dir: Path, trainer: SigningKey) -> None:
-    """Refuse to sign beside a model's own signature that the trainer's key did not make."""
+    """Refuse to sign next to a model's own signature that the trainer's key did not make."""
     # Few runs have one, so how it is checked is read here.
     from reports.signatures.bundles import check_bundle
 
