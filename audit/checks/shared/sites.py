@@ -22,8 +22,8 @@ from typing import Any
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.files import read_bytes, refusals_of
-from audit.reading.ledger import GENESIS, Header, Ledger
-from audit.reading.ledger_lines import RoundSpend, Spend, last_round_spends, last_spends
+from audit.reading.ledger import GENESIS, Header, Ledger, Round
+from audit.reading.ledger_lines import RoundSpend, Spend
 from audit.untrusted import fields
 from audit.untrusted.documents import canonical_json, parse_json
 from audit.untrusted.fields import FieldError
@@ -110,8 +110,11 @@ def sites_faults(
                 )
             else:
                 reasons.append(str(error))
-    singles = last_spends(ledger.spends)
-    wholes = last_round_spends(ledger.round_spends)
+    ended = _ended(ledger)
+    charges: dict[tuple[int, int, int | None], Spend | RoundSpend] = {
+        (one.round, one.attempt, one.client): one for one in ledger.spends
+    }
+    charges |= {(one.round, one.attempt, None): one for one in ledger.round_spends}
     for client, own in owns.items():
         _agreed(client, own, header, reasons)
         _unnoted(client, own, ledger, reasons)
@@ -119,11 +122,34 @@ def sites_faults(
             reasons.append(
                 f"client {client}: it sent round {index}, attempt {attempt} before it had paid"
             )
-        for item in ledger.rounds:
+        for item, attempt in ended:
             if client in item.clients:
-                charge = singles.get((item.round, client)) or wholes.get(item.round)
+                charge = charges.get((item.round, attempt, client)) or charges.get(
+                    (item.round, attempt, None)
+                )
                 _participation(client, own, item.round, charge, reasons)
-    _uploads(ledger, owns, reasons)
+    _uploads(ended, owns, reasons)
+
+
+def _ended(ledger: Ledger) -> list[tuple[Round, int]]:
+    """Every end of a round, with the attempt that ended there: the last that was charged by then.
+
+    A round whose state was lost stands there again, and clients signed something else each time.
+    """
+    charged: dict[int, list[tuple[int, int]]] = {}
+    spends: list[Spend | RoundSpend] = [*ledger.spends, *ledger.round_spends]
+    for spend in spends:
+        charged.setdefault(spend.round, []).append((spend.line, spend.attempt))
+    return [
+        (
+            item,
+            max(
+                (number for line, number in charged.get(item.round, ()) if line < item.line),
+                default=1,
+            ),
+        )
+        for item in ledger.rounds
+    ]
 
 
 def _declared(bundle: Bundle, header: Header, reasons: list[str]) -> None:
@@ -190,14 +216,10 @@ def _participation(
         reasons.append(f"{where}: its own ledger says that it sent nothing")
 
 
-def _uploads(ledger: Ledger, owns: Mapping[int, _Own], reasons: list[str]) -> None:
+def _uploads(ended: list[tuple[Round, int]], owns: Mapping[int, _Own], reasons: list[str]) -> None:
     """What clients signed is what the server notes of a round, where all its clients are here."""
-    attempts: dict[int, int] = {}
-    charges: list[Spend | RoundSpend] = [*ledger.spends, *ledger.round_spends]
-    for spend in charges:
-        attempts[spend.round] = max(attempts.get(spend.round, 0), spend.attempt)
-    for item in ledger.rounds:
-        part = (item.round, attempts.get(item.round, 1))
+    for item, attempt in ended:
+        part = (item.round, attempt)
         sent = [owns[client].sent.get(part) for client in item.clients if client in owns]
         signed = [one for one in sent if one is not None]
         if len(signed) != len(item.clients):

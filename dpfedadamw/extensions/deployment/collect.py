@@ -231,7 +231,9 @@ class _Writer:
             commitments=commitments_of(self._entries[0]),
         )
         unit = unit_of(self._experiment.plan).rounds.open(setup)
-        over = [entry for entry in self._entries if entry["kind"] == "round"]
+        # Of a round that was run again, what was sent the last time.
+        ends = {int(one["round"]): one for one in self._entries if one["kind"] == "round"}
+        over = list(ends.values())
         memories: dict[int, dict[str, torch.Tensor]] = {}
         for entry in over:
             try:

@@ -109,7 +109,7 @@ def a_round(index: int, clients: tuple[int, ...] = (0, 1), **changes: Any) -> An
         "uploads_sha256": together(upload, index, clients),
     }
     made = {"round": index, "clients": clients, "dropped": (), "broadcast": BROADCAST,
-            "digests": digests}  # fmt: skip
+            "digests": digests, "line": 10 + index}  # fmt: skip
     return SimpleNamespace(**{**made, **changes})
 
 
@@ -377,6 +377,28 @@ def test_the_last_attempt_at_a_round_is_the_one_that_counts(run: Path) -> None:
     assert faults(run, charges=twice)[0] == [
         OF_ONE + "its own ledger has no charge for it",
         OF_ONE + "its own ledger says that it sent nothing",
+    ]
+
+
+def test_each_end_of_a_round_that_was_run_again_is_that_of_its_own_attempt(run: Path) -> None:
+    """Its state was lost: the second time it had another client, who signed something else."""
+    again = [{**one, "attempt": 2} for one in own_lines(1, (1,))]
+    again[1] |= {"upload_sha256": "1" * 64, "participation": "2" * 64}
+    hand_in(run, 1, [*own_lines(1), *again])
+    signed_then = {"uploads_sha256": "1" * 64, "participations_sha256": "2" * 64}
+    noted = {
+        name: hashlib.sha256(bytes.fromhex(one)).hexdigest() for name, one in signed_then.items()
+    }
+    rounds = (a_round(0), a_round(1), a_round(1, (1,), digests=noted, line=20))
+    twice = (charge(0), charge(1), charge(1, line=15, attempt=2, clients=(1,)))
+    assert faults(run, rounds, charges=twice) == ([], [])
+    # Exchanged, neither is what was signed for it.
+    exchanged = (a_round(0), a_round(1, (1,), digests=noted), a_round(1, line=20))
+    assert faults(run, exchanged, charges=twice)[0] == [
+        "client 0, round 1: its own ledger has no charge for it",
+        "client 0, round 1: its own ledger says that it sent nothing",
+        "round 1: clients signed for different participations",
+        "round 1: clients signed for different uploads",
     ]
 
 

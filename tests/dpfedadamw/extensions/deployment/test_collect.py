@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from audit.checks.shared import sites
+from dpfedadamw.evidence.states import state_file
 from dpfedadamw.experiment import prepare
 from dpfedadamw.extensions.deployment.collect import _digests, _noted_digests, collect
 from dpfedadamw.extensions.deployment.errors import DeploymentError
@@ -252,6 +253,37 @@ def test_a_client_that_was_cut_off_is_claimed_at_what_the_server_asked_for(tmp_p
     (claim,) = (line for line in lines if line["kind"] == "claim")
     for one in claim["server"]["clients"]:
         assert one["participations"] == paid.count(one["client"]) == 3
+
+
+def test_a_round_that_is_run_again_since_its_state_was_lost_passes_as_it_ended_last(
+    tmp_path, monkeypatch
+):
+    """Noise is drawn afresh, for other clients mostly; the next round was begun in between."""
+    spec = small_spec("dp-fedavg", rounds=3, clients_per_round=2, mode="release")
+    project, answer = made(spec, tmp_path / "project"), Station.answer
+    clients = opened(project)
+
+    def cut_off(self, asked, *arguments):
+        if asked.round == 2:
+            raise KeyboardInterrupt
+        return answer(self, asked, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Station, "answer", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            led(project, clients)
+    run = led_run(project.server)
+    for state in (run.checkpoint / "state-00002.safetensors", run.evidence / state_file(1)):
+        state.unlink(missing_ok=True)
+    led(project, clients)
+    for one in clients.values():
+        one.close()
+    assert [one["round"] for one in Ledger(run.ledger).of_kind("round")] == [0, 1, 1, 2]
+    collected = judged(project, tmp_path / "out")
+    assert collected.missing == ()
+    _, checks = audited(collected.run)
+    assert checks["integrity"]["verdict"] == "PASS"
+    assert checks["noise-scale"]["verdict"] != "NOT VERIFIED"
 
 
 def test_what_clients_refused_is_told(copied, tmp_path):
