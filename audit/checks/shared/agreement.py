@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.accounting.budget import Steps, budget, dearest, rdp_estimate
+from audit.accounting.budget import Steps, budget, dearest, rdp_estimate, together
 from audit.accounting.comparison import ABSOLUTE, RELATIVE, understates
 from audit.accounting.sampling import cost, most_spent, queried
 from audit.reading.ledger import Header, Ledger, Resume, Round
@@ -152,6 +152,10 @@ def budget_faults(
     if differs(promised.epsilon, noted.epsilon) or differs(promised.delta, noted.delta):
         reasons.append("budget: the ledger's is not the spec's")
         return
+    several = ledger.header.clients_per_person
+    if several > 1:
+        # Of a person at several clients, all of these were charged.
+        charged = [together([tuple(history) for history in charged], several, noted.delta)]
     each = [budget(history, noted.delta) for history in charged]
     spent = partial(dearest, each)
     if understates(noted.epsilon, spent):

@@ -14,6 +14,7 @@ from dpfedadamw.accounting import record_level
 from dpfedadamw.accounting.epsilon_limit import Rounds
 from dpfedadamw.accounting.selection import epsilon_of_selection
 from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.budget import charges
 from dpfedadamw.budget.charges import charged, epsilon_of, reserved
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.states import state_file
@@ -100,6 +101,21 @@ def test_a_budget_reserves_what_a_person_at_several_clients_can_be_charged(run):
     spent = epsilon_of([charged(entries)], plan.claimed_delta)
     assert plan.clients_per_person == 3
     assert spent <= epsilon_of([reserved(plan)], plan.claimed_delta) <= 1.1 * spent
+
+
+def test_a_budget_that_is_charged_for_one_hospital_of_three_fails_the_audit(
+    table, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(charges, "_times", lambda cost, _: cost)
+    own = f"budget={{file: {tmp_path / 'budget.db'}, epsilon: 3, delta: 1.0e-5}}"
+    training, _ = train(
+        spec_of(table, partition=BY_HOSPITAL, clients=8, s=3, overrides=(own,)), tmp_path
+    )
+    claim = Journal(training.run).claim
+    assert claim["budget"]["charged"] < 3.0 < claim["server"]["epsilon"]["pld"]
+    verdict, measurement = found_by("promise", training)
+    assert verdict == "FAIL"
+    assert "more than the 3 that all runs may spend" in measurement
 
 
 def test_people_are_counted_in_the_ledger_and_rows_beside_them(run):

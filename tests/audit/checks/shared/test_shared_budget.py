@@ -39,9 +39,11 @@ def faults(
     promised: Any = PROMISED,
     noted: SharedBudget | None = WHOLE,
     claim: Any = None,
+    several: int = 1,
 ) -> list[str]:
     reasons: list[str] = []
-    ledger: Any = SimpleNamespace(header=SimpleNamespace(budget=noted), claim=claim)
+    header = SimpleNamespace(budget=noted, clients_per_person=several)
+    ledger: Any = SimpleNamespace(header=header, claim=claim)
     spec = {} if promised is None else {"budget": promised}
     histories: Any = [[one] for one in charged]
     budget_faults(spec, ledger, histories, reasons)
@@ -79,6 +81,20 @@ def test_a_run_fits_the_budget_that_its_spec_names(
     changes: dict[str, Any], said: list[str]
 ) -> None:
     assert faults(**changes) == said
+
+
+def test_a_person_is_charged_for_as_many_clients_as_they_may_be_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dearest_together(histories: list[tuple[float]], clients: int, delta: float) -> Any:
+        assert delta == DELTA
+        return [sum(sorted((one for (one,) in histories), reverse=True)[:clients])]
+
+    monkeypatch.setattr(agreement, "together", dearest_together)
+    each, stated = (1.5, 2.0, 1.0), {"budget": {"charged": 3.4}}
+    assert faults(each, claim=stated) == []
+    assert faults(each, claim=stated, several=2) == ["budget: 3.4 is stated as charged to it"]
+    assert faults(each, several=3) == ["budget: the run alone cost 4.5 at delta = 1e-05"]
 
 
 @pytest.mark.parametrize(
