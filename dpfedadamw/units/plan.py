@@ -203,8 +203,8 @@ class RunPlan(PrivacyPlan):
         is part of the mechanism.
 
         Args:
-            dearest: Of how many clients it states what each spends, of those that spend most; None
-                for all. What is claimed is the same.
+            dearest: Of how many clients it states what each spends, of those that spend most, at
+                least as many as a person may be at; None for all. What is claimed is the same.
 
         Raises:
             PrivacyError: If the plan claims nothing.

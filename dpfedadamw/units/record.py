@@ -112,7 +112,9 @@ class SingleRecords(PrivacyUnit):
         if dearest is not None:
             # A larger rate and more steps never cost less, at one noise.
             spends.sort(key=lambda spend: (-spend.sampling_rate, -spend.steps))
-            spends = sorted(spends[:dearest], key=lambda spend: spend.client)
+            # All that a person may be at: what is claimed is what they cost together.
+            most = max(dearest, plan.clients_per_person)
+            spends = sorted(spends[:most], key=lambda spend: spend.client)
         return _claim(plan, plan.spending_bound, spends)
 
     def watch(self, plan: RunPlan, limit: float) -> Watch:

@@ -259,6 +259,16 @@ def test_the_forecast_has_every_client_in_every_round_and_says_of_the_dearest(as
         assert asked == [{"spends": tuple(every[one] for one in clients), **usual(plan)}]
 
 
+def test_a_forecast_for_people_has_all_clients_that_one_of_them_may_be_at(asked):
+    """Of fewer than these the claim against the server would be too low."""
+    plan = replace(plan_of(), clients_per_person=3)
+    for dearest, clients in ((1, (0, 1, 3)), (3, (0, 1, 3)), (4, (0, 1, 2, 3))):
+        asked.clear()
+        plan.expected_claim(dearest)
+        (spends,) = (one["spends"] for one in asked)
+        assert tuple(one.client for one in spends) == clients
+
+
 def test_of_clients_with_one_rate_those_with_more_steps_are_dearest(asked):
     plan = plan_of(kind="shuffled")
     # Epochs of 8: 15, 10, 25 and 13 batches; each of six rounds of 12 steps begins a new one.
