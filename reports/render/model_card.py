@@ -44,6 +44,8 @@ _CLASSES = {
     "text": "AutoModelForSequenceClassification",
     _LANGUAGE: "AutoModelForCausalLM",
 }
+# What a task other than a classification is called by pipelines of transformers.
+_PROBLEMS = {"regression": "regression", "multi_label": "multi_label_classification"}
 # Parts of the spec's section report that everyone who uses the model should read, with its purpose.
 _ON_THE_CARD = (
     "governance.controller",
@@ -124,9 +126,7 @@ def write(
         "## Privacy\n",
         _privacy(report),
         "## How to load it\n",
-        _loading(
-            form, reads, base, repository, with_backbone, identity.classes, columns, _kind(identity)
-        )
+        _loading(report, form, reads, base, repository, with_backbone, columns)
         + _pooling(identity.model)
         + _program(program, columns, tokens, report[Utility]),
         "## Training\n",
@@ -349,15 +349,15 @@ def _program(program: bool, columns: _Columns, tokens: bool, utility: Utility) -
 
 
 def _loading(
+    report: Report,
     form: str,
     reads: str,
     base: Mapping[str, str] | None,
     repository: str | None,
     with_backbone: bool,
-    classes: int | None,
     columns: _Columns,
-    kind: str,
 ) -> str:
+    kind = _kind(report[Identity])
     if form == "own":
         rows = "rows.csv" if columns.table else "rows.npz"
         read = "" if columns.table else "`rows.npz` holds the records as the array `x`.\n\n"
@@ -396,7 +396,9 @@ def _loading(
         where, pinned = '"BASE_FOLDER"', ""
     loaded = f"{where}{pinned}"
     if reads != _LANGUAGE:
-        more = f"num_labels={classes},\n    ignore_mismatched_sizes=True"
+        problem = _PROBLEMS.get(report[Utility].task, "single_label_classification")
+        more = f'num_labels={report[Identity].classes},\n    problem_type="{problem}",\n'
+        more += "    ignore_mismatched_sizes=True"
         loaded = f"\n    {loaded},\n    {more},\n"
     text = (
         f"```python\nfrom peft import PeftModel\nfrom transformers import {loaded_by}\n\n"

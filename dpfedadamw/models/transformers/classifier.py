@@ -243,7 +243,9 @@ def configuration_of(kind: str, given: Mapping[str, Any], **more: Any) -> Any:
     """
     from transformers import AutoConfig
 
-    dropped = ("num_labels", "id2label", "label2id", "architectures", "torch_dtype", "dtype")
+    # What another task left there.
+    dropped = ("num_labels", "id2label", "label2id", "problem_type")
+    dropped += ("architectures", "torch_dtype", "dtype")
     kept = {key: value for key, value in given.items() if key not in dropped}
     try:
         configuration = AutoConfig.for_model(kind, **kept, **more)

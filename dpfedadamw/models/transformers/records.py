@@ -21,6 +21,7 @@ _DEFAULT_SCALE = (0.5, 0.5, 0.5)
 # Filters of Pillow, by the numbers under which publishers name them.
 _BILINEAR = 2
 _INTERPOLATIONS = {_BILINEAR: "bilinear", 3: "bicubic"}
+FILTERS = {name: number for number, name in _INTERPOLATIONS.items()}
 
 
 def preprocessing_of(spec: TransformerSpec) -> Preprocessing:

@@ -13,13 +13,18 @@ from safetensors.torch import save_file
 from torch import nn
 
 from dpfedadamw.clipping.engines import choose
+from dpfedadamw.data.source import Images
 from dpfedadamw.errors import ModelError
 from dpfedadamw.models import registry
-from dpfedadamw.models.transformers import classifier, lora
+from dpfedadamw.models.transformers import classifier, export, lora
 from dpfedadamw.models.transformers.attention_roles import roles_of
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.models.transformers.published import PUBLISHED, SMALL
 from dpfedadamw.preprocessing import ImagePreprocessing, TextPreprocessing
+from dpfedadamw.run.prediction import Predictions, features
+from dpfedadamw.spec.task_section import MultiLabelTask, RegressionTask
+from dpfedadamw.tasks import CLASSES as CLASSIFICATION
+from dpfedadamw.tasks import Task
 from dpfedadamw.vectors.flat import BLOCK_KINDS, blocks_of, layout_of
 from dpfedadamw.vectors.parameter_roles import FusedHeads
 from tests.dpfedadamw.clipping.clipping_harness import assert_agrees, cross_entropy
@@ -297,6 +302,64 @@ def test_images_that_are_not_scaled_are_left_as_they_are(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text('{"do_normalize": false, "resample": 3}')
     needs = registry.preprocessing(_from(_folder(tmp_path, num_channels=1)))
     assert needs == ImagePreprocessing(32, 1, (), (), "bicubic")
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (3, 3, 40, 26), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"size": {"height": 32, "width": 32}, "resample": 3},
+        # Its publisher cuts out the middle, of which the run knows nothing.
+        {
+            "image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 36},
+            "do_center_crop": True, "crop_size": {"height": 32, "width": 32}, "resample": 3,
+        },
+        {"do_rescale": False, "do_normalize": False},
+        None,
+    ],
+)  # fmt: skip
+def test_transformers_reads_images_of_an_export_as_the_run_read_them(settings, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    spec = _from(_folder(source), weights="random", fine_tuning=PlainTuningSpec(kind="all"))
+    if settings is not None:
+        scale = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
+        (source / "preprocessor_config.json").write_text(json.dumps({**scale, **settings}))
+    model = registry.build(spec, (3, 32, 32), CLASSES, 0)
+    export.write(spec, model, tmp_path / "out")
+    read = features(iter([Images(PIXELS)]), registry.preprocessing(spec), (3, 32, 32))
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "out")
+    found = processor([one.transpose(1, 2, 0) for one in PIXELS], return_tensors="pt")
+    assert torch.allclose(found["pixel_values"], read[0:3], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "task", [CLASSIFICATION, Task(MultiLabelTask()), Task(RegressionTask())], ids=lambda t: t.kind
+)
+@pytest.mark.parametrize("tuning", [PlainTuningSpec(kind="head"), LORA], ids=["whole", "base"])
+def test_a_pipeline_of_transformers_answers_an_export_as_predict_does(task, tuning, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    # The published model was for another task.
+    other = "regression" if task is CLASSIFICATION else "single_label_classification"
+    spec = _from(_folder(source, problem_type=other), weights="random", fine_tuning=tuning)
+    outputs = 1 if task.kind == "regression" else CLASSES
+    model = registry.build(spec, (3, 32, 32), outputs, 0, task)
+    model.label_names = tuple(f"label {number}" for number in range(outputs))
+    form, _ = export.write(spec, model, tmp_path / "out")
+    folder = tmp_path / "out" / ("base" if form == "adapters" else "")
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "out")
+    pipeline = transformers.pipeline(
+        "image-classification", model=str(folder), image_processor=processor
+    )
+    scores = torch.linspace(-2.0, 2.0, outputs)[None] if outputs > 1 else torch.tensor([[3.5]])
+    answered = pipeline.postprocess({"logits": scores}, top_k=outputs)
+    told = Predictions(task, model.label_names, scores.numpy())
+    wanted = told.outputs if told.probabilities is None else told.probabilities
+    found = {one["label"]: one["score"] for one in answered}
+    assert [found[name] for name in model.label_names] == pytest.approx(wanted[0].tolist())
 
 
 @pytest.mark.parametrize("number", [1, [3]])

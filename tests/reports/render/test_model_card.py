@@ -450,6 +450,7 @@ def test_the_card_says_what_the_measures_of_other_tasks_mean(task, short):
              "from transformers import AutoModelForSequenceClassification", "",
              "base = AutoModelForSequenceClassification.from_pretrained(",
              f'    "some/model", revision="{"a" * 40}",', "    num_labels=26,",
+             '    problem_type="single_label_classification",',
              "    ignore_mismatched_sizes=True,", ")",
              'model = PeftModel.from_pretrained(base, "FOLDER")'],
         ),
@@ -478,6 +479,16 @@ def test_the_lines_that_load_a_model_of_another_library_are_complete(
     compile(code, "card", "exec")
     told = f"The base's weights have the SHA-256 `{'b' * 64}`." if base else ""
     assert rest.strip() == told
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [("regression", "regression"), ("multi_label", "multi_label_classification")],
+)
+def test_the_lines_that_load_pairs_say_what_their_scores_are(task, problem, short):
+    short["utility"] |= {"scored": OTHERS[task]}
+    text = model_card.write(report_of(short), "adapters", "text", PINNED, False)
+    assert f'    problem_type="{problem}",\n' in section_of(text, "How to load it")
 
 
 @pytest.mark.parametrize(
