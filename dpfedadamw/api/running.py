@@ -252,7 +252,8 @@ class Run:
             folder: A new folder.
             licence: The model's licence, for its card.
             program: Whether the model is written as a program of torch.export too, which torch
-                runs without this package; None does so but for models of transformers.
+                runs without this package; None does so but for models of transformers. Where it
+                cannot be, a warning says why.
 
         Raises:
             DpfedadamwError: If a signature does not hold, or the folder is in use.
@@ -264,7 +265,9 @@ class Run:
 
         code = allowing(self._allowed, listed, [self.path])
         with code, handed_over(self._given):
-            export(self._directory, Path(folder), licence, program=program)
+            written, _ = export(self._directory, Path(folder), licence, program=program)
+        if written.no_program:
+            warnings.warn(f"{folder}: holds no program, {written.no_program}", stacklevel=2)
         return Path(folder)
 
     def __repr__(self) -> str:

@@ -81,6 +81,7 @@ def export(
         program=written.program,
         inputs=written.read_by,
         tokens=written.tokens,
+        shape=written.shape,
     )
     write_atomically(folder / "README.md", text.encode())
     for name, content in beside.items():

@@ -21,6 +21,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.models import registry
 from dpfedadamw.models.own import fitting
 from dpfedadamw.models.own.permission import permission
+from dpfedadamw.models.transformers.padding import keep_padding
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.header import origin_of
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
@@ -49,6 +50,7 @@ class Exported:
         no_program: Why not, where it was asked for; empty otherwise.
         read_by: How records are read for it, as model.json has it.
         tokens: Whether its records are tokens, whole numbers.
+        shape: Of one record.
     """
 
     form: str
@@ -59,6 +61,7 @@ class Exported:
     no_program: str = ""
     read_by: Mapping[str, Any] = field(default_factory=dict)
     tokens: bool = False
+    shape: tuple[int, ...] = ()
 
 
 def load_model(run: RunDirectory) -> nn.Module:
@@ -214,7 +217,7 @@ def export(
             )
     config = _config(run, files)
     model = _load_if_built(run, files, config)
-    section = section_of(run, config)[0]
+    section, shape, _, _ = section_of(run, config)
     if model is not None and config.get("labels"):
         model.label_names = tuple(config["labels"])  # type: ignore[assignment]  # a note
     partial = output.with_name(f".{output.name}.partial")
@@ -252,6 +255,7 @@ def export(
         reason,
         config.get("inputs", {}),
         model is not None and registry.vocabulary_of(model) > 0,
+        shape,
     )
 
 
@@ -279,6 +283,8 @@ def _write_program(model: nn.Module | None, config: Mapping[str, Any], path: Pat
     """Write a model as a program of torch.export; returns why it cannot be, or nothing."""
     if model is None:
         return "its module is missing: it is your own code, which was neither allowed nor passed"
+    # How long the texts of a batch are is no part of a program.
+    keep_padding(model)
     shape = (3, *config["input_shape"])
     drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     records = registry.synthetic_records(model, drawn)

@@ -90,6 +90,7 @@ def write(
     program: bool = False,
     inputs: Mapping[str, Any] | None = None,
     tokens: bool = False,
+    shape: Sequence[int] = (),
 ) -> str:
     """Write the card of an exported model.
 
@@ -103,6 +104,7 @@ def write(
         program: Whether model.pt2, a program of torch.export, lies next to the card.
         inputs: How records are read for it, as model.json has it.
         tokens: Whether a record is tokens, whole numbers.
+        shape: Of a record; the card of a model of another library names it.
 
     Raises:
         ReportError: The report is not for the public.
@@ -128,7 +130,7 @@ def write(
         "## How to load it\n",
         _loading(report, form, reads, base, repository, with_backbone, columns)
         + _pooling(identity.model)
-        + _program(program, columns, tokens, report[Utility]),
+        + (_program(form, columns, tokens, shape, report) if program else ""),
         "## Training\n",
         _training(report),
         "## Evaluation\n",
@@ -308,27 +310,34 @@ class _Columns:
         return f"one of {', '.join(names[:_MOST_LABELS])}{more}{other}"
 
 
-def _program(program: bool, columns: _Columns, tokens: bool, utility: Utility) -> str:
+def _program(
+    form: str, columns: _Columns, tokens: bool, shape: Sequence[int], report: Report
+) -> str:
     """Lines that serve the model by torch alone."""
-    if not program:
-        return ""
     if columns.prepared:
         return (
             "\n`model.pt2` is the same model as a program of torch.export. It reads records that "
             "are prepared already, and prepares none: use it only behind the same preparation. As "
             "all such files, load it only if you trust where it comes from.\n"
         )
-    answers = "model(records).softmax(-1)"
-    if utility.task == "multi_label":
-        answers = "model(records).sigmoid()"
-    if utility.task == "regression":
-        answers = "model(records)"
+    utility = report[Utility]
     kind = ", dtype=torch.int32" if tokens else ""
-    reading = f'records = torch.zeros(1, *about["input_shape"]{kind})  # yours, prepared\n'
-    imported = ""
+    imported, about = "import json\n\n", ""
+    if form == "own":
+        about = 'about = json.load(open("FOLDER/model.json", encoding="utf-8"))\n'
+        reading = f'records = torch.zeros(1, *about["input_shape"]{kind})  # yours, prepared\n'
+        labels = 'about.get("labels", range(about["classes"]))'
+    else:
+        # What another library reads has no model.json.
+        imported = ""
+        sides = ", ".join(map(str, (1, *shape)))
+        reading = f"records = torch.zeros({sides}{kind})  # yours, prepared\n"
+        labels = f"range({report[Identity].classes})"
+        if utility.labels:
+            labels = json.dumps(list(utility.labels), ensure_ascii=False)
     if columns.numbers:
         imported, reading = (
-            "import csv\n",
+            f"import csv\n{imported}",
             (
                 'with open("rows.csv", newline="", encoding="utf-8") as file:\n'
                 "    rows = list(csv.DictReader(file))\n"
@@ -339,12 +348,23 @@ def _program(program: bool, columns: _Columns, tokens: bool, utility: Utility) -
     return (
         "\n`model.pt2` is the same model as a program: torch alone runs it, without dpfedadamw. As "
         "all such files, load it only if you trust where it comes from.\n\n```python\n"
-        f"{imported}import json\n\nimport torch\n\n"
+        f"{imported}import torch\n\n"
         'model = torch.export.load("FOLDER/model.pt2").module()\n'
-        'about = json.load(open("FOLDER/model.json", encoding="utf-8"))\n'
-        f"{reading}answers = {answers}\n"
-        'labels = about.get("labels", range(about["classes"]))\n'
-        "for row in answers.tolist():\n    print(dict(zip(labels, row)))\n```\n"
+        f"{about}{reading}{_answering(utility.task, labels)}```\n"
+    )
+
+
+def _answering(task: str, labels: str) -> str:
+    """Lines that print what the program answers to records, by its labels."""
+    if task == "causal_lm":
+        return "tokens = model(records).argmax(-1)  # the likeliest behind each\nprint(tokens)\n"
+    scaled = {"multi_label": ".sigmoid()", "regression": ""}.get(task, ".softmax(-1)")
+    # Each token has its own answers.
+    rows = "answers.flatten(0, 1)" if task == "token_classification" else "answers"
+    return (
+        f"answers = model(records){scaled}\n"
+        f"labels = {labels}\n"
+        f"for row in {rows}.tolist():\n    print(dict(zip(labels, row)))\n"
     )
 
 

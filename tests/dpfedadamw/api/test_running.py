@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -144,6 +145,21 @@ def test_a_run_without_privacy_claims_no_epsilon(tmp_path):
     assert "no differential privacy" in run._repr_html_()
     with pytest.raises(api.DpfedadamwError, match="there is no ε to compute"):
         api.epsilon(small_spec("fedavg"))
+
+
+def test_an_export_without_the_program_that_was_asked_for_warns_with_the_reason(
+    tmp_path, monkeypatch
+):
+    def cut_off(*_arguments, **_keys) -> None:
+        raise RuntimeError("this layer cannot be traced")
+
+    run = api.run(small_spec("fedavg", rounds=1), out=tmp_path)
+    monkeypatch.setattr(torch.export, "export", cut_off)
+    with pytest.warns(UserWarning, match=r"holds no program, .*this layer cannot be traced"):
+        run.export(tmp_path / "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        run.export(tmp_path / "plain", program=False)
 
 
 def test_whole_clients_are_claimed_towards_third_parties():

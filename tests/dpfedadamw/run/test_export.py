@@ -8,6 +8,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -158,6 +159,33 @@ def test_the_packages_own_models_are_written_as_they_are(tmp_path):
     assert not (tmp_path / "plain" / "model.pt2").exists()
     assert export(run, tmp_path / "plain", program=False).program is False
     assert not (tmp_path / "plain" / "model.pt2").exists()
+
+
+def test_a_program_of_texts_answers_as_the_model_whatever_their_lengths(tmp_path):
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "max_position_embeddings": 16}
+    layers = {"num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 30}
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text(
+        json.dumps({"model_type": "bert", "pad_token_id": 0, **sizes, **layers})
+    )
+    generator = np.random.default_rng(0)
+    texts = generator.integers(1, 30, (64, 12))
+    texts[np.arange(12) >= generator.integers(1, 12, 64)[:, None]] = 0
+    parts = {"x_train": texts[:48], "x_test": texts[48:]}
+    classes = {"y_train": texts[:48, 0] % 3, "y_test": texts[48:, 0] % 3}
+    np.savez(tmp_path / "texts.npz", **parts, **classes)
+    data = f"{{dataset: arrays, path: {tmp_path}/texts.npz, clients: 2, partition: {{kind: iid}}}}"
+    model = f"{{name: transformers, source: {tmp_path}/bert, weights: random, length: 12}}"
+    changes = (f"data={data}", f"model={model}", "federation.clients_per_round=2")
+    run = train(small_spec(rounds=1, clients_per_round=2, overrides=changes), tmp_path).run
+    written = export(run, tmp_path / "out", program=True)
+    assert (written.program, written.no_program, written.shape) == (True, "", (2, 12))
+    program = torch.export.load(tmp_path / "out" / "model.pt2").module()
+    records = torch.from_numpy(np.stack([texts, np.zeros_like(texts)], 1)).int()
+    short = records[(texts[:, 4] == 0)]
+    assert 1 < len(short) < 64
+    for some in (records, short, short[:1]):
+        assert torch.allclose(program(some), load_model(run)(some), rtol=0, atol=1e-5)
 
 
 def test_of_a_program_that_could_not_be_finished_no_half_is_left(tmp_path, monkeypatch):

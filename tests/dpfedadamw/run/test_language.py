@@ -15,7 +15,13 @@ from dpfedadamw.errors import DpfedadamwError, SpecError
 from dpfedadamw.experiment import read_data
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import export
-from tests.dpfedadamw.models.small_language_models import SMALLEST, VOCABULARY, folder_of
+from tests.dpfedadamw.models.small_language_models import (
+    LENGTH,
+    SMALLEST,
+    VOCABULARY,
+    folder_of,
+    records_of,
+)
 from tests.faults.language_faults import language_spec
 from tests.runs import attest, failing, train
 
@@ -85,6 +91,21 @@ def test_an_adapter_is_trained_audited_told_and_exported(adapted, tmp_path):
     torch.testing.assert_close(run.model(record), scores)
     with pytest.raises(DpfedadamwError, match="continues texts and predicts nothing"):
         api.predict(run.path, [{"text": "a cat"}])
+
+
+def test_a_program_of_a_language_model_answers_as_the_model_and_its_card_runs_it(adapted, tmp_path):
+    run, _ = adapted
+    folder = run.export(tmp_path / "adapter", program=True)
+    program = torch.export.load(folder / "model.pt2").module()
+    records = records_of([19, 4, 12])[0][:, :, : 2 * LENGTH]
+    # Fewer than are asked at once, and places that no record reaches.
+    for some in (records, records[1:2]):
+        answered = run.model(some)
+        found = program(some)[:, : answered.shape[1]]
+        torch.testing.assert_close(found, answered, rtol=0, atol=1e-5)
+    lines = (folder / "README.md").read_text().split("```python\n")[2].split("```")[0]
+    exec(lines.replace("FOLDER", str(folder)), told := {})
+    assert told["tokens"].shape == records[:1, 0].shape
 
 
 @pytest.mark.thorough

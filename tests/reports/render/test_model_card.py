@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 
 from reports.content.parts import INTERNAL, PUBLIC
@@ -567,6 +570,49 @@ def test_the_lines_that_run_the_program_read_its_records_and_scale_its_answers(
         "    print(dict(zip(labels, row)))",
     ]
     compile(code, "card", "exec")
+
+
+def ran(text: str, answers: torch.Tensor, monkeypatch) -> tuple[list[str], torch.Tensor]:
+    """What the lines of a card print of a program that answers so, and what they asked it."""
+    asked, printed = [], []
+
+    def program(records):
+        asked.append(records)
+        return answers
+
+    loaded = SimpleNamespace(module=lambda: program)
+    monkeypatch.setattr(torch.export, "load", lambda _: loaded)
+    code = section_of(text, "How to load it").split("```python\n")[-1].split("\n```")[0]
+    exec(code, {"print": lambda shown: printed.append(shown)})
+    return printed, asked[0]
+
+
+@pytest.mark.parametrize("labels", [["no", 'a "b"\n```'], []])
+def test_the_lines_that_run_a_program_of_transformers_need_no_file_of_this_package(
+    labels, short, monkeypatch
+):
+    short["identity"] |= {"classes": 2}
+    short["utility"] |= {"labels": labels, "scored": ""}
+    text = model_card.write(
+        report_of(short), "whole", "text", None, False, program=True, tokens=True, shape=(2, 6)
+    )
+    printed, asked = ran(text, torch.tensor([[0.0, 0.0]]), monkeypatch)
+    assert printed == [dict.fromkeys(labels or range(2), 0.5)]
+    assert (asked.shape, asked.dtype) == ((1, 2, 6), torch.int32)
+
+
+def test_the_lines_of_a_program_that_answers_tokens_print_each_token_by_its_labels(
+    short, monkeypatch, tmp_path
+):
+    short["utility"] |= {"scored": OTHERS["token_classification"]}
+    text = model_card.write(
+        report_of(short), "own", "records", None, False, program=True, tokens=True
+    )
+    about = {"input_shape": [2, 3], "classes": 2, "labels": ["out", "in"]}
+    (tmp_path / "model.json").write_text(json.dumps(about))
+    answers = torch.tensor([[[0.0, 0.0], [9e9, 0.0], [0.0, 9e9]]])
+    printed, _ = ran(text.replace("FOLDER", str(tmp_path)), answers, monkeypatch)
+    assert printed == [{"out": 0.5, "in": 0.5}, {"out": 1.0, "in": 0.0}, {"out": 0.0, "in": 1.0}]
 
 
 CATEGORIES = [f"c{number}" for number in range(13)]
