@@ -74,6 +74,8 @@ from nets import Net
 
 SERVED = api.predictor("model", Net())
 COLUMNS = SERVED.read_by["numbers"]
+# No rows, no number in a cell, one that is not finite, and texts that are no JSON.
+REFUSED = (api.DpfedadamwError, ArithmeticError, KeyError, RecursionError, TypeError, ValueError)
 
 
 def answer(rows: list[dict]) -> list[dict]:
@@ -87,8 +89,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         try:
             told = 200, answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        except (KeyError, TypeError, ValueError) as error:
-            told = 400, {"error": f"rows need {', '.join(COLUMNS)} ({type(error).__name__})"}
+        except REFUSED as error:
+            needed = f"rows need numbers: {', '.join(COLUMNS)}"
+            told = 400, {"error": f"{needed} ({type(error).__name__})"}
         self.send_response(told[0])
         self.send_header("Content-Type", "application/json")
         self.end_headers()

@@ -9,11 +9,17 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from dpfedadamw import api
 from dpfedadamw import spec as specs
-from dpfedadamw.extensions.starter.templates import files, records
+from dpfedadamw.extensions.starter.templates import SERVE, files, records
+from dpfedadamw.preprocessing import ImagePreprocessing
+from dpfedadamw.run.prediction import Served
+from dpfedadamw.tasks import CLASSES
 from tests.runs import call
 
 
@@ -39,7 +45,7 @@ def asked(body):
     except urllib.error.HTTPError as error:
         return [error.code, json.loads(error.read())]
 row = {"age": 0.9, "pressure": 0.5, "marker": 0.9}
-print(json.dumps([asked([row]), asked([{"age": 1}]), asked(3)]))
+print(json.dumps([asked([row]), asked([{"age": 1}]), asked(3), asked([])]))
 """
 
 
@@ -55,8 +61,53 @@ def test_a_new_project_runs_as_it_is_written(tmp_path, capsys):
     (answered,), *refused = json.loads(ran(folder, "-c", ASKED))
     assert set(answered) == {"no", "yes"}
     assert answered["yes"] > 0.5
-    assert [code for code, _ in refused] == [400, 400]
+    assert [code for code, _ in refused] == [400, 400, 400]
     assert (folder / "model" / "model.pt2").is_file()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "[]", "3", "no JSON", "[" * 100_000, '[{"age": 1}]', '[[1, 2, 3]]',
+        *(
+            f'[{{"age": {cell}, "pressure": 0.5, "marker": 0.9}}]'
+            for cell in ("null", "NaN", "Infinity", "1e300", "1" + "0" * 400, '"old"', "[1, 2]")
+        ),
+    ],
+    ids=lambda rows: rows[:20],
+)  # fmt: skip
+def test_rows_that_the_service_cannot_read_are_refused_and_it_answers_the_next(rows, monkeypatch):
+    read_by = {"dataset": "table", "numbers": ["age", "pressure", "marker"]}
+    plain = (CLASSES, ImagePreprocessing(), ("no", "yes"), read_by, (3,))
+    served = Served(torch.nn.Linear(3, 2).eval(), *plain)
+    monkeypatch.setattr(api, "predictor", lambda *_: served)
+    monkeypatch.setitem(sys.modules, "nets", SimpleNamespace(Net=lambda: None))
+    exec(SERVE, written := {"__name__": "serve"})
+
+    class Request(written["Handler"]):
+        """One request without a connection."""
+
+        def __init__(self, body: str) -> None:
+            self.rfile, self.wfile = io.BytesIO(body.encode()), io.BytesIO()
+            self.headers, self.codes = {"Content-Length": len(body)}, []
+
+        def send_response(self, code: int) -> None:
+            self.codes.append(code)
+
+        def send_header(self, *_: str) -> None: ...
+
+        def end_headers(self) -> None: ...
+
+    good = '[{"age": 0.9, "pressure": 0.5, "marker": 0.9}]'
+    answered = []
+    for body in (rows, good):
+        request = Request(body)
+        request.do_POST()
+        answered.append((request.codes, json.loads(request.wfile.getvalue())))
+    (refused, said), (code, found) = answered
+    assert (refused, code) == ([400], [200])
+    assert said["error"].startswith("rows need numbers: age, pressure, marker (")
+    assert sum(found[0].values()) == pytest.approx(1.0)
 
 
 FILES = {"nets.py", "records.csv", "serve.py", "spec.yaml", "test_serve.py", "train.py"}
