@@ -243,9 +243,8 @@ def configuration_of(kind: str, given: Mapping[str, Any], **more: Any) -> Any:
     """
     from transformers import AutoConfig
 
-    # What another task left there.
-    dropped = ("num_labels", "id2label", "label2id", "problem_type")
-    dropped += ("architectures", "torch_dtype", "dtype")
+    of_its_task = ("num_labels", "id2label", "label2id", "problem_type")
+    dropped = (*of_its_task, "architectures", "torch_dtype", "dtype")
     kept = {key: value for key, value in given.items() if key not in dropped}
     try:
         configuration = AutoConfig.for_model(kind, **kept, **more)
