@@ -76,8 +76,9 @@ def headline(view: Any) -> float | None:
 
 
 # Files whose digests anybody may see. The ledger's and the audit's contents tell participation and
-# can be guessed in small runs; their digests would confirm a guess.
-PUBLIC_FILES = ("spec.yaml", "metrics.jsonl", "model.safetensors", "model.json")
+# can be guessed in small runs; their digests would confirm a guess. So would the spec's: it may
+# hold a path, a digest of the data, or the seed that all noise follows from.
+PUBLIC_FILES = ("metrics.jsonl", "model.safetensors", "model.json")
 _MOST_CLIENTS = 1_000_000
 # As many as a whole number of 63 bits; a sum of such counts is a number, too.
 _LARGEST_COUNT = 2.0**63

@@ -78,7 +78,7 @@ class Identity(Part):
         classes: Number of classes.
         parameters: Trainable parameters.
         hashes: SHA-256 of the files that the report was made from. The public report leaves out
-            the ledger and the audit: a small run's contents could be guessed and confirmed by
+            the spec, the ledger and the audit: what they hold could be guessed and confirmed by
             their hash.
         data_sha256: SHA-256 of the data as the ledger's header states it; internal only, because
             it would confirm a guess at the data.

@@ -15,9 +15,10 @@ def schema() -> dict[str, Any]:
     found = definitions([ComparisonData])
     whole = found.pop("ComparisonData")
     run = "groups[].entries[].runs[]"
+    # Comparisons of earlier versions have the spec's.
     public: dict[str, dict[str, Any]] = {
         f"{run}.privacy[].key": {"not": {"const": "server"}},
-        f"{run}.hashes": {"propertyNames": {"enum": list(PUBLIC_FILES)}},
+        f"{run}.hashes": {"propertyNames": {"enum": ["spec.yaml", *PUBLIC_FILES]}},
     }
     return closed(
         "comparison",
