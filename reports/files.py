@@ -11,6 +11,8 @@ import hashlib
 import math
 import os
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,37 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
         files.write_atomically(path, data, mode)
     except FileError as error:
         raise SourceError(str(error)) from error
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder against others who do too, from a read of one of its files to its write.
+
+    Two that wrote at once would each keep what they read and add their own: one's would be lost.
+
+    Args:
+        folder: It exists. Who holds it already is waited for.
+
+    Raises:
+        SourceError: The folder cannot be held.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise SourceError(f"{folder}: cannot be opened ({error.strerror})") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            raise SourceError(f"{folder}: cannot be locked ({error.strerror})") from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class Snapshot:

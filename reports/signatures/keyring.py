@@ -17,7 +17,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError
-from reports.files import read_bytes, write_atomic
+from reports.files import alone, read_bytes, write_atomic
 from reports.signatures import certificates, statements
 from reports.signatures.certificates import VALID_DAYS, Chain, check_chain, load_chain
 from reports.signatures.keys import (
@@ -387,7 +387,9 @@ def revoke(
         The list's path and the new entry.
 
     Raises:
-        KeyFileError: There is no key, or the present one has no say over the revoked one.
+        KeyFileError: There is no key, the present one has no say over the revoked one, or the list
+            is full.
+        SourceError: The folder cannot be held or written.
     """
     present = current(role, directory)
     if present is None:
@@ -400,16 +402,26 @@ def revoke(
     signer, key, rotations = _who_may_revoke(present, revoked, passphrase)
     issuer = fingerprint(signer.public_key())
     entry = Revocation(role, fingerprint(key), since or moment, reason, issuer)
-    known = own_revocations(directory).get(entry.key)
-    if known is not None and known.since <= entry.since:
-        raise KeyFileError(
-            f"{entry.key}: is revoked already, since {statements.written_time(known.since)}"
-        )
     envelope = statements.write_revocation(entry, key, signer, rotations, moment)
     path = list_path(directory, role)
     statements.read_revocation(envelope, str(path))
-    before = read_entries(path) if path.exists() else ()
-    write_atomic(path, statements.write_bundle("revocations", (*before, Sealed(envelope))))
+    with alone(directory):
+        known = own_revocations(directory).get(entry.key)
+        if known is not None and known.since <= entry.since:
+            raise KeyFileError(
+                f"{entry.key}: is revoked already, since {statements.written_time(known.since)}"
+            )
+        before = read_entries(path) if path.exists() else ()
+        data = statements.write_bundle("revocations", (*before, Sealed(envelope)))
+        # No reader takes more: the folder's own commands would then refuse the whole list.
+        most, most_bytes = statements.MOST_STATEMENTS, statements.MOST_LIST_BYTES
+        if len(before) >= most or len(data) > most_bytes:
+            raise KeyFileError(
+                f"{path}: holds {len(before)} revocations, and a list holds at most {most} in "
+                f"{most_bytes:,} bytes; nothing was written. Tell the readers of {entry.key} that "
+                "it is revoked"
+            )
+        write_atomic(path, data)
     return path, entry
 
 

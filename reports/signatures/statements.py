@@ -361,7 +361,7 @@ def _role(value: Any, where: str) -> str:
     return str(value)
 
 
-_MOST_BYTES = 4_000_000
+MOST_LIST_BYTES = 4_000_000
 
 Revoked = dict[str, Revocation]
 
@@ -407,7 +407,7 @@ def read_entries(path: Path) -> tuple[Sealed, ...]:
         EnvelopeError: It is no such list.
     """
     try:
-        data = read_bytes(path, _MOST_BYTES)
+        data = read_bytes(path, MOST_LIST_BYTES)
     except SourceError as error:
         raise KeyFileError(f"{path.parent}/{local(error, path.parent)}") from error
     return read_bundle(data, "revocations", str(path))

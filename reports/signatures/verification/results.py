@@ -15,8 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reports.errors import KeyFileError, ReportError, SourceError
-from reports.files import clean, integer, mapping, parse_json, read_bytes, write_atomic
+from reports.files import alone, clean, integer, mapping, parse_json, read_bytes, write_atomic
 from reports.signatures.inventory import Problem
 from reports.signatures.keys import Role, default_directory
 
@@ -285,7 +284,7 @@ def remember(run: str, present: Mapping[str, Present], path: Path, found: Found)
     """Keep the present numbers, and say so where that cannot be."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _alone(path.parent):
+        with alone(path.parent):
             _add(read_memory(path), run, present, path)
     except (OSError, SourceError, KeyFileError) as error:
         found.say(f"This state could not be remembered ({clean(str(error), 160)}).")
@@ -331,19 +330,3 @@ def _add(known: Memory, run: str, present: Mapping[str, Present], path: Path) ->
 
 def _written(seen: Seen) -> dict[str, Any]:
     return {"sequence": seen.sequence, "sha256": seen.sha256}
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait for others who write there; two that run at once would lose one's number."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +300,42 @@ def test_a_key_is_revoked_from_now_or_before_and_no_later(tmp_path: Path) -> Non
 
 def read(sealed: Sealed) -> statements.Revocation:
     return statements.read_revocation(sealed.envelope, "it")
+
+
+def test_of_two_revocations_at_once_none_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = keyring.new("auditor", tmp_path), keyring.rotate("auditor", tmp_path)
+    write = keyring.write_atomic
+
+    def slowly(path: Path, data: bytes) -> None:
+        time.sleep(0.3)
+        write(path, data)
+
+    monkeypatch.setattr(keyring, "write_atomic", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        publics = [public_of(first), public_of(second)]
+        list(pool.map(lambda one: keyring.revoke("auditor", tmp_path, one, "superseded"), publics))
+    known = statements.own_revocations(tmp_path)
+    assert known.keys() == {first.fingerprint, second.fingerprint}
+
+
+def test_a_full_list_of_revocations_stays_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [keyring.new("auditor", tmp_path), keyring.rotate("auditor", tmp_path)]
+    path, _ = keyring.revoke("auditor", tmp_path, public_of(made[0]), "superseded")
+    whole = path.read_bytes()
+    for limit, most in (("MOST_STATEMENTS", 1), ("MOST_LIST_BYTES", len(whole) + 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(statements, limit, most)
+            with pytest.raises(
+                KeyFileError, match=r"revocations\.json: holds 1 revocations, and a"
+            ):
+                keyring.revoke("auditor", tmp_path, None, "key-compromise")
+            assert path.read_bytes() == whole
+            assert statements.own_revocations(tmp_path).keys() == {made[0].fingerprint}
+    keyring.revoke("auditor", tmp_path, None, "key-compromise")
 
 
 def test_without_a_date_a_key_is_revoked_from_now(tmp_path: Path) -> None:
