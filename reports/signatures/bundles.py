@@ -19,6 +19,7 @@ from reports.files import Snapshot, clean, mapping, parse_json, sequence
 from reports.signatures.dsse import check_signature, parse_signed
 from reports.signatures.inventory import BUNDLE, Problem
 from reports.signatures.keyring import SigningKey
+from reports.signatures.keys import secret_bytes
 from reports.signatures.statements import MOST_BYTES
 
 MODEL_FILES = ("model.json", "model.safetensors")
@@ -34,7 +35,7 @@ def sign_model(run_dir: Path, key: SigningKey, passphrase: str | None) -> bytes:
         passphrase: Of the key.
 
     Raises:
-        KeyFileError: The key is in hardware.
+        KeyFileError: The key is in hardware, or the passphrase is none that a key can have.
         ReportError: The library is not installed, or cannot sign.
     """
     if key.location is None:
@@ -54,7 +55,7 @@ def sign_model(run_dir: Path, key: SigningKey, passphrase: str | None) -> bytes:
         def hash(self, model_path: Any, *, files_to_hash: Any = None) -> Any:  # noqa: ARG002
             return super().hash(model_path, files_to_hash=[run_dir / name for name in MODEL_FILES])
 
-    secret = passphrase.encode("utf-8") if passphrase is not None else None
+    secret = secret_bytes(passphrase)
     with tempfile.TemporaryDirectory(prefix="dpfedadamw-model-") as folder:
         target = Path(folder) / BUNDLE
         try:

@@ -215,8 +215,13 @@ def erase(
         authority: Timestamps the signature.
 
     Raises:
-        ReportError: The run is not signed, or cannot be written to.
+        ReportError: The reason is no text in UTF-8, or the run is not signed or cannot be written
+            to.
     """
+    try:
+        reason.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ReportError("reason: is no text in UTF-8; nothing was erased") from error
     source = load(run_dir)
     if not os.path.lexists(run_dir / signing.RUN_ENVELOPE):
         raise ReportError(

@@ -30,6 +30,8 @@ from reports.errors import KeyFileError
 Role = Literal["trainer", "auditor"]
 ROLES: tuple[Role, ...] = ("trainer", "auditor")
 _KEY_LIMIT = 16_384
+# What OpenSSL takes.
+_MOST_SECRET_BYTES = 1_023
 # Order of the base point of P-256 (SEC 2, section 2.4.2): s and n - s sign the same.
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _REASONS = {
@@ -101,6 +103,26 @@ def refuse_open(directory: Path) -> None:
         )
 
 
+def secret_bytes(passphrase: str | None) -> bytes | None:
+    """Return the bytes by which a passphrase protects a key, UTF-8; None for none.
+
+    Raises:
+        KeyFileError: It is no text in UTF-8, or has more than 1,023 bytes.
+    """
+    if passphrase is None:
+        return None
+    try:
+        secret = passphrase.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise KeyFileError("passphrase: is no text in UTF-8; choose another one") from error
+    if len(secret) > _MOST_SECRET_BYTES:
+        raise KeyFileError(
+            f"passphrase: has {len(secret):,} bytes; at most {_MOST_SECRET_BYTES:,} can protect "
+            "a key"
+        )
+    return secret
+
+
 def store(
     private: ec.EllipticCurvePrivateKey,
     directory: Path,
@@ -119,14 +141,15 @@ def store(
             once it is there.
 
     Raises:
-        KeyFileError: One of the files exists, the passphrase is empty, or the folder cannot be
-            written, or can be by others.
+        KeyFileError: One of the files exists, the passphrase is empty or none that a key can have,
+            or the folder cannot be written, or can be by others.
     """
     if passphrase == "":
         raise KeyFileError("passphrase: is empty; give one, or none at all")
+    secret = secret_bytes(passphrase)
     encryption: serialization.KeySerializationEncryption = (
-        serialization.BestAvailableEncryption(passphrase.encode("utf-8"))
-        if passphrase is not None
+        serialization.BestAvailableEncryption(secret)
+        if secret is not None
         else serialization.NoEncryption()
     )
     private_pem = private.private_bytes(
@@ -214,7 +237,7 @@ def load_private(path: Path, passphrase: str | None = None) -> ec.EllipticCurveP
             f"{path}: is empty, so it holds no key; put a copy of the key back, or make another "
             "with: dpfedadamw keys new"
         )
-    secret = passphrase.encode("utf-8") if passphrase is not None else None
+    secret = secret_bytes(passphrase)
     try:
         key = serialization.load_pem_private_key(data, secret)
     except TypeError as error:

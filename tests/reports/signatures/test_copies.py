@@ -250,6 +250,18 @@ def test_evidence_goes_its_record_says_when_and_why_and_the_auditor_signs(
     }  # fmt: skip
 
 
+def test_a_reason_that_no_record_can_hold_erases_nothing(
+    signed_run: tuple[Path, list[Any]],
+) -> None:
+    run, made = signed_run
+    as_folder(run)
+    with pytest.raises(ReportError, match=r"^reason: is no text in UTF-8; nothing was erased$"):
+        erase(run, fresh("auditor"), os.fsdecode(b"old\xff"))
+    assert (run / "evidence").is_dir()
+    assert not (run / copies.ERASURE).exists()
+    assert made == []
+
+
 def test_a_record_that_is_there_is_not_written_anew(signed_run: tuple[Path, list[Any]]) -> None:
     run, made = signed_run
     (run / copies.ERASURE).write_text('{"erased": "2026-11-22T12:00:00Z"}')

@@ -329,9 +329,7 @@ def test_a_full_list_of_revocations_stays_readable(
     for limit, most in (("MOST_STATEMENTS", 1), ("MOST_LIST_BYTES", len(whole) + 1)):
         with monkeypatch.context() as patch:
             patch.setattr(statements, limit, most)
-            with pytest.raises(
-                KeyFileError, match=r"revocations\.json: holds 1 revocations, and a"
-            ):
+            with pytest.raises(KeyFileError, match=r"revocations\.json: holds 1 revocations"):
                 keyring.revoke("auditor", tmp_path, None, "key-compromise")
             assert path.read_bytes() == whole
             assert statements.own_revocations(tmp_path).keys() == {made[0].fingerprint}

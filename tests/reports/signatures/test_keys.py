@@ -51,6 +51,26 @@ def test_an_unneeded_or_empty_passphrase_is_said(tmp_path: Path) -> None:
         create("trainer", tmp_path, "")
 
 
+@pytest.mark.parametrize(
+    ("passphrase", "said"),
+    [
+        # What the environment has of bytes that are no UTF-8.
+        (os.fsdecode(b"\xff"), "passphrase: is no text in UTF-8; choose another one"),
+        ("é" * 512, "passphrase: has 1,024 bytes; at most 1,023 can protect a key"),
+    ],
+)
+def test_a_passphrase_that_no_key_can_have_is_refused_in_one_line(
+    tmp_path: Path, passphrase: str, said: str
+) -> None:
+    made = create("auditor", tmp_path, "é" * 511)
+    keys.load_private(made.private, "é" * 511)
+    with pytest.raises(KeyFileError, match=f"^{said}$"):
+        keys.load_private(made.private, passphrase)
+    with pytest.raises(KeyFileError, match=f"^{said}$"):
+        create("trainer", tmp_path / "none", passphrase)
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_key_is_not_stored_where_it_cannot_be_kept(tmp_path: Path) -> None:
     private = ec.generate_private_key(ec.SECP256R1())
     deep = tmp_path / "not" / "made" / "yet"
