@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from audit.checks.base import (
@@ -87,7 +87,7 @@ def _spelling_of_metrics(bundle: Bundle, lines: list[Any], reasons: list[str]) -
 def _metrics(bundle: Bundle, reasons: list[str], unjudged: list[str]) -> int:
     lines = _lines(bundle, "metrics.jsonl")
     _spelling_of_metrics(bundle, lines, reasons)
-    rates = _learning_rates(bundle)
+    rate_of = _learning_rates(bundle)
     for number, line in enumerate(lines, start=1):
         where = f"metrics.jsonl:{number}"
         if not isinstance(line, dict):
@@ -104,8 +104,8 @@ def _metrics(bundle: Bundle, reasons: list[str], unjudged: list[str]) -> int:
                 for key in _OF_PUBLIC_RECORDS
                 if key in line
             ]
-        if rates is not None:
-            _its_round(line, rates, where, reasons)
+        if rate_of is not None:
+            _its_round(line, rate_of, bundle.header.rounds, where, reasons)
         if not _whole(line.get("seconds")):
             if bundle.header.whole_seconds:
                 reasons.append(f"{where}: its time is not a whole number of seconds")
@@ -115,14 +115,18 @@ def _metrics(bundle: Bundle, reasons: list[str], unjudged: list[str]) -> int:
 
 
 def _its_round(
-    line: Mapping[str, Any], rates: Mapping[int, float], where: str, reasons: list[str]
+    line: Mapping[str, Any],
+    rate_of: Callable[[int], float],
+    rounds: int,
+    where: str,
+    reasons: list[str],
 ) -> None:
     """A line is about a round of the run and has its step size; before the first there is none."""
     index, rate = line.get("round"), line.get("learning_rate")
-    if type(index) is not int or not (index == 0 or index in rates):
+    if type(index) is not int or not 0 <= index <= rounds:
         reasons.append(f"{where}: its round is none of the run's")
     elif rate is not None and not (
-        index and type(rate) in (int, float) and not differs(rates[index], rate)
+        index and type(rate) in (int, float) and not differs(rate_of(index), rate)
     ):
         reasons.append(f"{where}: its learning rate is not the schedule's")
 
@@ -169,19 +173,21 @@ def _declared_public(bundle: Bundle) -> bool:
     return isinstance(evaluation, dict) and evaluation.get("public_test") is True
 
 
-def _learning_rates(bundle: Bundle) -> Mapping[int, float] | None:
-    """The spec's step size of every round, by how many rounds are then completed; None of a loop.
+def _learning_rates(bundle: Bundle) -> Callable[[int], float] | None:
+    """The spec's step size of a round, by how many rounds are then completed; None of a loop.
 
-    Compared so that no other number travels under the name. No spec has the rates of a loop.
+    Compared so that no other number travels under the name. No spec has the rates of a loop. Each
+    is computed when it is asked for: a hostile header may count ten million rounds.
     """
     if bundle.header.unit is LOOP:
         return None
     rounds = bundle.header.rounds
     try:
         algorithm = fields.mapping(bundle.readable_spec, "algorithm")
-        return {index + 1: learning_rate(algorithm, index, rounds) for index in range(rounds)}
+        learning_rate(algorithm, 0, rounds)  # A schedule that cannot be read is refused here.
     except FieldError as error:
         raise UnverifiedError(f"spec.yaml: {error}") from error
+    return lambda completed: learning_rate(algorithm, completed - 1, rounds)
 
 
 def _ledger(bundle: Bundle, reasons: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from audit.checks.disclosure import _finished, _left_over, _strange_files
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.units import LOOP
+from audit.replay.participation import learning_rate
 from tests.audit.checks.opened import changed, judged, says
 
 NAME = "disclosure"
@@ -338,8 +339,24 @@ def test_metrics_that_cannot_be_read_are_counted_as_none(
 
 
 def test_a_loop_publishes_no_schedule(of_records: Bundle) -> None:
-    assert len(disclosure._learning_rates(of_records)) == 4
+    assert disclosure._learning_rates(of_records) is not None
     assert disclosure._learning_rates(changed(of_records, header={"unit": LOOP})) is None
+
+
+def test_rates_of_ten_million_rounds_are_not_kept(
+    of_records: Bundle, holding: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(algorithm: Mapping[str, Any], index: int, rounds: int) -> float:
+        asked.append(index)
+        return learning_rate(algorithm, index, rounds)
+
+    monkeypatch.setattr(disclosure, "learning_rate", counted)
+    holding("metrics.jsonl", b'{"round":0}\n{"round":9,"learning_rate":7}')
+    many = changed(of_records, header={"rounds": 10_000})
+    assert says(many, NAME)[1] == "metrics.jsonl:2: its learning rate is not the schedule's"
+    assert asked == [0, 8]
 
 
 @pytest.mark.parametrize("index", ["-1", "5", "1000001", "[1]", '"1"', "true", "1.0", "null"])
