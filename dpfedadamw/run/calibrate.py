@@ -180,7 +180,7 @@ def compare_person(spec: Spec, target_epsilon: float) -> tuple[Way, Way]:
     }
     mapping = spec.to_mapping() | {"privacy": changes}
     mapping["federation"] = {**mapping["federation"], "clients_per_person": 1}
-    plan = foresee(specs.from_mapping(mapping))
+    plan = foresee(without_limit(specs.from_mapping(mapping)))
     most = plan.most_records
     assert most is not None
 
@@ -208,8 +208,11 @@ def for_a_person(spec: Spec, target_epsilon: float) -> Calibration:
     given = specs.replace_noise_multiplier(spec, spec.privacy.noise_multiplier or 1.0)
     # That is the ε of one record.
     given = _with_target(given, None)
-    sigma, epsilon = _noise_for_a_person(foresee(given), most, target_epsilon, float(most))
+    plan = foresee(without_limit(given))
+    sigma, epsilon = _noise_for_a_person(plan, most, target_epsilon, float(most))
     changed = specs.replace_noise_multiplier(given, sigma)
+    if changed.federation.max_epsilon is not None:
+        foresee(changed)  # What is written must keep to its own limit.
     return Calibration(changed, "privacy.noise_multiplier", sigma, epsilon)
 
 

@@ -104,7 +104,9 @@ def test_a_limit_is_held_against_what_is_solved(noise):
     assert found.spec.federation.max_epsilon == 0.5
 
 
-def test_people_and_records_are_compared_at_as_many_records_a_step(monkeypatch):
+# The σ of 1 that stands in costs more than the limit in one round.
+@pytest.mark.parametrize("limit", [(), ("federation.max_epsilon=1.5",)])
+def test_people_and_records_are_compared_at_as_many_records_a_step(monkeypatch, limit):
     """The accountant of several records takes half a minute; what it is asked is checked here."""
     asked = []
 
@@ -113,7 +115,7 @@ def test_people_and_records_are_compared_at_as_many_records_a_step(monkeypatch):
         return 6.0, 1.25
 
     monkeypatch.setattr(calibration, "_noise_for_a_person", solved)
-    spec = people_spec()
+    spec = people_spec(overrides=limit)
     privacy, expected = spec.privacy, spec.privacy.sampling.expected_batch_size
     people, records = compare_person(spec, 1.5)
     dataset, owner = divide(spec)
@@ -171,6 +173,18 @@ def test_noise_for_a_person_is_solved_for_as_many_records_as_the_spec_keeps(
     assert asked == [(alone, 3, 1.5, 3.0)]
     assert (found.key, found.value, found.epsilon) == ("privacy.noise_multiplier", 7.5, 1.25)
     assert found.spec == specs.replace_noise_multiplier(alone, 7.5)
+
+
+def test_a_limit_is_held_against_the_noise_that_is_solved_for_a_person(monkeypatch):
+    solved = {"sigma": 30.0}
+    monkeypatch.setattr(calibration, "_noise_for_a_person", lambda *_: (solved["sigma"], 1.25))
+    overrides = ("data.most_records_per_person=3", "federation.max_epsilon=0.5")
+    spec = people_spec(unit=RECORDS, overrides=(*overrides, "privacy.noise_multiplier=0.5"))
+    found = for_a_person(spec, 1.5)
+    assert (found.value, found.spec.federation.max_epsilon) == (30.0, 0.5)
+    solved["sigma"] = 0.5
+    with pytest.raises(PrivacyError, match="a single round already costs more than"):
+        for_a_person(spec, 1.5)
 
 
 @pytest.mark.parametrize("target", [0.0, -1.0, float("nan"), float("inf")])
