@@ -214,11 +214,12 @@ def sign_off(
 def erase(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run's folder.")],
     reason: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Reason to record: who asked for it, or which retention period has ended."
+            help="Reason to record: who asked for it, or which retention period has ended. If not "
+            "given: that the evidence is not needed any more."
         ),
-    ] = "the evidence is not needed any more",
+    ] = None,
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,

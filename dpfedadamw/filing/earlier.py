@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from reports.signatures import (
     verification,
 )
 from reports.signatures.dsse import Statement
+from reports.signatures.inventory import EVIDENCE
 from reports.signatures.keyring import SigningKey
 from reports.signatures.verification import contents, results
 from reports.signatures.verification.results import Found
@@ -165,10 +167,13 @@ def refuse_changed(
         statement = contents.refuse_changed(run.path, name, sound, files)
         _refuse_earlier(run, name, statement, sound, folder / results.MEMORY_FILE)
     except ReportError as error:
+        told = local(error, run.path)
         remedy = f"audit the run again: dpfedadamw audit {run.path} --write"
         if trainer or copies.erased_at(run.path) is not None:
             remedy = "restore what was signed"
-        raise FilingError(f"{local(error, run.path)}; nothing was signed; {remedy}") from error
+        if re.match(f"({copies.ERASURE}|{EVIDENCE})[:/]", told) and copies.is_cut_off(run.path):
+            remedy = f"finish the erasure that was cut off: dpfedadamw erase {run.path}"
+        raise FilingError(f"{told}; nothing was signed; {remedy}") from error
 
 
 def _refuse_earlier(

@@ -18,8 +18,9 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,7 +96,9 @@ def _evidence(run_dir: Path) -> tuple[str, ...]:
 
 # Says that the evidence was erased, when and why.
 ERASURE = "erasure.json"
+NOT_NEEDED = "the evidence is not needed any more"
 _FORMAT = 1
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _CHUNK = 1 << 20
 # What a copy is called, with a dot before its name, while it is made.
 _PARTIAL = ".partial"
@@ -192,11 +195,25 @@ def is_erased(run_dir: Path) -> bool:
     """Whether the evidence is gone and the auditor's signature covers the record of it."""
     if erased_at(run_dir) is None or has_evidence(run_dir):
         return False
-    name = signing.RUN_ENVELOPE
-    payload = parse_envelope(read_bytes(run_dir / name), name).payload
-    signed = parse_statement(payload, RUN_TYPE, name).subjects
+    signed = _signed(run_dir)
     digest = hashlib.sha256(read_bytes(run_dir / ERASURE)).hexdigest()
     return signed.get(ERASURE) == (SHA256, digest) and EVIDENCE not in signed
+
+
+def is_cut_off(run_dir: Path) -> bool:
+    """Whether there is a record of an erasure that the auditor's signature does not name yet."""
+    return erased_at(run_dir) is not None and ERASURE not in _signed(run_dir)
+
+
+def _signed(run_dir: Path) -> Mapping[str, tuple[str, str]]:
+    name = signing.RUN_ENVELOPE
+    payload = parse_envelope(read_bytes(run_dir / name), name).payload
+    return parse_statement(payload, RUN_TYPE, name).subjects
+
+
+def recorded_reason(run_dir: Path) -> str:
+    """Why a run's evidence was erased, as its record says; the record is there."""
+    return str(mapping(parse_json(read_bytes(run_dir / ERASURE), ERASURE)).get("reason"))
 
 
 def erase(
@@ -205,7 +222,8 @@ def erase(
     """Delete a run's evidence for good, and sign that it was done.
 
     First the record is written, then the evidence goes, then the auditor signs again. If
-    this is interrupted, erasing again finishes it. The record does not say what the evidence was.
+    this is interrupted, erasing again finishes it, and the record stays as it is. The record does
+    not say what the evidence was.
     What a copy next to the run left, if it was killed, is deleted too.
 
     Args:
@@ -215,34 +233,46 @@ def erase(
         authority: Timestamps the signature.
 
     Raises:
-        ReportError: The reason is no text in UTF-8, or the run is not signed or cannot be written
-            to.
+        ReportError: The reason is no text in UTF-8, the record that is there is none of this run,
+            or the run is not signed or cannot be written to.
     """
-    try:
-        reason.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ReportError("reason: is no text in UTF-8; nothing was erased") from error
     source = load(run_dir)
     if not os.path.lexists(run_dir / signing.RUN_ENVELOPE):
         raise ReportError(
             f"{signing.RUN_ENVELOPE}: missing; evidence is erased from finished runs only, and "
             "what was found by it must be signed before"
         )
-    if erased_at(run_dir) is None:
-        record: dict[str, Any] = {
-            "format": _FORMAT,
-            "run": source.run,
-            "what": EVIDENCE,
-            "reason": reason,
-            "erased": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        }
-        text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-        write_atomic(run_dir / ERASURE, text.encode("utf-8"))
+    when = erased_at(run_dir)
+    if when is None:
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        write_atomic(run_dir / ERASURE, _record(source.run, reason, now))
+    elif not _TIME.fullmatch(when) or read_bytes(run_dir / ERASURE) != _record(
+        source.run, recorded_reason(run_dir), when
+    ):
+        # It would be signed, whoever wrote it.
+        raise ReportError(
+            f"{ERASURE}: is no record that an erasure of this run wrote; nothing was erased; "
+            "remove it"
+        )
     # Of a copy that was killed nobody would know that evidence is in it.
     partials = run_dir.parent.glob(f".{glob.escape(run_dir.name)}-*{_PARTIAL}")
     for folder in (*partials, run_dir / EVIDENCE):
         _delete(folder, run_dir)
     signing.sign(run_dir, auditor=auditor, authority=authority)
+
+
+def _record(run: str, reason: str, when: str) -> bytes:
+    record: dict[str, Any] = {
+        "format": _FORMAT,
+        "run": run,
+        "what": EVIDENCE,
+        "reason": reason,
+        "erased": when,
+    }
+    try:
+        return (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ReportError("reason: is no text in UTF-8; nothing was erased") from error
 
 
 def _delete(folder: Path, run_dir: Path) -> None:

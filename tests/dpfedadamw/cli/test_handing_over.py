@@ -139,11 +139,17 @@ def test_what_a_copy_left_that_was_killed_is_erased_with_the_evidence(run):
     assert sorted(run.parent.glob(".*")) == sorted(others)
 
 
-def test_a_changed_record_of_an_erasure_is_noticed(run):
+def test_a_changed_record_of_an_erasure_is_noticed(run, capsys):
     assert call("erase", str(run), "--yes") == 0
     record = (run / "erasure.json").read_text()
     (run / "erasure.json").write_text(record.replace("not needed", "needed"))
     assert call("verify", str(run)) == 1
+    # Nor is it signed.
+    capsys.readouterr()
+    assert call("erase", str(run), "--yes") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "erasure.json: changed since attestation.json was signed" in told
+    assert told.endswith("restore what was signed")
 
 
 @pytest.mark.sampled(2)
@@ -185,7 +191,7 @@ def test_a_signed_folder_without_ledger_and_spec_is_judged(run, capsys):
     assert "neither ledger.jsonl nor spec.yaml" in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_erasure_that_was_cut_off_is_finished_by_another(run, monkeypatch):
+def test_an_erasure_that_was_cut_off_is_finished_by_another(run, monkeypatch, capsys):
     class PowerCutError(Exception):
         """The power goes."""
 
@@ -197,9 +203,28 @@ def test_an_erasure_that_was_cut_off_is_finished_by_another(run, monkeypatch):
         assert call("erase", str(run), "--yes") == 70
     first = (run / "erasure.json").read_bytes()
     assert call("verify", str(run)) == 1
+    capsys.readouterr()
+    assert call("report", str(run)) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.endswith(f"finish the erasure that was cut off: dpfedadamw erase {run}")
+    assert call("erase", str(run), "--reason", "asked for", "--yes") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "gives the reason 'the evidence is not needed any more' (erasure.json)" in told
     assert call("erase", str(run), "--yes") == 0
     assert (run / "erasure.json").read_bytes() == first
     assert call("verify", str(run)) == 0
+    assert call("erase", str(run), "--reason", "asked for") == 2
+    assert call("erase", str(run), "--reason", "the evidence is not needed any more") == 0
+
+
+def test_a_record_laid_into_a_run_does_not_keep_it_from_being_looked_at(run, capsys):
+    (run / "erasure.json").write_bytes(copies._record(run.name, "mine", "2026-11-22T12:00:00Z"))
+    path = run / "training.attestation.json"
+    path.write_bytes(path.read_bytes().replace(b'"sig"', b'"signature"'))
+    assert call("erase", str(run), "--yes") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "its evidence is kept, because the run does not verify (training.attestation" in told
+    assert (run / "evidence").is_dir()
 
 
 @pytest.mark.thorough

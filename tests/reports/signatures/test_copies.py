@@ -264,12 +264,37 @@ def test_a_reason_that_no_record_can_hold_erases_nothing(
 
 def test_a_record_that_is_there_is_not_written_anew(signed_run: tuple[Path, list[Any]]) -> None:
     run, made = signed_run
-    (run / copies.ERASURE).write_text('{"erased": "2026-11-22T12:00:00Z"}')
+    record = copies._record("a-run", "Two years.", "2026-11-22T12:00:00Z")
+    (run / copies.ERASURE).write_bytes(record)
     as_folder(run)
     erase(run, fresh("auditor"), "Again.")
-    assert erased_at(run) == "2026-11-22T12:00:00Z"
+    assert (run / copies.ERASURE).read_bytes() == record
     assert not (run / "evidence").exists()
     assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "instead"),
+    [
+        (b"a-run", b"b-run"),
+        (b"12:00:00Z", b"noon"),
+        (b'"evidence"', b'"nothing"'),
+        (b"}", b', "patient": 7}'),
+        (b'"Two years."', b"null"),
+        (b'"Two years."', b'"\\ud800"'),
+    ],
+)
+def test_a_record_that_no_erasure_wrote_is_not_signed(
+    signed_run: tuple[Path, list[Any]], told: bytes, instead: bytes
+) -> None:
+    run, made = signed_run
+    record = copies._record("a-run", "Two years.", "2026-11-22T12:00:00Z")
+    (run / copies.ERASURE).write_bytes(record.replace(told, instead))
+    as_folder(run)
+    with pytest.raises(ReportError, match="nothing was erased"):
+        erase(run, fresh("auditor"), "Again.")
+    assert (run / "evidence").is_dir()
+    assert made == []
 
 
 def test_evidence_that_cannot_be_deleted_is_named_and_nothing_is_signed(

@@ -86,6 +86,7 @@ def _erase(job: Job) -> None:
     from dpfedadamw.storage.lock import HeldError
     from reports import run_rows
     from reports.errors import ReportError
+    from reports.signatures import copies
 
     run, row = job.folder.newest_run(), job.folder.result()
     if run is None or row is None or row.get("run") != run.identifier:
@@ -94,7 +95,9 @@ def _erase(job: Job) -> None:
         return
     try:
         key = after_training.load_key("auditor", None, [])
-        erasure.erase(run, key, _ERASED)
+        # A reason that is recorded already stands.
+        begun = copies.erased_at(run.path) is not None
+        erasure.erase(run, key, None if begun else _ERASED)
     except HeldError:
         return
     except (ReportError, DpfedadamwError) as error:
