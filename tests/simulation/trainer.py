@@ -444,7 +444,7 @@ def toys() -> Iterator[None]:
         computing: {"unit_of": unit_of},
         setup: {
             "specs": SimpleNamespace(
-                dump=lambda _: "toy: 1\n", load_filed=lambda _: WORLD.toy.experiment().spec
+                filed=lambda _: "toy: 1\n", load_filed=lambda _: WORLD.toy.experiment().spec
             ),
             "prepare": lambda *_: WORLD.toy.experiment(),
             "FlatParameters": _Flat,
