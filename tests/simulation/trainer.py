@@ -111,6 +111,7 @@ class Toy:
             ),
             evaluation=SimpleNamespace(every=1, training=False, metrics=()),
             budget=SimpleNamespace(file=None),
+            tune=SimpleNamespace(score=None),
             randomness=SimpleNamespace(mode=self.mode, seed=1),
             compute=SimpleNamespace(physical_batch_size=1, precision="float32"),
         )
