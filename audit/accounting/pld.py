@@ -307,7 +307,8 @@ class Composer:
         fineness: the grid's cells are 4^fineness times as narrow as what decides most claims.
 
     Raises:
-        UnverifiedError: there are more kinds of queries than can be composed in some minutes.
+        UnverifiedError: there are more kinds of queries than can be composed in some minutes, or
+            too many for their steps.
     """
 
     def __init__(self, history: Sequence[Steps], delta: float, fineness: int = 0) -> None:
@@ -325,7 +326,8 @@ class Composer:
         self._counts = tuple(merged.values())
         self._delta = delta
         self._total = max(1, sum(self._counts))
-        self.interval = self._choose_interval() / 4.0**fineness
+        widest = 2.0 * self._choose_interval()
+        self.interval = widest / 2.0 / 4.0**fineness
         tail = delta * _TAIL_SHARE / self._total
         # Keeps a hostile ledger from asking for more memory than a machine has.
         reach = max(
@@ -335,6 +337,8 @@ class Composer:
             for low, high in [self._range(kind, direction, tail)]
         )
         self.interval = max(self.interval, 2.0 * reach / largest)
+        if fineness >= 0 and largest < _LARGEST_LENGTH and self.interval > widest:
+            raise self._too_many()
         while True:
             self._singles = {
                 direction: tuple(self._single(kind, direction, tail) for kind in self._kinds)
@@ -344,6 +348,13 @@ class Composer:
             length = max(self._needed(direction) for direction in DIRECTIONS)
             if length <= largest:
                 break
+            if fineness > 0:
+                # Exactly the coarser grid, so that nobody takes a value for settled that only
+                # cannot become finer.
+                vars(self).update(vars(Composer(history, delta, fineness - 1)))
+                return
+            if largest < _LARGEST_LENGTH and self.interval * length / largest > widest:
+                raise self._too_many()
             # Only for absurdly large budgets: a coarser grid stays pessimistic.
             self.interval *= 1.5 * length / largest
         self._length = int(next_fast_len(length, real=True))
@@ -351,6 +362,12 @@ class Composer:
             direction: tuple(self._transform(single) for single in self._singles[direction])
             for direction in DIRECTIONS
         }
+
+    def _too_many(self) -> UnverifiedError:
+        return UnverifiedError(
+            f"the charges are of {len(self._kinds):,} kinds of noise and sampling rate, too many "
+            f"to compose {self._total:,} steps finely enough"
+        )
 
     @property
     def cells(self) -> int:

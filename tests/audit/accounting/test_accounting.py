@@ -21,6 +21,7 @@ from audit.accounting.budget import (
     server_delta,
     together,
 )
+from audit.accounting.comparison import understates
 from audit.accounting.pld import Composer, single_step
 from audit.accounting.rdp import epsilon_improved, rdp_of_step, whole_orders
 from audit.errors import UnverifiedError
@@ -199,12 +200,21 @@ def test_a_person_with_more_records_than_any_claim_is_about_is_not_composed() ->
 def test_the_more_kinds_there_are_the_fewer_cells_each_has(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [Steps(0.1, 1.0 + place / 100, 10) for place in range(8)]
     fine = Composer(kinds, 1e-5)
-    monkeypatch.setattr(pld, "_MOST_CELLS", 1 << 13)
+    most = int(fine.cells / 1.5)
+    monkeypatch.setattr(pld, "_MOST_CELLS", most)
     coarse = Composer(kinds, 1e-5)
     # Lengths are rounded up to one that is quickly transformed.
-    assert coarse.cells < 1.1 * (1 << 13) < fine.cells
+    assert coarse.cells < 1.1 * most < fine.cells
     epsilon = fine.distribution().epsilon(1e-5)
-    assert epsilon < coarse.distribution().epsilon(1e-5) < 1.5 * epsilon
+    assert epsilon < coarse.distribution().epsilon(1e-5) < 1.1 * epsilon
+    # A finer one would not fit: it is exactly this one, which nobody takes for settled.
+    assert Composer(kinds, 1e-5, 1).distribution().epsilon(1e-5) == coarse.distribution().epsilon(
+        1e-5
+    )
+    assert not understates(epsilon, lambda n: Composer(kinds, 1e-5, n).distribution().epsilon(1e-5))
+    monkeypatch.setattr(pld, "_MOST_CELLS", most // 4)
+    with pytest.raises(UnverifiedError, match="8 kinds of noise and sampling rate, too many to"):
+        Composer(kinds, 1e-5)
 
 
 def test_composers_are_kept_while_they_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +227,7 @@ def test_composers_are_kept_while_they_are_small(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pld, "_MOST_CELLS", others[2].cells + first.cells)
     assert pld.composer(histories[3], 1e-5) is others[2]
     assert [*kept.values()] == [first, others[2]]
-    monkeypatch.setattr(pld, "_MOST_CELLS", first.cells // 2)
+    monkeypatch.setattr(pld, "_MOST_CELLS", first.cells * 2 // 3)
     # The last one is kept whatever its size: a curve asks for it again and again.
     again = pld.composer(histories[1], 1e-5)
     assert [*kept.values()] == [again]
