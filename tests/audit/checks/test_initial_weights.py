@@ -125,6 +125,8 @@ def test_weights_that_no_seed_answers_for_are_named_beside_the_verdict(
         # Neither would be held to the spec's seed, nor to what random weights can do.
         ("given", {"name": "mlp"}),
         ("file", {"name": "cnn"}),
+        ("code", {"name": "mlp"}),
+        ("code", {"name": "transformers", "weights": "pretrained"}),
     ],
 )
 def test_an_origin_that_the_model_cannot_have_fails(
@@ -276,6 +278,7 @@ def test_an_accuracy_that_random_weights_do_not_have_fails(
     assert finding.verdict is verdict
     if verdict is Verdict.FAIL:
         assert "of the test records were classified correctly: random" in finding.measurement
+        respecified(run, name="of-a-plug-in")
         header(run, lambda entry: entry["initial"].update(origin="code"))
         assert found(run).verdict is Verdict.PASS, "weights of code may be trained"
 

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
+from audit.checks.initial_weights import OWN_MODELS
 from dpfedadamw.errors import ModelError
 from dpfedadamw.models.cnn import CNNSpec, ResNetSpec, SimpleCNNSpec
 from dpfedadamw.models.mlp import MLPSpec
@@ -170,3 +171,13 @@ def test_of_each_model_it_is_known_where_it_is_from_and_what_it_can_do():
         for name, entry in MODELS.items()
     }
     assert found == REGISTERED
+
+
+def test_the_auditor_knows_which_models_are_this_package_s_own():
+    """Of these nobody may say that code from outside made their weights."""
+    own = {
+        name
+        for name, entry in MODELS.items()
+        if entry.rebuilt and not MODELS.origin(name) and entry.names_code.__name__ == "_none_named"
+    }
+    assert own == OWN_MODELS
