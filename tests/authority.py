@@ -115,7 +115,7 @@ class LocalAuthority:
                 if authority.encoding is not None:
                     self.send_header("Content-Encoding", authority.encoding)
                 self.end_headers()
-                # Whoever asked may have read enough.
+                # The one that asked may have read enough.
                 with suppress(ConnectionError):
                     self.wfile.write(data)
 

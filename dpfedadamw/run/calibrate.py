@@ -113,8 +113,8 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             if not isinstance(plan.sampling, PoissonSampling):
                 key, value = "privacy.sampling.batch_size", int(value)
     changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
-    towards = View.third_party if spec.privacy.unit == "client" else View.server
-    if replaced and view is towards:
+    leading = View.third_party if spec.privacy.unit == "client" else View.server
+    if replaced and view is leading:
         changed = _with_target(changed, target_epsilon)
     epsilon = unit.spent(foresee(changed).expected_claim(1), view)
     if epsilon > target_epsilon:

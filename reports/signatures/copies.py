@@ -249,7 +249,7 @@ def erase(
     elif not _TIME.fullmatch(when) or read_bytes(run_dir / ERASURE) != _record(
         source.run, recorded_reason(run_dir), when
     ):
-        # It would be signed, whoever wrote it.
+        # It would be signed, no matter who wrote it.
         raise ReportError(
             f"{ERASURE}: is no record that an erasure of this run wrote; nothing was erased; "
             "remove it"

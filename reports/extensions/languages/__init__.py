@@ -80,7 +80,7 @@ class _Pattern:
 
     @property
     def weight(self) -> int:
-        """How many letters it has besides its fields: the most telling is tried first."""
+        """How many letters it has outside of its fields: the most telling is tried first."""
         return sum(map(len, self.parts))
 
     def fields_of(self, text: str) -> dict[str, str] | None:

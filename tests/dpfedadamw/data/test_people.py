@@ -143,7 +143,7 @@ def test_people_beside_arrays_are_as_good_as_a_column():
         assert len(set(datasets.load(spec.data).people.stored)) == 20
     with handed_over((records, labels), named[1:]), pytest.raises(DataError, match="59 entries"):
         datasets.load(spec.data)
-    # Of a frame the column that the spec names is no part of a record, whoever said it.
+    # Of a frame the column that the spec names is no part of a record, no matter who named it.
     columns = {"a": records[:, 0], "person": labels, "label": labels}
     with handed_over(_Frame(columns), named):
         assert datasets.load(spec.data).input_shape == (1,)
